@@ -1,0 +1,295 @@
+//! The words of the store and the trait that every store serves.
+//!
+//! Events are opaque bytes. The trait is blocking and object-safe; whoever calls it brings the threads.
+
+use std::fmt;
+use std::sync::mpsc;
+
+use crate::fault::Fault;
+
+/// The key of a session: tenants are namespaces, so both parts are always needed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionKey {
+    /// The namespace.
+    pub tenant: Box<str>,
+    /// The session's id within it.
+    pub session: Box<str>,
+}
+
+impl SessionKey {
+    /// The key of `session` in `tenant`.
+    pub fn new(tenant: impl Into<Box<str>>, session: impl Into<Box<str>>) -> Self {
+        SessionKey { tenant: tenant.into(), session: session.into() }
+    }
+}
+
+impl fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tenant, self.session)
+    }
+}
+
+/// Where an event stands among all events of the store, in the order of their commits. The first is 1.
+/// Appends leave no holes; deleting a finished session does.
+pub type Position = u64;
+
+/// New events of one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    /// Whose log.
+    pub key: SessionKey,
+    /// The sequence number of the last event that the writer knows; 0 for a new session.
+    pub expected: u64,
+    /// The new events; the first gets sequence number `expected + 1`.
+    pub events: Vec<Vec<u8>>,
+    /// The index row, if a listed fact changed.
+    pub row: Option<IndexRow>,
+    /// When the session next needs to be woken, if that changed.
+    pub wake: Wake,
+}
+
+/// What an append says about the time to wake a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Wake {
+    /// As before.
+    #[default]
+    Unchanged,
+    /// Not at all.
+    Never,
+    /// At this time, in milliseconds of the Unix epoch.
+    At(u64),
+}
+
+/// What became of one [`Append`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is durable.
+    Appended {
+        /// The position of its first event; the others follow without a hole.
+        first: Position,
+    },
+    /// Someone else was first: nothing of this item was kept.
+    Conflict {
+        /// The sequence number of the last event in the log now.
+        head: u64,
+    },
+    /// The session was deleted by retention and its id is not free yet: nothing of this item was kept.
+    Tombstone {
+        /// When it was deleted.
+        deleted_at: u64,
+    },
+}
+
+/// What a list shows of a session, and what it can be found by. Written only when one of these changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexRow {
+    /// What the session is about, a small number that the writer chooses.
+    pub kind: u8,
+    /// Where it stands, a small number that the writer chooses.
+    pub status: u8,
+    /// The agent that started it.
+    pub requester: Box<str>,
+    /// The agents whose lists show it, the requester among them. Fixed when the session starts.
+    pub agents: Vec<Box<str>>,
+    /// When it started.
+    pub created_at: u64,
+    /// When it ended, if it has. Only sessions that have one are counted as finished, and only they are ever deleted.
+    pub finished_at: Option<u64>,
+    /// What else the list shows, opaque to the store.
+    pub summary: Vec<u8>,
+}
+
+/// An event as it was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// Its number in the session's log; the first is 1.
+    pub seq: u64,
+    /// Its place among all events.
+    pub position: Position,
+    /// The very bytes that were appended.
+    pub bytes: Vec<u8>,
+}
+
+/// Which part of the feed of all events to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// Every event of every tenant.
+    Everything,
+    /// The events of the sessions that one agent's list shows.
+    Agent {
+        /// The agent's namespace.
+        tenant: Box<str>,
+        /// The agent.
+        agent: Box<str>,
+    },
+}
+
+/// An event on the feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedItem {
+    /// Whose log it is in.
+    pub key: SessionKey,
+    /// The event.
+    pub event: StoredEvent,
+}
+
+/// Which sessions to list. Every part that is set must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Of this tenant.
+    pub tenant: Option<Box<str>>,
+    /// On this agent's list.
+    pub agent: Option<Box<str>>,
+    /// With this status.
+    pub status: Option<u8>,
+    /// Of this kind.
+    pub kind: Option<u8>,
+    /// Started at this time or later.
+    pub created_from: Option<u64>,
+    /// Started before this time.
+    pub created_before: Option<u64>,
+}
+
+/// In which order to list: by the order in which the sessions were first written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The newest first.
+    #[default]
+    Newest,
+    /// The oldest first.
+    Oldest,
+}
+
+/// Where a page ended. Stays valid while sessions come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor(pub u64);
+
+/// One session on a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Which session.
+    pub key: SessionKey,
+    /// Its index row.
+    pub row: IndexRow,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The sessions, in order.
+    pub sessions: Vec<Listed>,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<Cursor>,
+}
+
+/// A small keyed row beside the sessions: an agent, a policy, a nonce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What it is one of, such as `agent` or `policy`.
+    pub space: Box<str>,
+    /// Whose it is; empty for the server's own.
+    pub tenant: Box<str>,
+    /// Its key within the two.
+    pub key: Box<str>,
+    /// What it says.
+    pub value: Vec<u8>,
+}
+
+/// Whether a record may replace one that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// Replace it.
+    Replace,
+    /// Leave it.
+    IfAbsent,
+}
+
+/// Someone appended to this session. Hints may be lost or merged: read from your own last sequence number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// Whose log grew.
+    pub key: SessionKey,
+    /// Its last sequence number then.
+    pub head: u64,
+}
+
+/// A session that retention deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Which session.
+    pub key: SessionKey,
+    /// When it had ended.
+    pub finished_at: u64,
+}
+
+/// Durable per-session logs, with the rows that find them.
+pub trait Store: Send + Sync {
+    /// Append all items in one durable commit and say for each what became of it, in the order given. Returns only
+    /// when it is on disk. Calls from several threads share a commit. Two items for the same session in one batch
+    /// are taken one after the other.
+    ///
+    /// On a fault nothing may be assumed: the items may be there or not, and reading the heads settles it.
+    fn append(&self, batch: &[Append]) -> Result<Vec<Outcome>, Fault>;
+
+    /// The events of a session after sequence number `after`, at most `max` of them. Empty if there are none, or no
+    /// such session. An event that does not match its checksum, or is missing in the middle, is a fault.
+    fn read(&self, key: &SessionKey, after: u64, max: usize) -> Result<Vec<StoredEvent>, Fault>;
+
+    /// The last sequence number of a session, if there is such a session.
+    fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault>;
+
+    /// The events after `after` in the order of their positions, at most `max` of them.
+    fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault>;
+
+    /// The position of the last event of all, 0 if there is none.
+    fn last_position(&self) -> Result<Position, Fault>;
+
+    /// A page of sessions, at most `max` of them. The cost of a page depends on its size, not on how many came before.
+    fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault>;
+
+    /// The index row of one session.
+    fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault>;
+
+    /// The sessions that are to be woken at `until` or earlier, the earliest first, at most `max` of them.
+    fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault>;
+
+    /// How many unfinished sessions each requester has: tenant, agent, count.
+    fn open_counts(&self) -> Result<Vec<(Box<str>, Box<str>, u64)>, Fault>;
+
+    /// Write a record, durably. False if it was to be left and something is there.
+    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault>;
+
+    /// Read a record.
+    fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault>;
+
+    /// The records of a space and tenant in the order of their keys, after `after`, at most `max` of them.
+    fn records(&self, space: &str, tenant: &str, after: Option<&str>, max: usize) -> Result<Vec<Record>, Fault>;
+
+    /// Remove a record, durably. False if there was none.
+    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault>;
+
+    /// Delete whole sessions that finished before `finished_before`, the oldest first, at most `max` of them, and leave a
+    /// tombstone with the time `now` for each.
+    fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault>;
+
+    /// When a session was deleted, if its tombstone is still there.
+    fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault>;
+
+    /// Remove the tombstones of before `deleted_before`; their ids are free again. Says how many there were.
+    fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault>;
+
+    /// Hints of appends from now on. The channel holds at most `capacity`; what does not fit is lost.
+    fn watch(&self, capacity: usize) -> Result<mpsc::Receiver<Hint>, Fault>;
+
+    /// The keys of all sessions in the order in which they were first written, for rebuilding the index.
+    fn sessions(&self, after: Option<Cursor>, max: usize) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault>;
+
+    /// Remove every index row and wake time. The logs stay.
+    fn clear_index(&self) -> Result<(), Fault>;
+
+    /// Write index rows and wake times without touching the logs, for rebuilding the index.
+    fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault>;
+
+    /// Write something small, durably: shows that the store can take an append now.
+    fn probe(&self) -> Result<(), Fault>;
+}

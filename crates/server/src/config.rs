@@ -1,0 +1,464 @@
+//! What the server is told: one table of keys, and one order of the places their values come from.
+//!
+//! A flag wins over the environment, the environment over the file, the file over the default. A key is one line in the
+//! table below: its flag, its variable, its place in the file and its line in the printed configuration follow from it.
+//! A value that is wrong is refused wherever it stands, even if a stronger place overrides it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use toml::{Table, Value};
+
+/// Makes [`Config`] and its parts from the table of keys, and the function that fills them.
+macro_rules! keys {
+    (
+        { $( #[doc = $help:literal] $key:ident: $type:ty = $default:literal, $kind:expr; )* }
+        $( #[doc = $about:literal] $part:ident: $Part:ident {
+            $( #[doc = $part_help:literal] $part_key:ident: $part_type:ty = $part_default:literal, $part_kind:expr; )*
+        } )*
+    ) => {
+        /// The configuration in effect.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Config {
+            $( #[doc = $help] pub $key: $type, )*
+            $( #[doc = $about] pub $part: $Part, )*
+        }
+
+        $(
+            #[doc = $about]
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct $Part {
+                $( #[doc = $part_help] pub $part_key: $part_type, )*
+            }
+        )*
+
+        impl Merge<'_> {
+            fn config(&mut self) -> Result<Config, Error> {
+                Ok(Config {
+                    $( $key: self.value(stringify!($key), $help, &$default.to_string(), $kind)?, )*
+                    $( $part: $Part { $(
+                        $part_key: self.value(
+                            concat!(stringify!($part), ".", stringify!($part_key)),
+                            $part_help,
+                            &$part_default.to_string(),
+                            $part_kind,
+                        )?,
+                    )* }, )*
+                })
+            }
+        }
+    };
+}
+
+keys! {
+    {
+        /// The directory that holds the logs. It is made if it is not there.
+        data: PathBuf = "./handover-data", directory();
+        /// Where HTTP is served. Port 0 takes a free one.
+        http: SocketAddr = "127.0.0.1:8420", loopback();
+        /// Where MACP over gRPC is served. Port 0 takes a free one.
+        macp: SocketAddr = "127.0.0.1:50051", loopback();
+    }
+    /// What is logged to standard error.
+    log: Log {
+        /// The least important level that is logged: error, warn, info, debug or trace.
+        level: Level = "info", one_of(&LEVELS);
+        /// How a line looks: text for people, json for machines.
+        format: Format = "text", one_of(&FORMATS);
+    }
+    /// How the engine divides its work and what it keeps in memory.
+    engine: Engine {
+        /// How many writers the sessions are spread over.
+        shards: usize = 4, number(1..=256);
+        /// How many events one commit of a shard may hold.
+        batch_events_max: usize = 1024, number(1..=65_536);
+        /// How many commands may wait for a shard.
+        queue_max: usize = 4096, number(1..=1_000_000);
+        /// How many sessions may be in memory.
+        sessions_in_memory_max: usize = 100_000, number(1..=100_000_000);
+        /// After how long without a command a session leaves memory.
+        idle_seconds: u64 = 60, number(1..=86_400);
+        /// How many events may wait for a subscriber before it is cut off.
+        subscriber_queue_max: usize = 1024, number(1..=1_000_000);
+    }
+    /// What one request, task or agent may use. Reaching a limit is a refusal.
+    limits: Limits {
+        /// How many bytes one payload may have.
+        payload_bytes_max: usize = 1_048_576, number(1024..=67_108_864);
+        /// How many agents may take part in a session.
+        participants_max: usize = 1000, number(1..=100_000);
+        /// How many steers may wait for an assignee.
+        steers_pending_max: usize = 64, number(1..=10_000);
+        /// How many questions of a task may be open.
+        questions_open_max: usize = 32, number(1..=10_000);
+        /// How many conversation messages a task may have.
+        messages_per_task_max: usize = 10_000, number(1..=1_000_000);
+        /// How many unfinished sessions an agent may have started.
+        sessions_open_per_agent_max: usize = 10_000, number(1..=100_000_000);
+        /// How many HTTP connections may be open. Those beyond wait to be accepted.
+        connections_max: usize = 10_000, number(1..=1_000_000);
+    }
+    /// How long finished work is kept.
+    retention: Retention {
+        /// After how many days a finished session is deleted. 0 keeps it for ever.
+        finished_days: u64 = 0, number(0..=36_500);
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let loaded = load(&Sources::default()).expect("every default in the table is a value of its kind");
+        loaded.config
+    }
+}
+
+/// The least important level that is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// What needs a person.
+    Error,
+    /// What may need one.
+    Warn,
+    /// What an operator wants to know.
+    Info,
+    /// What explains a decision.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+const LEVELS: [(&str, Level); 5] = [
+    ("error", Level::Error),
+    ("warn", Level::Warn),
+    ("info", Level::Info),
+    ("debug", Level::Debug),
+    ("trace", Level::Trace),
+];
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For machines: one JSON object a line.
+    Json,
+}
+
+const FORMATS: [(&str, Format); 2] = [("text", Format::Text), ("json", Format::Json)];
+
+/// The places values come from, as the caller found them.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// What the flags said, by key: `("log.level", "debug")`.
+    pub flags: BTreeMap<&'static str, String>,
+    /// The environment. A variable that is empty counts as not set.
+    pub environment: BTreeMap<String, String>,
+    /// The configuration file, if one was named.
+    pub file: Option<File>,
+}
+
+/// A configuration file that has been read.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Its path, for messages.
+    pub path: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// The configuration file at this path.
+    File(String),
+    /// The environment variable of this name.
+    Environment(String),
+    /// The flag of this name.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File(path) => write!(f, "file {path}"),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A value is not of its key's kind.
+    #[error("{key} ({origin}): expected {expected}, found {found}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// Where the value came from.
+        origin: Origin,
+        /// What it may be.
+        expected: String,
+        /// What it was.
+        found: String,
+    },
+    /// The file has a key that means nothing.
+    #[error("unknown key {key} (file {path}): expected one of {known}")]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// The file.
+        path: String,
+        /// The keys that could have been meant.
+        known: String,
+    },
+    /// The file cannot be read as TOML.
+    #[error("file {path}, line {line}: expected TOML, found: {found}")]
+    NotToml {
+        /// The file.
+        path: String,
+        /// The line where reading failed.
+        line: usize,
+        /// What is wrong there.
+        found: String,
+    },
+}
+
+/// A configuration, and where each of its values came from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: &'static str,
+    help: &'static str,
+    value: Value,
+    origin: Origin,
+}
+
+/// Take each value from the strongest of its sources.
+pub fn load(sources: &Sources) -> Result<Loaded, Error> {
+    let mut in_file = BTreeMap::new();
+    if let Some(file) = &sources.file {
+        flatten("", &file.text.parse().map_err(|error| not_toml(file, &error))?, &mut in_file);
+    }
+    let mut merge = Merge { sources, in_file, entries: Vec::new() };
+    let config = merge.config()?;
+    let Merge { entries, in_file, .. } = merge;
+    if let Some(file) = &sources.file {
+        refuse_unknown(file, &in_file, &entries)?;
+    }
+    for key in sources.flags.keys() {
+        assert!(entries.iter().any(|entry| entry.key == *key), "the flag of {key} has no key in the table");
+    }
+    Ok(Loaded { config, entries })
+}
+
+impl Loaded {
+    /// The configuration as a file that gives the same configuration again. Each value says where it came from.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::from("# The configuration in effect, and where each value came from.\n");
+        let mut current = "";
+        for Entry { key, help, value, origin } in &self.entries {
+            let part = part_of(key);
+            let name = key.rsplit('.').next().unwrap_or(key);
+            if part != current {
+                text += &format!("\n[{part}]");
+                current = part;
+            }
+            // A path may hold a line break, which would end the comment.
+            let origin = origin.to_string().replace(char::is_control, "?");
+            text += &format!("\n#{help}\n{name} = {value} # {origin}\n");
+        }
+        text
+    }
+}
+
+/// The walk over the table: each key in turn takes its value from the sources.
+struct Merge<'a> {
+    sources: &'a Sources,
+    in_file: BTreeMap<String, Value>,
+    entries: Vec<Entry>,
+}
+
+impl Merge<'_> {
+    fn value<T>(
+        &mut self,
+        key: &'static str,
+        help: &'static str,
+        default: &str,
+        kind: Kind<T>,
+    ) -> Result<T, Error> {
+        // From the weakest source to the strongest: each is checked, the last one counts.
+        let mut given = vec![(Origin::Default, default.to_owned(), None)];
+        if let (Some(file), Some(value)) = (&self.sources.file, self.in_file.get(key)) {
+            given.push((Origin::File(file.path.clone()), text_of(value), Some(value)));
+        }
+        let variable = variable_of(key);
+        if let Some(text) = self.sources.environment.get(&variable).filter(|text| !text.is_empty()) {
+            given.push((Origin::Environment(variable), text.clone(), None));
+        }
+        if let Some(text) = self.sources.flags.get(key) {
+            given.push((Origin::Flag(flag_of(key)), text.clone(), None));
+        }
+
+        let mut taken = None;
+        for (origin, text, typed) in given {
+            let refuse = |expected| Error::Value {
+                key,
+                origin: origin.clone(),
+                expected,
+                found: typed.map_or_else(|| format!("{text:?}"), Value::to_string),
+            };
+            let value = (kind.parse)(&text).map_err(refuse)?;
+            let printed = (kind.print)(&value);
+            if typed.is_some_and(|typed| !typed.same_type(&printed)) {
+                return Err(refuse(format!("a value of type {}, such as {printed}", printed.type_str())));
+            }
+            taken = Some((value, printed, origin));
+        }
+        let (value, printed, origin) = taken.expect("a default is always given");
+        self.entries.push(Entry { key, help, value: printed, origin });
+        Ok(value)
+    }
+}
+
+/// What a key may hold: how to read it, or else what was expected, and how to write it.
+struct Kind<T> {
+    parse: Box<Parse<T>>,
+    print: Box<dyn Fn(&T) -> Value>,
+}
+
+type Parse<T> = dyn Fn(&str) -> Result<T, String>;
+
+fn number<T>(range: RangeInclusive<u64>) -> Kind<T>
+where
+    T: TryFrom<u64> + TryInto<i64> + Copy,
+{
+    let expected = format!("a whole number from {} to {}", range.start(), range.end());
+    let parse = move |text: &str| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| expected.clone())
+    };
+    let print = |number: &T| {
+        let number =
+            (*number).try_into().ok().expect("every range in the table ends far below the greatest i64");
+        Value::Integer(number)
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+fn directory() -> Kind<PathBuf> {
+    let parse = |text: &str| match text {
+        "" => Err("the path of a directory".to_owned()),
+        path => Ok(PathBuf::from(path)),
+    };
+    Kind {
+        parse: Box::new(parse),
+        print: Box::new(|path| Value::String(path.to_string_lossy().into_owned())),
+    }
+}
+
+/// An address that only this machine can reach: with the development identity anyone who can connect can be anyone.
+fn loopback() -> Kind<SocketAddr> {
+    let parse = |text: &str| {
+        let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+        match numeric.as_deref().unwrap_or(text).parse::<SocketAddr>() {
+            Err(_) => Err("an address with a port, such as 127.0.0.1:8420".to_owned()),
+            Ok(address) if address.ip().is_loopback() => Ok(address),
+            Ok(address) => Err(format!(
+                "a loopback address, because there is only the development identity so far, which lets whoever can \
+                 connect act as any agent (use 127.0.0.1:{port} or [::1]:{port}, and a tunnel to reach it from another \
+                 machine)",
+                port = address.port()
+            )),
+        }
+    };
+    Kind { parse: Box::new(parse), print: Box::new(|address| Value::String(address.to_string())) }
+}
+
+fn one_of<T: Copy + PartialEq + 'static>(choices: &'static [(&'static str, T)]) -> Kind<T> {
+    let parse = |text: &str| {
+        let choice = choices.iter().find(|(name, _)| *name == text);
+        choice.map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            format!("one of {}", names.join(", "))
+        })
+    };
+    let print = |value: &T| {
+        let choice = choices.iter().find(|(_, choice)| choice == value);
+        Value::String(choice.expect("every value was parsed from a choice").0.to_owned())
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+fn variable_of(key: &str) -> String {
+    format!("HANDOVER_{}", key.replace('.', "_").to_uppercase())
+}
+
+fn flag_of(key: &str) -> String {
+    format!("--{}", key.replace(['.', '_'], "-"))
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The values of a file by their full keys. An empty table stands for itself, so that it can be refused.
+fn flatten(prefix: &str, table: &Table, into: &mut BTreeMap<String, Value>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        if let Value::Table(inner) = &value
+            && !inner.is_empty()
+        {
+            flatten(&key, inner, into);
+        } else {
+            into.insert(key, value.clone());
+        }
+    }
+}
+
+fn refuse_unknown(file: &File, in_file: &BTreeMap<String, Value>, entries: &[Entry]) -> Result<(), Error> {
+    let keys_of = |part: &str| -> Vec<&str> {
+        entries.iter().map(|entry| entry.key).filter(|key| part_of(key) == part).collect()
+    };
+    for (key, value) in in_file {
+        let is_key = entries.iter().any(|entry| entry.key == key);
+        let is_empty_part = value.is_table() && !keys_of(key).is_empty();
+        if !is_key && !is_empty_part {
+            let mut known = if part_of(key).is_empty() { Vec::new() } else { keys_of(part_of(key)) };
+            if known.is_empty() {
+                known = entries.iter().map(|entry| entry.key).collect();
+            }
+            return Err(Error::UnknownKey {
+                key: key.clone(),
+                path: file.path.clone(),
+                known: known.join(", "),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn part_of(key: &str) -> &str {
+    key.split_once('.').map_or("", |(part, _)| part)
+}
+
+fn not_toml(file: &File, error: &toml::de::Error) -> Error {
+    let at = error.span().map_or(0, |span| span.start).min(file.text.len());
+    let line = 1 + file.text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
+    Error::NotToml { path: file.path.clone(), line, found: error.message().replace('\n', ", ") }
+}
+
+#[cfg(test)]
+mod tests;

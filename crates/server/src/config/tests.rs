@@ -1,0 +1,230 @@
+use super::*;
+
+fn flags(given: &[(&'static str, &str)]) -> Sources {
+    let flags = given.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+    Sources { flags, ..Sources::default() }
+}
+
+fn environment(given: &[(&str, &str)]) -> Sources {
+    let environment = given.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    Sources { environment, ..Sources::default() }
+}
+
+fn file(text: &str) -> Sources {
+    Sources { file: Some(File { path: "handover.toml".into(), text: text.into() }), ..Sources::default() }
+}
+
+fn refused(sources: &Sources) -> String {
+    load(sources).unwrap_err().to_string()
+}
+
+#[test]
+fn nothing_given_means_the_defaults() {
+    let config = Config::default();
+    assert_eq!(config.data, PathBuf::from("./handover-data"));
+    assert_eq!(config.http.to_string(), "127.0.0.1:8420");
+    assert_eq!(config.macp.to_string(), "127.0.0.1:50051");
+    assert_eq!(config.log, Log { level: Level::Info, format: Format::Text });
+    assert_eq!(config.engine.shards, 4);
+    assert_eq!(config.limits.payload_bytes_max, 1_048_576);
+    assert_eq!(config.retention.finished_days, 0);
+}
+
+#[test]
+fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
+    let mut sources = Sources::default();
+    let level = |sources: &Sources| load(sources).unwrap().config.log.level;
+    assert_eq!(level(&sources), Level::Info);
+    sources.file = file("[log]\nlevel = 'error'").file;
+    assert_eq!(level(&sources), Level::Error);
+    sources.environment = environment(&[("HANDOVER_LOG_LEVEL", "warn")]).environment;
+    assert_eq!(level(&sources), Level::Warn);
+    sources.flags = flags(&[("log.level", "debug")]).flags;
+    assert_eq!(level(&sources), Level::Debug);
+}
+
+#[test]
+fn each_source_sets_only_its_own_keys() {
+    let sources = Sources {
+        flags: flags(&[("data", "/srv/a")]).flags,
+        environment: environment(&[("HANDOVER_HTTP", "[::1]:0"), ("PATH", "/bin")]).environment,
+        file: file("[engine]\nshards = 8").file,
+    };
+    let config = load(&sources).unwrap().config;
+    assert_eq!(config.data, PathBuf::from("/srv/a"));
+    assert_eq!(config.http.to_string(), "[::1]:0");
+    assert_eq!(config.engine.shards, 8);
+    assert_eq!(config.engine.queue_max, Config::default().engine.queue_max);
+}
+
+#[test]
+fn every_key_can_be_set_by_its_variable() {
+    let sources = environment(&[
+        ("HANDOVER_DATA", "d"),
+        ("HANDOVER_HTTP", "127.0.0.2:1"),
+        ("HANDOVER_MACP", "127.0.0.2:2"),
+        ("HANDOVER_LOG_LEVEL", "trace"),
+        ("HANDOVER_LOG_FORMAT", "json"),
+        ("HANDOVER_ENGINE_SHARDS", "1"),
+        ("HANDOVER_ENGINE_BATCH_EVENTS_MAX", "2"),
+        ("HANDOVER_ENGINE_QUEUE_MAX", "3"),
+        ("HANDOVER_ENGINE_SESSIONS_IN_MEMORY_MAX", "4"),
+        ("HANDOVER_ENGINE_IDLE_SECONDS", "5"),
+        ("HANDOVER_ENGINE_SUBSCRIBER_QUEUE_MAX", "6"),
+        ("HANDOVER_LIMITS_PAYLOAD_BYTES_MAX", "2048"),
+        ("HANDOVER_LIMITS_PARTICIPANTS_MAX", "7"),
+        ("HANDOVER_LIMITS_STEERS_PENDING_MAX", "8"),
+        ("HANDOVER_LIMITS_QUESTIONS_OPEN_MAX", "9"),
+        ("HANDOVER_LIMITS_MESSAGES_PER_TASK_MAX", "10"),
+        ("HANDOVER_LIMITS_SESSIONS_OPEN_PER_AGENT_MAX", "11"),
+        ("HANDOVER_LIMITS_CONNECTIONS_MAX", "12"),
+        ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
+    ]);
+    let loaded = load(&sources).unwrap();
+    assert_eq!(loaded.entries.len(), sources.environment.len());
+    for entry in &loaded.entries {
+        assert_eq!(entry.origin, Origin::Environment(variable_of(entry.key)), "{}", entry.key);
+    }
+}
+
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    assert_eq!(load(&environment(&[("HANDOVER_DATA", "")])).unwrap().config, Config::default());
+}
+
+#[test]
+fn localhost_is_the_loopback_address() {
+    let config = load(&flags(&[("http", "localhost:80")])).unwrap().config;
+    assert_eq!(config.http.to_string(), "127.0.0.1:80");
+}
+
+#[test]
+fn a_wrong_value_names_the_key_its_origin_what_was_expected_and_what_was_found() {
+    assert_eq!(
+        refused(&flags(&[("log.format", "xml")])),
+        "log.format (flag --log-format): expected one of text, json, found \"xml\""
+    );
+    assert_eq!(
+        refused(&environment(&[("HANDOVER_ENGINE_SHARDS", "many")])),
+        "engine.shards (environment HANDOVER_ENGINE_SHARDS): expected a whole number from 1 to 256, found \"many\""
+    );
+    assert_eq!(
+        refused(&file("[engine]\nshards = 0")),
+        "engine.shards (file handover.toml): expected a whole number from 1 to 256, found 0"
+    );
+    assert_eq!(
+        refused(&flags(&[("http", "here")])),
+        "http (flag --http): expected an address with a port, such as 127.0.0.1:8420, found \"here\""
+    );
+    assert_eq!(
+        refused(&flags(&[("data", "")])),
+        "data (flag --data): expected the path of a directory, found \"\""
+    );
+}
+
+#[test]
+fn numbers_outside_their_range_are_refused_however_large() {
+    for text in ["-1", "257", "4.0", "99999999999999999999999"] {
+        let expected = "expected a whole number from 1 to 256, found";
+        assert!(refused(&environment(&[("HANDOVER_ENGINE_SHARDS", text)])).contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_type_in_the_file_is_refused() {
+    assert_eq!(
+        refused(&file("[engine]\nshards = '4'")),
+        "engine.shards (file handover.toml): expected a value of type integer, such as 4, found \"4\""
+    );
+    assert_eq!(
+        refused(&file("data = 4")),
+        "data (file handover.toml): expected a value of type string, such as \"4\", found 4"
+    );
+    assert_eq!(
+        refused(&file("[log]\nlevel = true")),
+        "log.level (file handover.toml): expected one of error, warn, info, debug, trace, found true"
+    );
+}
+
+#[test]
+fn a_wrong_value_is_refused_even_if_a_stronger_source_overrides_it() {
+    let sources = Sources { file: file("[log]\nlevel = 'loud'").file, ..flags(&[("log.level", "debug")]) };
+    assert!(refused(&sources).starts_with("log.level (file handover.toml): "));
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_keys_of_its_part() {
+    assert_eq!(
+        refused(&file("[log]\nlevel = 'info'\ncolour = true")),
+        "unknown key log.colour (file handover.toml): expected one of log.level, log.format"
+    );
+    assert_eq!(
+        refused(&file("log.level.min = 'info'")),
+        "unknown key log.level.min (file handover.toml): expected one of log.level, log.format"
+    );
+}
+
+#[test]
+fn an_unknown_key_or_part_at_the_top_is_refused_with_all_keys() {
+    for text in ["port = 80", "[servers]", "[servers]\nport = 80", "engine = 4"] {
+        let message = refused(&file(text));
+        assert!(message.starts_with("unknown key "), "{message}");
+        assert!(message.contains("expected one of data, http, macp, log.level, "), "{message}");
+    }
+}
+
+#[test]
+fn an_empty_part_of_the_file_is_fine() {
+    assert_eq!(load(&file("[engine]\n# shards = 8\n")).unwrap().config, Config::default());
+}
+
+#[test]
+fn a_file_that_is_not_toml_is_refused_with_the_line() {
+    let message = refused(&file("data = 'x'\n\nhttp = \n"));
+    assert!(message.starts_with("file handover.toml, line 3: expected TOML, found: "), "{message}");
+    assert!(!message.contains('\n'), "{message}");
+}
+
+#[test]
+fn an_address_that_others_can_reach_is_refused_and_says_what_to_do() {
+    for (key, address) in [("http", "0.0.0.0:8420"), ("macp", "192.168.0.7:50051"), ("http", "[::]:8420")] {
+        let message = refused(&flags(&[(key, address)]));
+        let expected = format!(
+            "{key} (flag --{key}): expected a loopback address, because there is only the development"
+        );
+        assert!(message.starts_with(&expected), "{message}");
+        assert!(message.contains("use 127.0.0.1:"), "{message}");
+        assert!(message.ends_with(&format!("found {address:?}")), "{message}");
+    }
+}
+
+#[test]
+fn the_printed_configuration_says_where_each_value_came_from() {
+    let sources = Sources {
+        flags: flags(&[("data", "/srv/\"odd\" one")]).flags,
+        environment: environment(&[("HANDOVER_LOG_LEVEL", "warn")]).environment,
+        file: file("[engine]\nshards = 8").file,
+    };
+    let text = load(&sources).unwrap().to_toml();
+    for line in [
+        "data = '/srv/\"odd\" one' # flag --data",
+        "http = \"127.0.0.1:8420\" # default",
+        "[log]",
+        "level = \"warn\" # environment HANDOVER_LOG_LEVEL",
+        "# How many writers the sessions are spread over.",
+        "shards = 8 # file handover.toml",
+    ] {
+        assert!(text.lines().any(|found| found == line), "expected {line}, found\n{text}");
+    }
+}
+
+#[test]
+fn the_printed_configuration_gives_the_same_configuration_again() {
+    let mut sources = environment(&[("HANDOVER_ENGINE_SHARDS", "007"), ("HANDOVER_HTTP", "[::1]:0")]);
+    sources.flags = flags(&[("log.format", "json"), ("data", "a\\b\n'c' \"d\"")]).flags;
+    sources.file = Some(File { path: "two\nlines".into(), text: "[retention]\nfinished_days = 30".into() });
+    let first = load(&sources).unwrap();
+    let second = load(&file(&first.to_toml())).unwrap();
+    assert_eq!(first.config, second.config);
+    assert!(second.entries.iter().all(|entry| entry.origin == Origin::File("handover.toml".into())));
+}

@@ -1,0 +1,94 @@
+//! Whether the server can do its work now: the checks behind `/readyz`.
+//!
+//! A check may block on a disk that does not answer. It runs on a thread of its own, only once at a time, and who asks
+//! waits for it only so long.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use tokio::sync::Mutex;
+use tokio::task;
+
+/// How long one who asks waits for a check.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a finding is good for: a check writes to the disk, and anyone may ask as often as they like.
+const GOOD_FOR: Duration = Duration::from_millis(500);
+
+/// Something that must work for the server to be ready.
+#[derive(Clone)]
+pub struct Probe {
+    name: &'static str,
+    check: Arc<dyn Fn() -> Finding + Send + Sync>,
+    /// The last finding. Whoever checks holds it until the check has ended, so there is never a second one.
+    last: Arc<Mutex<Option<(Instant, Finding)>>>,
+}
+
+/// Nothing, or why it does not work.
+type Finding = Result<(), String>;
+
+impl Probe {
+    /// A probe that calls `check`, which may block and says why if it fails.
+    pub fn new(name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Probe {
+        Probe { name, check: Arc::new(check), last: Arc::default() }
+    }
+
+    async fn finding(self) -> Finding {
+        let look = async {
+            let mut last = self.last.lock_owned().await;
+            if let Some((at, finding)) = &*last
+                && at.elapsed() < GOOD_FOR
+            {
+                return finding.clone();
+            }
+            let look = move || {
+                let finding = (self.check)();
+                *last = Some((Instant::now(), finding.clone()));
+                finding
+            };
+            task::spawn_blocking(look).await.unwrap_or_else(|_| Err("the check panicked".to_owned()))
+        };
+        let late = || Err(format!("the check did not answer within {} s", ANSWER_WITHIN.as_secs()));
+        tokio::time::timeout(ANSWER_WITHIN, look).await.unwrap_or_else(|_| late())
+    }
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Probe").field(&self.name).finish()
+    }
+}
+
+/// All probes of the server.
+#[derive(Clone, Debug)]
+pub(super) struct Checks(Arc<[Probe]>);
+
+impl Checks {
+    pub(super) fn new(probes: Vec<Probe>) -> Checks {
+        Checks(probes.into())
+    }
+
+    /// 200 if every check passes, else 503; each check by name, with the reason if it fails.
+    pub(super) async fn answer(&self) -> Response {
+        let running: Vec<_> =
+            self.0.iter().map(|probe| (probe.name, task::spawn(probe.clone().finding()))).collect();
+        let mut ready = true;
+        let mut checks = Vec::new();
+        for (name, finding) in running {
+            match finding.await.unwrap_or_else(|_| Err("the check panicked".to_owned())) {
+                Ok(()) => checks.push(json!({ "name": name, "ready": true })),
+                Err(reason) => {
+                    ready = false;
+                    checks.push(json!({ "name": name, "ready": false, "reason": reason }));
+                }
+            }
+        }
+        let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        (status, Json(json!({ "ready": ready, "checks": checks }))).into_response()
+    }
+}

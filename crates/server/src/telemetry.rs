@@ -1,0 +1,254 @@
+//! What the server tells its operator: the log on standard error, and the metrics.
+
+use std::io;
+use std::sync::Arc;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry, Unit};
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+use crate::config::{Format, Level, Log};
+
+/// Send the log of this process to standard error. Fails if the process has a log already.
+pub fn init(log: &Log) -> Result<(), TryInitError> {
+    subscriber(log, io::stderr).try_init()
+}
+
+/// What turns events into lines. What other people's crates say is logged up to `info` only.
+fn subscriber<W>(log: &Log, writer: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let level = match log.level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    // A target matches by how its name begins: `handover` stands for all crates of the workspace.
+    let filter = Targets::new().with_default(level.min(LevelFilter::INFO)).with_target("handover", level);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = match log.format {
+        Format::Text => lines.with_ansi(false).boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter))
+}
+
+/// What became of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its events are durable.
+    Accepted,
+    /// It had been accepted before.
+    Duplicate,
+    /// The kernel or a limit said no.
+    Refused,
+    /// The world failed.
+    Fault,
+}
+
+impl Outcome {
+    const ALL: [Outcome; 4] = [Outcome::Accepted, Outcome::Duplicate, Outcome::Refused, Outcome::Fault];
+
+    fn labels(self) -> [(&'static str, &'static str); 1] {
+        let name = match self {
+            Outcome::Accepted => "accepted",
+            Outcome::Duplicate => "duplicate",
+            Outcome::Refused => "refused",
+            Outcome::Fault => "fault",
+        };
+        [("outcome", name)]
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HttpLabels {
+    path: String,
+    status: u16,
+}
+
+/// The numbers of this process. Each can be changed from any thread.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    commands: Family<[(&'static str, &'static str); 1], Counter>,
+    http_requests: Family<HttpLabels, Counter>,
+    /// Events that became durable.
+    pub events_appended: Counter,
+    /// Durable commits.
+    pub commits: Counter,
+    /// How long each commit took, in seconds.
+    pub commit_seconds: Histogram,
+    /// Sessions in memory now.
+    pub sessions_in_memory: Gauge,
+    /// Subscribers now.
+    pub subscribers: Gauge,
+    /// Subscribers that were too slow and had to go.
+    pub subscribers_cut: Counter,
+    /// Ticks that were delivered to sessions.
+    pub ticks: Counter,
+    /// Calls of the store that failed.
+    pub store_faults: Counter,
+}
+
+impl Metrics {
+    /// All metrics, at zero.
+    pub fn new() -> Arc<Metrics> {
+        let mut registry = Registry::with_prefix("handover");
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The release that is running", build);
+        // The encoder adds `_total` to the name of a counter, `_seconds` for the unit and `_info` for the build.
+        let commit_seconds = Histogram::new(exponential_buckets(0.0001, 2.0, 16));
+        let took = "How long a durable commit took";
+        registry.register_with_unit("commit", took, Unit::Seconds, commit_seconds.clone());
+        let mut add = Adder(&mut registry);
+        let metrics = Metrics {
+            commands: add.metric("commands", "Commands by what became of them"),
+            http_requests: add.metric("http_requests", "HTTP requests by path and status"),
+            events_appended: add.metric("events_appended", "Events that became durable"),
+            commits: add.metric("commits", "Durable commits"),
+            commit_seconds,
+            sessions_in_memory: add.metric("sessions_in_memory", "Sessions in memory now"),
+            subscribers: add.metric("subscribers", "Subscribers now"),
+            subscribers_cut: add.metric("subscribers_cut", "Subscribers that were too slow and had to go"),
+            ticks: add.metric("ticks", "Ticks that were delivered to sessions"),
+            store_faults: add.metric("store_faults", "Calls of the store that failed"),
+            registry,
+        };
+        for outcome in Outcome::ALL {
+            metrics.commands.get_or_create(&outcome.labels()).inc_by(0);
+        }
+        Arc::new(metrics)
+    }
+
+    /// Count a command.
+    pub fn count_command(&self, outcome: Outcome) {
+        self.commands.get_or_create(&outcome.labels()).inc();
+    }
+
+    /// Count an HTTP request. The path must be that of a route, so that there are never many.
+    pub fn count_http_request(&self, path: &str, status: u16) {
+        self.http_requests.get_or_create(&HttpLabels { path: path.to_owned(), status }).inc();
+    }
+
+    /// All metrics in the text format that Prometheus reads.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}
+
+/// Registers metrics that begin as their type's default.
+struct Adder<'a>(&'a mut Registry);
+
+impl Adder<'_> {
+    fn metric<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        let metric = M::default();
+        self.0.register(name, help, metric.clone());
+        metric
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(log: &Log, say: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        tracing::subscriber::with_default(subscriber(log, move || writer.clone()), say);
+        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_json_line_holds_the_level_the_message_and_the_fields() {
+        let log = Log { level: Level::Info, format: Format::Json };
+        let line = logged(&log, || tracing::info!(shard = 3, "started"));
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (&line["level"], &line["message"], &line["shard"]),
+            (&"INFO".into(), &"started".into(), &3.into())
+        );
+    }
+
+    #[test]
+    fn a_text_line_has_no_colours_and_holds_the_message_and_the_fields() {
+        let log = Log { level: Level::Info, format: Format::Text };
+        let line = logged(&log, || tracing::info!(shard = 3, "started"));
+        assert!(line.ends_with("INFO handover_server::telemetry::tests: started shard=3\n"), "{line:?}");
+    }
+
+    #[test]
+    fn what_is_less_important_than_the_level_is_not_logged() {
+        let log = Log { level: Level::Warn, format: Format::Text };
+        assert_eq!(logged(&log, || tracing::info!("quiet")), "");
+        assert!(logged(&log, || tracing::warn!("loud")).contains("loud"));
+    }
+
+    #[test]
+    fn other_crates_are_logged_up_to_info_whatever_the_level() {
+        let log = Log { level: Level::Trace, format: Format::Text };
+        let lines = logged(&log, || {
+            tracing::debug!(target: "hyper::proto", "theirs");
+            tracing::trace!("ours");
+        });
+        assert!(lines.contains("ours") && !lines.contains("theirs"), "{lines}");
+    }
+
+    #[test]
+    fn every_metric_is_there_from_the_start_under_its_name() {
+        let metrics = Metrics::new();
+        metrics.count_command(Outcome::Refused);
+        metrics.count_http_request("/healthz", 200);
+        metrics.commit_seconds.observe(0.003);
+        metrics.sessions_in_memory.set(7);
+        let text = metrics.to_text();
+        for line in [
+            &format!("handover_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION")),
+            "handover_commands_total{outcome=\"accepted\"} 0",
+            "handover_commands_total{outcome=\"duplicate\"} 0",
+            "handover_commands_total{outcome=\"refused\"} 1",
+            "handover_commands_total{outcome=\"fault\"} 0",
+            "handover_http_requests_total{path=\"/healthz\",status=\"200\"} 1",
+            "handover_events_appended_total 0",
+            "handover_commits_total 0",
+            "handover_commit_seconds_count 1",
+            "handover_sessions_in_memory 7",
+            "handover_subscribers 0",
+            "handover_subscribers_cut_total 0",
+            "handover_ticks_total 0",
+            "handover_store_faults_total 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "expected {line}, found\n{text}");
+        }
+    }
+}

@@ -40,7 +40,8 @@ pub struct Append {
     pub key: SessionKey,
     /// The sequence number of the last event that the writer knows; 0 for a new session.
     pub expected: u64,
-    /// The new events; the first gets sequence number `expected + 1`.
+    /// The new events; the first gets sequence number `expected + 1`. Without any, only the row and the wake time
+    /// change; that needs a session that is there, and is a conflict otherwise.
     pub events: Vec<Vec<u8>>,
     /// The index row, if a listed fact changed.
     pub row: Option<IndexRow>,
@@ -89,7 +90,8 @@ pub struct IndexRow {
     pub status: u8,
     /// The agent that started it.
     pub requester: Box<str>,
-    /// The agents whose lists show it, the requester among them. Fixed when the session starts.
+    /// The agents whose lists show it, the requester among them. Fixed when the session starts: the first row
+    /// decides, what later ones say here has no effect.
     pub agents: Vec<Box<str>>,
     /// When it started.
     pub created_at: u64,
@@ -222,6 +224,9 @@ pub struct Deleted {
     pub finished_at: u64,
 }
 
+/// How many unfinished sessions a requester has: tenant, agent, count.
+pub type OpenCount = (Box<str>, Box<str>, u64);
+
 /// Durable per-session logs, with the rows that find them.
 pub trait Store: Send + Sync {
     /// Append all items in one durable commit and say for each what became of it, in the order given. Returns only
@@ -253,8 +258,8 @@ pub trait Store: Send + Sync {
     /// The sessions that are to be woken at `until` or earlier, the earliest first, at most `max` of them.
     fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault>;
 
-    /// How many unfinished sessions each requester has: tenant, agent, count.
-    fn open_counts(&self) -> Result<Vec<(Box<str>, Box<str>, u64)>, Fault>;
+    /// How many unfinished sessions each requester has, in the order of their names.
+    fn open_counts(&self) -> Result<Vec<OpenCount>, Fault>;
 
     /// Write a record, durably. False if it was to be left and something is there.
     fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault>;
@@ -263,7 +268,13 @@ pub trait Store: Send + Sync {
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault>;
 
     /// The records of a space and tenant in the order of their keys, after `after`, at most `max` of them.
-    fn records(&self, space: &str, tenant: &str, after: Option<&str>, max: usize) -> Result<Vec<Record>, Fault>;
+    fn records(
+        &self,
+        space: &str,
+        tenant: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<Record>, Fault>;
 
     /// Remove a record, durably. False if there was none.
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault>;
@@ -282,7 +293,8 @@ pub trait Store: Send + Sync {
     fn watch(&self, capacity: usize) -> Result<mpsc::Receiver<Hint>, Fault>;
 
     /// The keys of all sessions in the order in which they were first written, for rebuilding the index.
-    fn sessions(&self, after: Option<Cursor>, max: usize) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault>;
+    fn sessions(&self, after: Option<Cursor>, max: usize)
+    -> Result<(Vec<SessionKey>, Option<Cursor>), Fault>;
 
     /// Remove every index row and wake time. The logs stay.
     fn clear_index(&self) -> Result<(), Fault>;

@@ -1,0 +1,402 @@
+//! Reading: a few connections that cannot write, and the questions they answer.
+
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::writer::{self, LAST_POSITION};
+use super::{Options, agents, checksum, fault, natural, schema, signed};
+use crate::fault::Fault;
+use crate::log::{
+    Cursor, Feed, FeedItem, Filter, IndexRow, Listed, OpenCount, Order, Page, Position, Record, SessionKey,
+    StoredEvent,
+};
+
+/// A pool of connections, opened when they are first needed.
+pub(super) struct Readers {
+    file: PathBuf,
+    options: Options,
+    pool: Mutex<Pool>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Connection>,
+    /// How many there are, idle or not.
+    open: usize,
+}
+
+impl Readers {
+    pub(super) fn new(file: PathBuf, options: Options) -> Self {
+        Readers { file, options, pool: Mutex::default(), returned: Condvar::new() }
+    }
+
+    /// Ask with a connection of the pool; waits for one if all are in use. After a fault the connection is not kept.
+    fn ask<T>(
+        &self,
+        doing: &'static str,
+        question: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Fault> {
+        let mut lent = Lent { readers: self, connection: self.borrow() };
+        let connection = match lent.connection.take() {
+            Some(connection) => connection,
+            None => schema::open_reader(&self.file, &self.options).map_err(|source| fault(doing, source))?,
+        };
+        let answer = question(&connection).map_err(|source| fault(doing, source))?;
+        lent.connection = Some(connection);
+        Ok(answer)
+    }
+
+    /// An idle connection, or none as leave to open one more.
+    fn borrow(&self) -> Option<Connection> {
+        let mut pool = self.pool();
+        loop {
+            if let Some(connection) = pool.idle.pop() {
+                return Some(connection);
+            }
+            if pool.open < self.options.readers_max {
+                pool.open += 1;
+                return None;
+            }
+            pool = self.returned.wait(pool).expect("no holder of the pool panics");
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().expect("no holder of the pool panics")
+    }
+}
+
+/// A place in the pool. Given back with the connection, or empty if that is not to be used again.
+struct Lent<'a> {
+    readers: &'a Readers,
+    connection: Option<Connection>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let mut pool = self.readers.pool();
+        match self.connection.take() {
+            Some(connection) => pool.idle.push(connection),
+            None => pool.open -= 1,
+        }
+        self.readers.returned.notify_one();
+    }
+}
+
+impl Readers {
+    pub(super) fn read(&self, key: &SessionKey, after: u64, max: usize) -> Result<Vec<StoredEvent>, Fault> {
+        let found = self.ask("reading a session", |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT e.seq, e.position, e.checksum, e.bytes
+                 FROM sessions s CROSS JOIN events e ON e.number = s.number
+                 WHERE s.session = ?1 AND s.tenant = ?2 AND e.seq > ?3 ORDER BY e.seq LIMIT ?4",
+            )?;
+            let rows = select
+                .query_map(params![key.session, key.tenant, signed(after), signed(max as u64)], |row| {
+                    stored(row, 0)
+                })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let mut events = Vec::with_capacity(found.len());
+        for ((event, found), expected) in found.into_iter().zip(after.saturating_add(1)..) {
+            if event.seq != expected {
+                let found = format!("it is missing, the next one is {}", event.seq);
+                return Err(Fault::Corrupt { key: key.clone(), seq: expected, found });
+            }
+            events.push(check(key, event, found)?);
+        }
+        Ok(events)
+    }
+
+    pub(super) fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
+        self.ask("reading a session's head", |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT (SELECT ifnull(max(e.seq), 0) FROM events e WHERE e.number = s.number)
+                 FROM sessions s WHERE s.session = ?1 AND s.tenant = ?2",
+            )?;
+            select.query_row([&*key.session, &*key.tenant], |row| row.get(0).map(natural)).optional()
+        })
+    }
+
+    pub(super) fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
+        let found = self.ask("reading the feed", |connection| match feed {
+            Feed::Everything => {
+                let sql = format!("{FEED_EVENT} WHERE e.position > ?1 ORDER BY e.position LIMIT ?2");
+                let mut select = connection.prepare_cached(&sql)?;
+                let rows = select.query_map([signed(after), signed(max as u64)], feed_item)?;
+                rows.collect::<rusqlite::Result<Vec<_>>>()
+            }
+            Feed::Agent { tenant, agent } => agent_feed(connection, tenant, agent, signed(after), max),
+        })?;
+        let items = found.into_iter().map(|(key, event, found)| {
+            let event = check(&key, event, found)?;
+            Ok(FeedItem { key, event })
+        });
+        items.collect()
+    }
+
+    pub(super) fn last_position(&self) -> Result<Position, Fault> {
+        self.ask("reading the last position", |connection| {
+            connection.prepare_cached(LAST_POSITION)?.query_row([], |row| row.get(0).map(natural))
+        })
+    }
+
+    pub(super) fn list(
+        &self,
+        filter: &Filter,
+        order: Order,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page, Fault> {
+        let mut listed = self.ask("listing sessions", |connection| {
+            let mut select = connection.prepare_cached(&list_sql(filter, order))?;
+            let rows = select.query_map(
+                params![
+                    filter.tenant,
+                    filter.agent,
+                    filter.status,
+                    filter.kind,
+                    filter.created_from.map(signed),
+                    filter.created_before.map(signed),
+                    after.map(|Cursor(number)| signed(number)),
+                    signed(max as u64).saturating_add(1),
+                ],
+                |row| {
+                    Ok((natural(row.get(0)?), Listed { key: session_key(row, 1)?, row: index_row(row, 3)? }))
+                },
+            )?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let more = listed.len() > max;
+        listed.truncate(max);
+        let end = listed.last().map(|(number, _)| Cursor(*number)).or(after);
+        let sessions = listed.into_iter().map(|(_, listed)| listed).collect();
+        Ok(Page { sessions, next: end.filter(|_| more) })
+    }
+
+    pub(super) fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault> {
+        self.ask("reading an index row", |connection| {
+            let mut select = connection.prepare_cached(&format!(
+                "SELECT {ROW_COLUMNS} FROM sessions s JOIN index_rows r ON r.number = s.number
+                 WHERE s.session = ?1 AND s.tenant = ?2"
+            ))?;
+            select.query_row([&*key.session, &*key.tenant], |row| index_row(row, 0)).optional()
+        })
+    }
+
+    pub(super) fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault> {
+        self.ask("reading what is due", |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT s.tenant, s.session, w.at
+                 FROM index_wakes w INDEXED BY index_due CROSS JOIN sessions s ON s.number = w.number
+                 WHERE w.at <= ?1 ORDER BY w.at, w.number LIMIT ?2",
+            )?;
+            let rows = select.query_map([signed(until), signed(max as u64)], |row| {
+                Ok((session_key(row, 0)?, natural(row.get(2)?)))
+            })?;
+            rows.collect()
+        })
+    }
+
+    pub(super) fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {
+        self.ask("counting open sessions", |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT s.tenant, r.requester, count(*)
+                 FROM index_rows r INDEXED BY index_open CROSS JOIN sessions s ON s.number = r.number
+                 WHERE r.finished_at IS NULL GROUP BY s.tenant, r.requester ORDER BY s.tenant, r.requester",
+            )?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, natural(row.get(2)?))))?;
+            rows.collect()
+        })
+    }
+
+    pub(super) fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        self.ask("reading a record", |connection| {
+            let mut select = connection
+                .prepare_cached("SELECT value FROM records WHERE space = ?1 AND tenant = ?2 AND key = ?3")?;
+            select.query_row([space, tenant, key], |row| row.get(0)).optional()
+        })
+    }
+
+    pub(super) fn records(
+        &self,
+        space: &str,
+        tenant: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<Record>, Fault> {
+        self.ask("reading records", |connection| {
+            let sql = match after {
+                None => {
+                    "SELECT key, value FROM records WHERE space = ?1 AND tenant = ?2 AND ?3 IS NULL
+                     ORDER BY key LIMIT ?4"
+                }
+                Some(_) => {
+                    "SELECT key, value FROM records WHERE space = ?1 AND tenant = ?2 AND key > ?3
+                     ORDER BY key LIMIT ?4"
+                }
+            };
+            let mut select = connection.prepare_cached(sql)?;
+            let rows = select.query_map(params![space, tenant, after, signed(max as u64)], |row| {
+                Ok(Record {
+                    space: space.into(),
+                    tenant: tenant.into(),
+                    key: row.get(0)?,
+                    value: row.get(1)?,
+                })
+            })?;
+            rows.collect()
+        })
+    }
+
+    pub(super) fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
+        self.ask("reading a tombstone", |connection| writer::tombstone(connection, key))
+    }
+
+    pub(super) fn sessions(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        let mut found = self.ask("reading the sessions", |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT number, tenant, session FROM sessions WHERE number > ?1 ORDER BY number LIMIT ?2",
+            )?;
+            let from = after.map_or(0, |Cursor(number)| signed(number));
+            let rows = select.query_map([from, signed(max as u64).saturating_add(1)], |row| {
+                Ok((natural(row.get(0)?), session_key(row, 1)?))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let more = found.len() > max;
+        found.truncate(max);
+        let end = found.last().map(|(number, _)| Cursor(*number)).or(after);
+        Ok((found.into_iter().map(|(_, key)| key).collect(), end.filter(|_| more)))
+    }
+}
+
+/// The checksum that was stored beside an event.
+type Found = i64;
+
+fn stored(row: &Row<'_>, at: usize) -> rusqlite::Result<(StoredEvent, Found)> {
+    let event = StoredEvent {
+        seq: natural(row.get(at)?),
+        position: natural(row.get(at + 1)?),
+        bytes: row.get(at + 3)?,
+    };
+    Ok((event, row.get(at + 2)?))
+}
+
+fn check(key: &SessionKey, event: StoredEvent, found: Found) -> Result<StoredEvent, Fault> {
+    let expected = i64::from(checksum(key, event.seq, &event.bytes));
+    if found != expected {
+        let found = format!("its checksum should be {expected:#010x} and is {found:#010x}");
+        return Err(Fault::Corrupt { key: key.clone(), seq: event.seq, found });
+    }
+    Ok(event)
+}
+
+fn session_key(row: &Row<'_>, at: usize) -> rusqlite::Result<SessionKey> {
+    Ok(SessionKey { tenant: row.get(at)?, session: row.get(at + 1)? })
+}
+
+const ROW_COLUMNS: &str = "r.kind, r.status, r.requester, r.agents, r.created_at, r.finished_at, r.summary";
+
+fn index_row(row: &Row<'_>, at: usize) -> rusqlite::Result<IndexRow> {
+    Ok(IndexRow {
+        kind: row.get(at)?,
+        status: row.get(at + 1)?,
+        requester: row.get(at + 2)?,
+        agents: agents::decode(row.get_ref(at + 3)?)?,
+        created_at: natural(row.get(at + 4)?),
+        finished_at: row.get::<_, Option<i64>>(at + 5)?.map(natural),
+        summary: row.get(at + 6)?,
+    })
+}
+
+const FEED_EVENT: &str = "SELECT s.tenant, s.session, e.seq, e.position, e.checksum, e.bytes
+     FROM events e CROSS JOIN sessions s ON s.number = e.number";
+
+fn feed_item(row: &Row<'_>) -> rusqlite::Result<(SessionKey, StoredEvent, Found)> {
+    let (event, found) = stored(row, 2)?;
+    Ok((session_key(row, 0)?, event, found))
+}
+
+/// How many events are looked at one by one before the agent's sessions are asked instead.
+const FEED_WINDOW: i64 = 8192;
+
+/// A reader near the end, or an agent that is in most sessions, finds its events in the next window. If they are
+/// further apart it is cheaper to ask each of the agent's sessions where its events are.
+fn agent_feed(
+    connection: &Connection,
+    tenant: &str,
+    agent: &str,
+    after: i64,
+    max: usize,
+) -> rusqlite::Result<Vec<(SessionKey, StoredEvent, Found)>> {
+    let mut find =
+        connection.prepare_cached("SELECT list FROM index_lists WHERE tenant = ?1 AND agent = ?2")?;
+    let Some(list) = find.query_row([tenant, agent], |row| row.get::<_, i64>(0)).optional()? else {
+        return Ok(Vec::new());
+    };
+    let end = after.saturating_add(FEED_WINDOW);
+    let near = format!(
+        "{FEED_EVENT} WHERE e.position > ?1 AND e.position <= ?2
+         AND EXISTS (SELECT 1 FROM index_listed l WHERE l.list = ?3 AND l.number = e.number)
+         ORDER BY e.position LIMIT ?4"
+    );
+    let mut select = connection.prepare_cached(&near)?;
+    let rows = select.query_map([after, end, list, signed(max as u64)], feed_item)?;
+    let mut found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    let last: i64 = connection.prepare_cached(LAST_POSITION)?.query_row([], |row| row.get(0))?;
+    if found.len() < max && end < last {
+        let far = format!(
+            "{FEED_EVENT} WHERE e.position IN (
+                 SELECT p.position FROM index_listed l
+                 CROSS JOIN events p INDEXED BY event_place ON p.number = l.number
+                 WHERE l.list = ?1 AND p.position > ?2 ORDER BY p.position LIMIT ?3)
+             ORDER BY e.position"
+        );
+        let mut select = connection.prepare_cached(&far)?;
+        let rows = select.query_map([list, end, signed((max - found.len()) as u64)], feed_item)?;
+        found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    Ok(found)
+}
+
+/// Parameters: 1 tenant, 2 agent, 3 status, 4 kind, 5 created from, 6 created before, 7 cursor, 8 how many.
+fn list_sql(filter: &Filter, order: Order) -> String {
+    let (from, list) = match (&filter.tenant, &filter.agent) {
+        (None, None) => ("index_rows r", "?1 IS NULL AND ?2 IS NULL"),
+        (None, Some(_)) => (
+            "index_rows r",
+            "?1 IS NULL AND EXISTS (SELECT 1 FROM index_listed l WHERE l.number = r.number
+             AND l.list IN (SELECT list FROM index_lists WHERE agent = ?2))",
+        ),
+        (Some(_), _) => (
+            "index_listed l CROSS JOIN index_rows r ON r.number = l.number",
+            "l.list = (SELECT list FROM index_lists WHERE tenant = ?1 AND agent IS ?2)",
+        ),
+    };
+    let number = if filter.tenant.is_some() { "l.number" } else { "r.number" };
+    let (beyond, direction) = match order {
+        Order::Oldest => (">", ""),
+        Order::Newest => ("<", "DESC"),
+    };
+    // A comparison with a missing cursor must not hide the range from the planner.
+    let first = match order {
+        Order::Oldest => "0",
+        Order::Newest => "9223372036854775807",
+    };
+    format!(
+        "SELECT {number}, s.tenant, s.session, {ROW_COLUMNS}
+         FROM {from} CROSS JOIN sessions s ON s.number = r.number
+         WHERE {list} AND {number} {beyond} ifnull(?7, {first})
+         AND (?3 IS NULL OR r.status = ?3) AND (?4 IS NULL OR r.kind = ?4)
+         AND (?5 IS NULL OR r.created_at >= ?5) AND (?6 IS NULL OR r.created_at < ?6)
+         ORDER BY {number} {direction} LIMIT ?8"
+    )
+}

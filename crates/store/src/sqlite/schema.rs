@@ -1,0 +1,156 @@
+//! The tables, the steps from one version of them to the next, and how connections are set up.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::Options;
+use crate::fault::Fault;
+
+/// Each step takes the file from its place in the list to the next version. A released step never changes.
+const STEPS: &[&str] = &[V1];
+
+/// The newest version that this release knows.
+pub(super) const KNOWN: u32 = STEPS.len() as u32;
+
+/// What decides the rate is how many distinct pages a commit touches. So sessions have local numbers in the order in
+/// which they came, events lie in the order in which they were appended (their rowid is their position), the index
+/// that finds them by session is narrow, and rows that are written together are neighbours.
+///
+/// The `index_` tables can be emptied and rebuilt from the rest. A wake time has its own table, so that changing it
+/// does not rewrite the row; only sessions that have one are in it.
+///
+/// Deleting must not free a position or a session number for reuse, or feeds and cursors would skip what comes next:
+/// `counters` keeps the last ones that were ever given.
+const V1: &str = "
+CREATE TABLE counters (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO counters VALUES ('position', 0), ('number', 0), ('probe', 0);
+
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    session TEXT NOT NULL
+);
+CREATE UNIQUE INDEX session_key ON sessions (session, tenant);
+
+CREATE TABLE events (
+    position INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    bytes BLOB NOT NULL
+);
+CREATE UNIQUE INDEX event_place ON events (number, seq);
+
+CREATE TABLE tombstones (
+    session TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    deleted_at INTEGER NOT NULL,
+    PRIMARY KEY (session, tenant)
+) WITHOUT ROWID;
+CREATE INDEX tombstone_age ON tombstones (deleted_at);
+
+CREATE TABLE records (
+    space TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (space, tenant, key)
+) WITHOUT ROWID;
+
+CREATE TABLE index_rows (
+    number INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    requester TEXT NOT NULL,
+    agents BLOB NOT NULL,
+    summary BLOB NOT NULL
+);
+CREATE INDEX index_finished ON index_rows (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX index_open ON index_rows (number) WHERE finished_at IS NULL;
+
+CREATE TABLE index_wakes (
+    number INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL
+);
+CREATE INDEX index_due ON index_wakes (at);
+
+-- A list is an agent's, or with no agent the whole tenant's.
+CREATE TABLE index_lists (
+    list INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    agent TEXT
+);
+CREATE UNIQUE INDEX index_list_name ON index_lists (tenant, agent);
+
+CREATE TABLE index_listed (
+    list INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (list, number)
+) WITHOUT ROWID;
+";
+
+/// Empties what [`V1`] calls the index.
+pub(super) const CLEAR_INDEX: &str = "
+DELETE FROM index_rows;
+DELETE FROM index_wakes;
+DELETE FROM index_lists;
+DELETE FROM index_listed;
+";
+
+const BUSY_MS: u64 = 10_000;
+const STATEMENTS_MAX: usize = 64;
+
+/// Take the file to the newest version, or refuse it if it is newer than that.
+pub(super) fn migrate(connection: &Connection) -> Result<(), Fault> {
+    let doing = "opening the database";
+    let read = || connection.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0));
+    let found = read().map_err(|source| super::fault(doing, source))?;
+    if found > KNOWN {
+        return Err(Fault::TooNew { found, known: KNOWN });
+    }
+    for (version, step) in (1..).zip(STEPS).skip(found as usize) {
+        connection
+            .execute_batch(&format!("BEGIN IMMEDIATE; {step} PRAGMA user_version = {version}; COMMIT;"))
+            .map_err(|source| super::fault("bringing the tables up to date", source))?;
+    }
+    Ok(())
+}
+
+/// The one connection that writes. With `synchronous = FULL` a commit returns after the log of the database is synced.
+pub(super) fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(
+        file,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.pragma_update(None, "page_size", options.page_bytes)?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection
+        .query_row(&format!("PRAGMA wal_autocheckpoint = {}", options.checkpoint_pages), [], |_| Ok(()))?;
+    connection.pragma_update(None, "cache_size", -i64::from(options.writer_cache_kib))?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    Ok(connection)
+}
+
+/// A connection that cannot write.
+pub(super) fn open_reader(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(
+        file,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.pragma_update(None, "cache_size", -i64::from(options.reader_cache_kib))?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.query_row("SELECT value FROM counters WHERE name = 'probe'", [], |_| Ok(()))?;
+    Ok(connection)
+}

@@ -1,0 +1,463 @@
+//! The one connection that writes, and what it keeps in memory between commits.
+//!
+//! A commit takes a group of work of several callers. Events are written as they come; the index rows and wake times
+//! of the group are gathered and written once per session at the end, in the order of the sessions' numbers, so that
+//! neighbours are written together.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::cache::Cache;
+use super::{Options, agents, checksum, natural, schema, signed};
+use crate::log::{Append, Deleted, Hint, IndexRow, Outcome, Put, Record, SessionKey, Wake};
+
+/// Something to write.
+pub(super) enum Work {
+    Append(Vec<Append>),
+    Put(Record, Put),
+    Remove { space: Box<str>, tenant: Box<str>, key: Box<str> },
+    DeleteFinished { finished_before: u64, now: u64, max: usize },
+    ForgetTombstones { deleted_before: u64 },
+    ClearIndex,
+    RestoreIndex(Vec<(SessionKey, IndexRow, Wake)>),
+    Probe,
+}
+
+/// What was done.
+pub(super) enum Reply {
+    Outcomes(Vec<Outcome>),
+    Changed(bool),
+    Deleted(Vec<Deleted>),
+    Count(u64),
+    Done,
+}
+
+impl Work {
+    /// How much of a commit it fills.
+    pub(super) fn events(&self) -> usize {
+        match self {
+            Work::Append(batch) => batch.iter().map(|item| item.events.len().max(1)).sum(),
+            Work::DeleteFinished { max, .. } => *max,
+            Work::RestoreIndex(rows) => rows.len(),
+            Work::Put(..) | Work::Remove { .. } | Work::ForgetTombstones { .. } => 1,
+            Work::ClearIndex | Work::Probe => 1,
+        }
+    }
+
+    /// What a fault says was being done.
+    pub(super) fn doing(&self) -> &'static str {
+        match self {
+            Work::Append(_) => "appending events",
+            Work::Put(..) => "writing a record",
+            Work::Remove { .. } => "removing a record",
+            Work::DeleteFinished { .. } => "deleting finished sessions",
+            Work::ForgetTombstones { .. } => "forgetting tombstones",
+            Work::ClearIndex => "clearing the index",
+            Work::RestoreIndex(_) => "restoring the index",
+            Work::Probe => "writing a probe",
+        }
+    }
+}
+
+const SESSIONS_CACHED_MAX: usize = 8192;
+const LISTS_CACHED_MAX: usize = 4096;
+
+type Number = i64;
+
+/// Valid until the first fault: then it must be dropped, because what it remembers may not be on disk.
+pub(super) struct Writer {
+    connection: Connection,
+    sessions: Cache<SessionKey, Known>,
+    lists: Cache<String, i64>,
+    last_position: i64,
+    last_number: Number,
+}
+
+/// What the writer remembers of a session.
+#[derive(Clone, Copy)]
+struct Known {
+    number: Number,
+    head: i64,
+    listed: Row,
+}
+
+/// What the writer remembers of a session's index row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Row {
+    Unknown,
+    Absent,
+    Present { finished_at: Option<i64> },
+}
+
+/// What the items of a group leave to be written for one session: the last of each wins.
+struct Touched<'a> {
+    key: &'a SessionKey,
+    /// The last sequence number, if there are new events.
+    grown: Option<i64>,
+    row: Option<&'a IndexRow>,
+    wake: Wake,
+}
+
+type Group<'a> = BTreeMap<Number, Touched<'a>>;
+
+impl Writer {
+    /// Open the file. The tables must be there.
+    pub(super) fn open(file: &Path, options: &Options) -> rusqlite::Result<Writer> {
+        Writer::over(schema::open_writer(file, options)?)
+    }
+
+    /// Write over a connection to a file whose tables are up to date.
+    pub(super) fn over(connection: Connection) -> rusqlite::Result<Writer> {
+        let last = |sql| connection.query_row(sql, [], |row| row.get(0));
+        let last_position = last(LAST_POSITION)?;
+        let last_number = last(
+            "SELECT max(value, (SELECT ifnull(max(number), 0) FROM sessions)) FROM counters WHERE name = 'number'",
+        )?;
+        Ok(Writer {
+            connection,
+            sessions: Cache::new(SESSIONS_CACHED_MAX),
+            lists: Cache::new(LISTS_CACHED_MAX),
+            last_position,
+            last_number,
+        })
+    }
+
+    /// Do all of the work in one durable transaction. Also says whose logs grew.
+    pub(super) fn commit(&mut self, works: &[Work]) -> rusqlite::Result<(Vec<Reply>, Vec<Hint>)> {
+        self.run("BEGIN IMMEDIATE")?;
+        let mut group = Group::new();
+        let mut hints = Vec::new();
+        let mut replies = Vec::with_capacity(works.len());
+        for work in works {
+            if !matches!(work, Work::Append(_)) {
+                self.settle(&mut group, &mut hints)?;
+            }
+            replies.push(match work {
+                Work::Append(batch) => {
+                    let outcomes = batch.iter().map(|item| self.append(item, &mut group));
+                    Reply::Outcomes(outcomes.collect::<rusqlite::Result<_>>()?)
+                }
+                Work::Put(record, put) => Reply::Changed(self.put(record, *put)?),
+                Work::Remove { space, tenant, key } => Reply::Changed(self.remove(space, tenant, key)?),
+                Work::DeleteFinished { finished_before, now, max } => {
+                    Reply::Deleted(self.delete_finished(*finished_before, *now, *max)?)
+                }
+                Work::ForgetTombstones { deleted_before } => Reply::Count(self.forget(*deleted_before)?),
+                Work::ClearIndex => self.clear_index().map(|()| Reply::Done)?,
+                Work::RestoreIndex(rows) => self.restore_index(rows).map(|()| Reply::Done)?,
+                Work::Probe => {
+                    self.run("UPDATE counters SET value = value + 1 WHERE name = 'probe'")?;
+                    Reply::Done
+                }
+            });
+        }
+        self.settle(&mut group, &mut hints)?;
+        self.run("COMMIT")?;
+        Ok((replies, hints))
+    }
+
+    fn run(&self, sql: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute([]).map(|_| ())
+    }
+
+    fn append<'a>(&mut self, item: &'a Append, group: &mut Group<'a>) -> rusqlite::Result<Outcome> {
+        let known = match self.find(&item.key)? {
+            Some(known) if known.head != signed(item.expected) => {
+                return Ok(Outcome::Conflict { head: natural(known.head) });
+            }
+            Some(known) => known,
+            None => {
+                if let Some(deleted_at) = tombstone(&self.connection, &item.key)? {
+                    return Ok(Outcome::Tombstone { deleted_at });
+                }
+                if item.expected != 0 || item.events.is_empty() {
+                    return Ok(Outcome::Conflict { head: 0 });
+                }
+                self.start(&item.key)?
+            }
+        };
+        let first = self.last_position + 1;
+        let mut head = known.head;
+        let mut insert = self.connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
+        for bytes in &item.events {
+            self.last_position += 1;
+            head += 1;
+            let checksum = checksum(&item.key, natural(head), bytes);
+            insert.execute(params![self.last_position, known.number, head, checksum, bytes])?;
+        }
+        drop(insert);
+        if let Some(known) = self.sessions.get_mut(&item.key) {
+            known.head = head;
+        }
+        let unchanged = Touched { key: &item.key, grown: None, row: None, wake: Wake::Unchanged };
+        let touched = group.entry(known.number).or_insert(unchanged);
+        touched.grown = (head > known.head).then_some(head).or(touched.grown);
+        touched.row = item.row.as_ref().or(touched.row);
+        if item.wake != Wake::Unchanged {
+            touched.wake = item.wake;
+        }
+        Ok(Outcome::Appended { first: natural(first) })
+    }
+
+    fn find(&mut self, key: &SessionKey) -> rusqlite::Result<Option<Known>> {
+        if let Some(known) = self.sessions.get_mut(key) {
+            return Ok(Some(*known));
+        }
+        let mut find = self.connection.prepare_cached(
+            "SELECT number, (SELECT ifnull(max(seq), 0) FROM events e WHERE e.number = s.number)
+             FROM sessions s WHERE session = ?1 AND tenant = ?2",
+        )?;
+        let found = find.query_row([&*key.session, &*key.tenant], |row| {
+            Ok(Known { number: row.get(0)?, head: row.get(1)?, listed: Row::Unknown })
+        });
+        let known = found.optional()?;
+        if let Some(known) = known {
+            self.sessions.insert(key.clone(), known);
+        }
+        Ok(known)
+    }
+
+    fn start(&mut self, key: &SessionKey) -> rusqlite::Result<Known> {
+        self.last_number += 1;
+        let known = Known { number: self.last_number, head: 0, listed: Row::Absent };
+        let mut insert = self.connection.prepare_cached("INSERT INTO sessions VALUES (?1, ?2, ?3)")?;
+        insert.execute(params![known.number, key.tenant, key.session])?;
+        self.sessions.insert(key.clone(), known);
+        Ok(known)
+    }
+
+    /// Write the rows and wake times that the group has gathered, once per session.
+    fn settle(&mut self, group: &mut Group<'_>, hints: &mut Vec<Hint>) -> rusqlite::Result<()> {
+        for (number, touched) in std::mem::take(group) {
+            if let Some(row) = touched.row {
+                self.write_row(number, touched.key, row)?;
+            }
+            self.write_wake(number, touched.wake)?;
+            hints.extend(touched.grown.map(|head| Hint { key: touched.key.clone(), head: natural(head) }));
+        }
+        Ok(())
+    }
+
+    fn write_row(&mut self, number: Number, key: &SessionKey, row: &IndexRow) -> rusqlite::Result<()> {
+        let known = self.sessions.get_mut(key).map_or(Row::Unknown, |known| known.listed);
+        let known = if known == Row::Unknown { self.read_row(number)? } else { known };
+        let finished_at = row.finished_at.map(signed);
+        match known {
+            Row::Unknown | Row::Absent => self.insert_row(number, key, row)?,
+            Row::Present { finished_at: before } if before == finished_at => {
+                // Naming finished_at here would rewrite the entries of two more indexes.
+                let mut update = self.connection.prepare_cached(
+                    "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6
+                     WHERE number = ?1",
+                )?;
+                let created_at = signed(row.created_at);
+                update.execute(params![
+                    number,
+                    row.kind,
+                    row.status,
+                    created_at,
+                    row.requester,
+                    row.summary
+                ])?;
+            }
+            Row::Present { .. } => {
+                let mut update = self.connection.prepare_cached(
+                    "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6,
+                     finished_at = ?7 WHERE number = ?1",
+                )?;
+                let created_at = signed(row.created_at);
+                let (kind, status) = (row.kind, row.status);
+                update.execute(params![
+                    number,
+                    kind,
+                    status,
+                    created_at,
+                    row.requester,
+                    row.summary,
+                    finished_at
+                ])?;
+            }
+        }
+        if let Some(known) = self.sessions.get_mut(key) {
+            known.listed = Row::Present { finished_at };
+        }
+        Ok(())
+    }
+
+    fn read_row(&self, number: Number) -> rusqlite::Result<Row> {
+        let mut find =
+            self.connection.prepare_cached("SELECT finished_at FROM index_rows WHERE number = ?1")?;
+        let found = find.query_row([number], |row| row.get(0)).optional()?;
+        Ok(found.map_or(Row::Absent, |finished_at| Row::Present { finished_at }))
+    }
+
+    fn insert_row(&mut self, number: Number, key: &SessionKey, row: &IndexRow) -> rusqlite::Result<()> {
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT INTO index_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        insert.execute(params![
+            number,
+            row.kind,
+            row.status,
+            signed(row.created_at),
+            row.finished_at.map(signed),
+            row.requester,
+            agents::encode(&row.agents),
+            row.summary,
+        ])?;
+        drop(insert);
+        let agents = row.agents.iter().map(|agent| Some(&**agent));
+        for agent in agents.chain([None]) {
+            let list = self.list(&key.tenant, agent)?;
+            let mut insert =
+                self.connection.prepare_cached("INSERT OR IGNORE INTO index_listed VALUES (?1, ?2)")?;
+            insert.execute([list, number])?;
+        }
+        Ok(())
+    }
+
+    /// The number of an agent's list, or of the whole tenant's.
+    fn list(&mut self, tenant: &str, agent: Option<&str>) -> rusqlite::Result<i64> {
+        let name = format!("{}:{tenant}{}{}", tenant.len(), agent.map_or("", |_| "/"), agent.unwrap_or(""));
+        if let Some(list) = self.lists.get_mut(&name) {
+            return Ok(*list);
+        }
+        let mut find = self
+            .connection
+            .prepare_cached("SELECT list FROM index_lists WHERE tenant = ?1 AND agent IS ?2")?;
+        let list = match find.query_row(params![tenant, agent], |row| row.get(0)).optional()? {
+            Some(list) => list,
+            None => {
+                let mut insert = self
+                    .connection
+                    .prepare_cached("INSERT INTO index_lists (tenant, agent) VALUES (?1, ?2)")?;
+                insert.insert(params![tenant, agent])?
+            }
+        };
+        drop(find);
+        self.lists.insert(name, list);
+        Ok(list)
+    }
+
+    fn write_wake(&self, number: Number, wake: Wake) -> rusqlite::Result<()> {
+        match wake {
+            Wake::Unchanged => {}
+            Wake::Never => {
+                self.connection
+                    .prepare_cached("DELETE FROM index_wakes WHERE number = ?1")?
+                    .execute([number])?;
+            }
+            Wake::At(at) => {
+                let mut put = self.connection.prepare_cached(
+                    "INSERT INTO index_wakes VALUES (?1, ?2)
+                     ON CONFLICT (number) DO UPDATE SET at = excluded.at WHERE at <> excluded.at",
+                )?;
+                put.execute([number, signed(at)])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, record: &Record, put: Put) -> rusqlite::Result<bool> {
+        let sql = match put {
+            Put::Replace => "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3, ?4)",
+            Put::IfAbsent => "INSERT OR IGNORE INTO records VALUES (?1, ?2, ?3, ?4)",
+        };
+        let mut insert = self.connection.prepare_cached(sql)?;
+        Ok(insert.execute(params![record.space, record.tenant, record.key, record.value])? > 0)
+    }
+
+    fn remove(&self, space: &str, tenant: &str, key: &str) -> rusqlite::Result<bool> {
+        let mut delete = self
+            .connection
+            .prepare_cached("DELETE FROM records WHERE space = ?1 AND tenant = ?2 AND key = ?3")?;
+        Ok(delete.execute([space, tenant, key])? > 0)
+    }
+
+    fn delete_finished(&mut self, before: u64, now: u64, max: usize) -> rusqlite::Result<Vec<Deleted>> {
+        let mut oldest = self.connection.prepare_cached(
+            "SELECT r.number, s.tenant, s.session, r.finished_at, r.agents
+             FROM index_rows r INDEXED BY index_finished JOIN sessions s ON s.number = r.number
+             WHERE r.finished_at < ?1 ORDER BY r.finished_at, r.number LIMIT ?2",
+        )?;
+        let found = oldest.query_map([signed(before), signed(max as u64)], |row| {
+            let key = SessionKey::new(row.get::<_, Box<str>>(1)?, row.get::<_, Box<str>>(2)?);
+            let deleted = Deleted { key, finished_at: natural(row.get(3)?) };
+            Ok((row.get::<_, Number>(0)?, deleted, agents::decode(row.get_ref(4)?)?))
+        });
+        let found = found?.collect::<rusqlite::Result<Vec<_>>>()?;
+        drop(oldest);
+        for (number, deleted, agents) in &found {
+            self.delete(*number, &deleted.key, agents, now)?;
+        }
+        if !found.is_empty() {
+            let mut keep =
+                self.connection.prepare_cached("UPDATE counters SET value = ?2 WHERE name = ?1")?;
+            keep.execute(params!["position", self.last_position])?;
+            keep.execute(params!["number", self.last_number])?;
+        }
+        Ok(found.into_iter().map(|(_, deleted, _)| deleted).collect())
+    }
+
+    fn delete(
+        &mut self,
+        number: Number,
+        key: &SessionKey,
+        agents: &[Box<str>],
+        now: u64,
+    ) -> rusqlite::Result<()> {
+        for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
+            let list = self.list(&key.tenant, agent)?;
+            let mut delete =
+                self.connection.prepare_cached("DELETE FROM index_listed WHERE list = ?1 AND number = ?2")?;
+            delete.execute([list, number])?;
+        }
+        for sql in [
+            "DELETE FROM index_rows WHERE number = ?1",
+            "DELETE FROM index_wakes WHERE number = ?1",
+            "DELETE FROM events WHERE number = ?1",
+            "DELETE FROM sessions WHERE number = ?1",
+        ] {
+            self.connection.prepare_cached(sql)?.execute([number])?;
+        }
+        let mut insert = self.connection.prepare_cached("INSERT INTO tombstones VALUES (?1, ?2, ?3)")?;
+        insert.execute(params![key.session, key.tenant, signed(now)])?;
+        self.sessions.remove(key);
+        Ok(())
+    }
+
+    fn forget(&self, deleted_before: u64) -> rusqlite::Result<u64> {
+        let mut delete = self.connection.prepare_cached("DELETE FROM tombstones WHERE deleted_at < ?1")?;
+        Ok(delete.execute([signed(deleted_before)])? as u64)
+    }
+
+    fn clear_index(&mut self) -> rusqlite::Result<()> {
+        self.connection.execute_batch(schema::CLEAR_INDEX)?;
+        self.sessions.clear();
+        self.lists.clear();
+        Ok(())
+    }
+
+    fn restore_index(&mut self, rows: &[(SessionKey, IndexRow, Wake)]) -> rusqlite::Result<()> {
+        for (key, row, wake) in rows {
+            if let Some(known) = self.find(key)? {
+                self.write_row(known.number, key, row)?;
+                self.write_wake(known.number, *wake)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The last position that was ever given.
+pub(super) const LAST_POSITION: &str =
+    "SELECT max(value, (SELECT ifnull(max(position), 0) FROM events)) FROM counters WHERE name = 'position'";
+
+/// When a session was deleted, if its tombstone is still there.
+pub(super) fn tombstone(connection: &Connection, key: &SessionKey) -> rusqlite::Result<Option<u64>> {
+    let mut find =
+        connection.prepare_cached("SELECT deleted_at FROM tombstones WHERE session = ?1 AND tenant = ?2")?;
+    find.query_row([&*key.session, &*key.tenant], |row| row.get(0).map(natural)).optional()
+}

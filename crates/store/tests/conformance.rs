@@ -1,0 +1,706 @@
+//! One suite for all stores: what the trait promises, asked of each of them.
+
+#![allow(clippy::unwrap_used, reason = "a check is a test, only called by name")]
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::TryRecvError;
+use std::thread;
+
+use handover_store::{
+    Append, Cursor, Feed, Filter, Hint, IndexRow, Listed, MemoryStore, Order, Outcome, Put, Record,
+    SessionKey, SqliteStore, Store, Wake,
+};
+
+/// Makes one test per store out of each check.
+macro_rules! suite {
+    ($($check:ident),* $(,)?) => {
+        mod memory {
+            $(#[test] fn $check() { super::$check(&super::MemoryStore::new()); })*
+        }
+        mod sqlite {
+            $(#[test] fn $check() {
+                let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+                super::$check(&super::SqliteStore::open(dir.path()).unwrap());
+            })*
+        }
+    };
+}
+
+suite! {
+    what_is_appended_can_be_read,
+    a_second_writer_gets_a_conflict,
+    items_of_one_session_in_a_batch_follow_each_other,
+    one_conflict_leaves_the_other_items_alone,
+    an_item_without_events_changes_only_the_row_and_the_wake_time,
+    positions_have_no_holes_and_follow_the_commits,
+    the_feed_of_everything_pages_to_the_end,
+    the_feed_of_an_agent_shows_its_sessions_only,
+    the_feed_of_a_rarely_seen_agent_is_complete,
+    every_filter_narrows_the_list,
+    pages_reach_the_end_while_sessions_are_added,
+    a_row_replaces_the_one_before,
+    the_last_row_and_wake_time_of_a_batch_win,
+    sessions_are_due_in_the_order_of_their_wake_times,
+    a_record_can_be_put_replaced_and_removed,
+    records_page_in_the_order_of_their_keys,
+    finished_sessions_are_deleted_oldest_first,
+    a_tombstone_keeps_the_id_until_it_is_forgotten,
+    deleting_does_not_free_positions_or_cursors,
+    hints_tell_of_appends_and_are_lost_when_nobody_reads,
+    open_sessions_are_counted_by_requester,
+    all_sessions_can_be_paged_through,
+    a_cleared_index_can_be_restored_to_the_same_rows,
+    tenants_with_equal_session_ids_are_separate,
+    every_append_of_many_threads_is_there,
+    racing_writers_of_one_session_have_one_winner_each_time,
+    the_largest_times_are_understood,
+    a_probe_succeeds,
+}
+
+fn key(session: &str) -> SessionKey {
+    SessionKey::new("acme", session)
+}
+
+fn bytes(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|at| format!("event {at}").into_bytes()).collect()
+}
+
+fn item(key: &SessionKey, expected: u64, count: usize) -> Append {
+    Append { key: key.clone(), expected, events: bytes(count), row: None, wake: Wake::Unchanged }
+}
+
+fn row(requester: &str, agents: &[&str]) -> IndexRow {
+    IndexRow {
+        kind: 1,
+        status: 1,
+        requester: requester.into(),
+        agents: agents.iter().map(|agent| (*agent).into()).collect(),
+        created_at: 1000,
+        finished_at: None,
+        summary: b"summary".to_vec(),
+    }
+}
+
+fn started(session: &str, row: IndexRow) -> Append {
+    Append { row: Some(row), ..item(&key(session), 0, 1) }
+}
+
+fn append_one(store: &dyn Store, item: Append) -> Outcome {
+    let mut outcomes = store.append(&[item]).unwrap();
+    assert_eq!(outcomes.len(), 1);
+    outcomes.remove(0)
+}
+
+fn appended(store: &dyn Store, item: Append) -> u64 {
+    match append_one(store, item) {
+        Outcome::Appended { first } => first,
+        other @ (Outcome::Conflict { .. } | Outcome::Tombstone { .. }) => {
+            panic!("expected it to be appended, found {other:?}")
+        }
+    }
+}
+
+fn seqs(store: &dyn Store, key: &SessionKey) -> Vec<u64> {
+    store.read(key, 0, usize::MAX).unwrap().iter().map(|event| event.seq).collect()
+}
+
+fn names(listed: &[Listed]) -> Vec<&str> {
+    listed.iter().map(|listed| &*listed.key.session).collect()
+}
+
+fn what_is_appended_can_be_read(store: &dyn Store) {
+    let key = key("one");
+    assert_eq!(store.head(&key).unwrap(), None);
+    assert_eq!(store.read(&key, 0, 10).unwrap(), []);
+    assert_eq!(store.append(&[]).unwrap(), []);
+
+    let events = vec![b"first".to_vec(), Vec::new(), vec![0, 255, 10]];
+    appended(store, Append { events: events.clone(), ..item(&key, 0, 0) });
+    appended(store, Append { events: vec![b"fourth".to_vec()], ..item(&key, 3, 0) });
+
+    assert_eq!(store.head(&key).unwrap(), Some(4));
+    let read = store.read(&key, 0, 10).unwrap();
+    assert_eq!(read.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(read[..3].iter().map(|event| event.bytes.clone()).collect::<Vec<_>>(), events);
+    assert_eq!(store.read(&key, 1, 2).unwrap(), read[1..3]);
+    assert_eq!(store.read(&key, 4, 10).unwrap(), []);
+    assert_eq!(store.read(&key, 99, 10).unwrap(), []);
+    assert_eq!(store.read(&key, 0, 0).unwrap(), []);
+    assert_eq!(store.row(&key).unwrap(), None);
+}
+
+fn a_second_writer_gets_a_conflict(store: &dyn Store) {
+    let key = key("one");
+    appended(store, item(&key, 0, 2));
+    assert_eq!(append_one(store, item(&key, 0, 1)), Outcome::Conflict { head: 2 });
+    assert_eq!(append_one(store, item(&key, 1, 1)), Outcome::Conflict { head: 2 });
+    assert_eq!(append_one(store, item(&key, 3, 1)), Outcome::Conflict { head: 2 });
+    assert_eq!(append_one(store, item(&self::key("none"), 1, 1)), Outcome::Conflict { head: 0 });
+    assert_eq!(seqs(store, &key), [1, 2]);
+    assert_eq!(store.head(&self::key("none")).unwrap(), None);
+    appended(store, item(&key, 2, 1));
+}
+
+fn items_of_one_session_in_a_batch_follow_each_other(store: &dyn Store) {
+    let (one, two) = (key("one"), key("two"));
+    let outcomes = store
+        .append(&[item(&one, 0, 2), item(&two, 0, 1), item(&one, 2, 1), item(&one, 2, 1), item(&one, 3, 1)])
+        .unwrap();
+    assert!(matches!(
+        outcomes[..],
+        [
+            Outcome::Appended { .. },
+            Outcome::Appended { .. },
+            Outcome::Appended { .. },
+            Outcome::Conflict { head: 3 },
+            Outcome::Appended { .. }
+        ]
+    ));
+    assert_eq!(seqs(store, &one), [1, 2, 3, 4]);
+    assert_eq!(seqs(store, &two), [1]);
+}
+
+fn one_conflict_leaves_the_other_items_alone(store: &dyn Store) {
+    appended(store, item(&key("taken"), 0, 1));
+    let late = Append { row: Some(row("late", &["late"])), wake: Wake::At(5), ..item(&key("taken"), 0, 1) };
+    let outcomes = store.append(&[item(&key("one"), 0, 1), late, item(&key("two"), 0, 2)]).unwrap();
+    assert_eq!(outcomes[0], Outcome::Appended { first: 2 });
+    assert_eq!(outcomes[1], Outcome::Conflict { head: 1 });
+    assert_eq!(outcomes[2], Outcome::Appended { first: 3 });
+    assert_eq!(seqs(store, &key("two")), [1, 2]);
+    assert_eq!(store.row(&key("taken")).unwrap(), None);
+    assert_eq!(store.due(u64::MAX, 10).unwrap(), []);
+}
+
+fn an_item_without_events_changes_only_the_row_and_the_wake_time(store: &dyn Store) {
+    let key = key("one");
+    let change = Append { row: Some(row("a", &["a"])), wake: Wake::At(7), ..item(&key, 0, 0) };
+    assert_eq!(append_one(store, change.clone()), Outcome::Conflict { head: 0 });
+    assert_eq!(store.head(&key).unwrap(), None);
+    appended(store, item(&key, 0, 1));
+    let hints = store.watch(8).unwrap();
+    appended(store, Append { expected: 1, ..change });
+    assert_eq!(store.row(&key).unwrap(), Some(row("a", &["a"])));
+    assert_eq!(store.due(7, 10).unwrap(), [(key.clone(), 7)]);
+    assert_eq!(seqs(store, &key), [1]);
+    assert_eq!(store.last_position().unwrap(), 1);
+    assert_eq!(hints.try_recv(), Err(TryRecvError::Empty));
+}
+
+fn positions_have_no_holes_and_follow_the_commits(store: &dyn Store) {
+    assert_eq!(store.last_position().unwrap(), 0);
+    let mut expected = 1;
+    for round in 0..5 {
+        let conflict = item(&key("one"), 99, 3);
+        let batch = [item(&key("one"), round, 1), conflict, item(&key("two"), round * 2, 2)];
+        let outcomes = store.append(&batch).unwrap();
+        assert_eq!(outcomes[0], Outcome::Appended { first: expected });
+        assert_eq!(outcomes[2], Outcome::Appended { first: expected + 1 });
+        expected += 3;
+        assert_eq!(store.last_position().unwrap(), expected - 1);
+    }
+    let positions: Vec<u64> =
+        store.feed(&Feed::Everything, 0, 100).unwrap().iter().map(|item| item.event.position).collect();
+    assert_eq!(positions, (1..=15).collect::<Vec<_>>());
+}
+
+fn the_feed_of_everything_pages_to_the_end(store: &dyn Store) {
+    let tenants = ["acme", "zeta"];
+    for at in 0..10 {
+        appended(store, item(&SessionKey::new(tenants[at % 2], format!("s{at}")), 0, 3));
+    }
+    let all = store.feed(&Feed::Everything, 0, usize::MAX).unwrap();
+    assert_eq!(all.len(), 30);
+    let mut paged = Vec::new();
+    loop {
+        let after = paged.last().map_or(0, |item: &handover_store::FeedItem| item.event.position);
+        let page = store.feed(&Feed::Everything, after, 7).unwrap();
+        if page.is_empty() {
+            break;
+        }
+        paged.extend(page);
+    }
+    assert_eq!(paged, all);
+    for item in &all {
+        let read = store.read(&item.key, item.event.seq - 1, 1).unwrap();
+        assert_eq!(read, std::slice::from_ref(&item.event));
+    }
+}
+
+fn the_feed_of_an_agent_shows_its_sessions_only(store: &dyn Store) {
+    appended(store, started("ab", row("a", &["a", "b"])));
+    appended(store, started("bc", row("b", &["b", "c"])));
+    let other = SessionKey::new("zeta", "ab");
+    appended(store, Append { row: Some(row("a", &["a"])), ..item(&other, 0, 1) });
+    appended(store, item(&key("unlisted"), 0, 1));
+    appended(store, item(&key("ab"), 1, 2));
+
+    let feed = |agent: &str, after| {
+        let feed = Feed::Agent { tenant: "acme".into(), agent: agent.into() };
+        let items = store.feed(&feed, after, 100).unwrap();
+        items.iter().map(|item| (item.key.session.to_string(), item.event.position)).collect::<Vec<_>>()
+    };
+    let shown = |items: &[(&str, u64)]| items.iter().map(|(s, p)| (s.to_string(), *p)).collect::<Vec<_>>();
+    assert_eq!(feed("a", 0), shown(&[("ab", 1), ("ab", 5), ("ab", 6)]));
+    assert_eq!(feed("b", 1), shown(&[("bc", 2), ("ab", 5), ("ab", 6)]));
+    assert_eq!(feed("c", 2), shown(&[]));
+    assert_eq!(feed("nobody", 0), shown(&[]));
+}
+
+fn the_feed_of_a_rarely_seen_agent_is_complete(store: &dyn Store) {
+    let rare = |at: u64| started(&format!("rare {at}"), row("rare", &["rare"]));
+    appended(store, rare(0));
+    let crowd: Vec<Append> = (0..3000).map(|at| item(&key(&format!("s{at}")), 0, 4)).collect();
+    store.append(&crowd).unwrap();
+    appended(store, rare(1));
+    appended(store, item(&key("rare 0"), 1, 2));
+    store.append(&(3000..6000).map(|at| item(&key(&format!("s{at}")), 0, 4)).collect::<Vec<_>>()).unwrap();
+    appended(store, rare(2));
+
+    let feed = Feed::Agent { tenant: "acme".into(), agent: "rare".into() };
+    let all = store.feed(&feed, 0, 100).unwrap();
+    let places: Vec<(&str, u64)> = all.iter().map(|item| (&*item.key.session, item.event.seq)).collect();
+    assert_eq!(places, [("rare 0", 1), ("rare 1", 1), ("rare 0", 2), ("rare 0", 3), ("rare 2", 1)]);
+    for at in 0..all.len() {
+        let after = all[at].event.position;
+        assert_eq!(store.feed(&feed, after, 100).unwrap(), all[at + 1..]);
+        assert_eq!(store.feed(&feed, after - 1, 1).unwrap(), all[at..=at]);
+    }
+}
+
+fn every_filter_narrows_the_list(store: &dyn Store) {
+    for at in 0..8_u8 {
+        let mut row = row("a", if at < 4 { &["a", "b"] } else { &["a", "c"] });
+        row.status = at % 2;
+        row.kind = at / 2 % 2;
+        row.created_at = 100 + u64::from(at);
+        appended(store, started(&format!("s{at}"), row));
+    }
+    let elsewhere = SessionKey::new("zeta", "z0");
+    appended(store, Append { row: Some(row("b", &["b"])), ..item(&elsewhere, 0, 1) });
+    appended(store, item(&key("unlisted"), 0, 1));
+
+    let list = |filter: Filter| {
+        let newest = store.list(&filter, Order::Newest, None, 100).unwrap();
+        let mut oldest = store.list(&filter, Order::Oldest, None, 100).unwrap();
+        assert_eq!((newest.next, oldest.next), (None, None));
+        oldest.sessions.reverse();
+        assert_eq!(newest.sessions, oldest.sessions);
+        names(&newest.sessions).join(" ")
+    };
+    let acme = || Filter { tenant: Some("acme".into()), ..Filter::default() };
+    assert_eq!(list(Filter::default()), "z0 s7 s6 s5 s4 s3 s2 s1 s0");
+    assert_eq!(list(acme()), "s7 s6 s5 s4 s3 s2 s1 s0");
+    assert_eq!(list(Filter { tenant: Some("none".into()), ..Filter::default() }), "");
+    assert_eq!(list(Filter { agent: Some("b".into()), ..acme() }), "s3 s2 s1 s0");
+    assert_eq!(list(Filter { agent: Some("b".into()), ..Filter::default() }), "z0 s3 s2 s1 s0");
+    assert_eq!(list(Filter { agent: Some("none".into()), ..acme() }), "");
+    assert_eq!(list(Filter { status: Some(1), ..acme() }), "s7 s5 s3 s1");
+    assert_eq!(list(Filter { kind: Some(0), ..acme() }), "s5 s4 s1 s0");
+    assert_eq!(list(Filter { created_from: Some(106), ..acme() }), "s7 s6");
+    assert_eq!(list(Filter { created_before: Some(102), ..acme() }), "s1 s0");
+    let all = Filter {
+        tenant: Some("acme".into()),
+        agent: Some("c".into()),
+        status: Some(0),
+        kind: Some(1),
+        created_from: Some(101),
+        created_before: Some(107),
+    };
+    assert_eq!(list(all), "s6");
+}
+
+fn pages_reach_the_end_while_sessions_are_added(store: &dyn Store) {
+    let filters = [
+        Filter::default(),
+        Filter { tenant: Some("acme".into()), ..Filter::default() },
+        Filter { tenant: Some("acme".into()), agent: Some("a".into()), status: Some(1), ..Filter::default() },
+    ];
+    let mut added = 0;
+    let add = |added: &mut usize| {
+        appended(store, started(&format!("s{added:03}"), row("a", &["a"])));
+        *added += 1;
+    };
+    for _ in 0..20 {
+        add(&mut added);
+    }
+    for filter in filters {
+        for order in [Order::Newest, Order::Oldest] {
+            let there = added;
+            let (mut seen, mut after) = (Vec::new(), None);
+            loop {
+                let page = store.list(&filter, order, after, 3).unwrap();
+                assert!(page.sessions.len() == 3 || page.next.is_none());
+                seen.extend(names(&page.sessions).into_iter().map(String::from));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+                if added < there + 4 {
+                    add(&mut added);
+                }
+            }
+            let expected: Vec<String> = match order {
+                Order::Newest => (0..there).rev().map(|at| format!("s{at:03}")).collect(),
+                Order::Oldest => (0..added).map(|at| format!("s{at:03}")).collect(),
+            };
+            assert_eq!(seen, expected);
+        }
+    }
+}
+
+fn a_row_replaces_the_one_before(store: &dyn Store) {
+    let first = row("a", &["a", "b", "a"]);
+    appended(store, started("one", first.clone()));
+    assert_eq!(store.row(&key("one")).unwrap(), Some(first.clone()));
+
+    let mut second = first.clone();
+    second.status = 4;
+    second.summary = b"longer than the one before".to_vec();
+    second.agents = vec!["late".into()];
+    appended(store, Append { row: Some(second.clone()), ..item(&key("one"), 1, 1) });
+    second.agents = first.agents.clone();
+    assert_eq!(store.row(&key("one")).unwrap(), Some(second.clone()), "agents are fixed by the first row");
+
+    second.finished_at = Some(2000);
+    appended(store, Append { row: Some(second.clone()), ..item(&key("one"), 2, 1) });
+    appended(store, item(&key("one"), 3, 1));
+    assert_eq!(store.row(&key("one")).unwrap(), Some(second.clone()));
+    let filter = Filter { tenant: Some("acme".into()), agent: Some("b".into()), ..Filter::default() };
+    let page = store.list(&filter, Order::Newest, None, 10).unwrap();
+    assert_eq!(page.sessions, [Listed { key: key("one"), row: second }]);
+}
+
+fn the_last_row_and_wake_time_of_a_batch_win(store: &dyn Store) {
+    let mut last = row("a", &["a"]);
+    last.status = 9;
+    let key = key("one");
+    store
+        .append(&[
+            Append { row: Some(row("a", &["a"])), wake: Wake::At(10), ..item(&key, 0, 1) },
+            Append { row: Some(last.clone()), wake: Wake::At(20), ..item(&key, 1, 1) },
+            item(&key, 2, 1),
+        ])
+        .unwrap();
+    assert_eq!(store.row(&key).unwrap(), Some(last));
+    assert_eq!(store.due(100, 10).unwrap(), [(key, 20)]);
+}
+
+fn sessions_are_due_in_the_order_of_their_wake_times(store: &dyn Store) {
+    for (session, at) in [("late", 300), ("soon", 100), ("tie", 200), ("tied", 200)] {
+        appended(store, Append { wake: Wake::At(at), ..item(&key(session), 0, 1) });
+    }
+    appended(store, item(&key("never"), 0, 1));
+    let due = |until, max| {
+        let due = store.due(until, max).unwrap();
+        due.iter().map(|(key, at)| format!("{}@{at}", key.session)).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(due(99, 10), "");
+    assert_eq!(due(100, 10), "soon@100");
+    assert_eq!(due(u64::MAX, 10), "soon@100 tie@200 tied@200 late@300");
+    assert_eq!(due(u64::MAX, 2), "soon@100 tie@200");
+
+    appended(store, Append { wake: Wake::At(400), ..item(&key("soon"), 1, 0) });
+    appended(store, Append { wake: Wake::Never, ..item(&key("tie"), 1, 1) });
+    appended(store, Append { wake: Wake::Unchanged, ..item(&key("tied"), 1, 1) });
+    assert_eq!(due(u64::MAX, 10), "tied@200 late@300 soon@400");
+}
+
+fn record(tenant: &str, key: &str, value: &str) -> Record {
+    Record { space: "agent".into(), tenant: tenant.into(), key: key.into(), value: value.into() }
+}
+
+fn a_record_can_be_put_replaced_and_removed(store: &dyn Store) {
+    let get = || store.record("agent", "acme", "a").unwrap().map(|value| String::from_utf8(value).unwrap());
+    assert_eq!(get(), None);
+    assert!(store.put_record(&record("acme", "a", "1"), Put::IfAbsent).unwrap());
+    assert!(!store.put_record(&record("acme", "a", "2"), Put::IfAbsent).unwrap());
+    assert_eq!(get().as_deref(), Some("1"));
+    assert!(store.put_record(&record("acme", "a", "3"), Put::Replace).unwrap());
+    assert_eq!(get().as_deref(), Some("3"));
+    assert!(store.put_record(&record("zeta", "a", "other"), Put::IfAbsent).unwrap());
+    assert!(store.remove_record("agent", "acme", "a").unwrap());
+    assert!(!store.remove_record("agent", "acme", "a").unwrap());
+    assert_eq!(get(), None);
+    assert_eq!(store.record("agent", "zeta", "a").unwrap(), Some(b"other".to_vec()));
+    assert_eq!(store.record("policy", "zeta", "a").unwrap(), None);
+}
+
+fn records_page_in_the_order_of_their_keys(store: &dyn Store) {
+    for key in ["c", "a", "", "e", "b", "d"] {
+        store.put_record(&record("acme", key, key), Put::Replace).unwrap();
+    }
+    store.put_record(&record("acmf", "x", "other"), Put::Replace).unwrap();
+    store
+        .put_record(&Record { space: "agenu".into(), ..record("acme", "x", "other") }, Put::Replace)
+        .unwrap();
+    let keys = |after, max| {
+        let records = store.records("agent", "acme", after, max).unwrap();
+        assert!(records.iter().all(|found| found.value == found.key.as_bytes()));
+        records.iter().map(|found| found.key.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(None, 100), ["", "a", "b", "c", "d", "e"]);
+    assert_eq!(keys(None, 2), ["", "a"]);
+    assert_eq!(keys(Some(""), 2), ["a", "b"]);
+    assert_eq!(keys(Some("bb"), 2), ["c", "d"]);
+    assert_eq!(keys(Some("e"), 2), Vec::<String>::new());
+}
+
+fn finish(store: &dyn Store, session: &str, at: u64) {
+    let finished = IndexRow { finished_at: Some(at), ..row("a", &["a", "b"]) };
+    appended(store, Append { wake: Wake::At(at + 1), ..started(session, finished) });
+}
+
+fn finished_sessions_are_deleted_oldest_first(store: &dyn Store) {
+    for (session, at) in [("third", 30), ("first", 10), ("second", 20), ("fourth", 40)] {
+        finish(store, session, at);
+    }
+    appended(store, started("open", row("a", &["a"])));
+    let delete = |before, max| {
+        let deleted = store.delete_finished(before, 99, max).unwrap();
+        deleted.iter().map(|gone| format!("{}@{}", gone.key.session, gone.finished_at)).collect::<Vec<_>>()
+    };
+    assert_eq!(delete(10, 10), Vec::<String>::new());
+    assert_eq!(delete(40, 2), ["first@10", "second@20"]);
+    assert_eq!(delete(40, 2), ["third@30"]);
+    assert_eq!(delete(40, 2), Vec::<String>::new());
+
+    for gone in ["first", "second", "third"] {
+        assert_eq!(store.head(&key(gone)).unwrap(), None);
+        assert_eq!(store.read(&key(gone), 0, 10).unwrap(), []);
+        assert_eq!(store.row(&key(gone)).unwrap(), None);
+        assert_eq!(store.tombstone(&key(gone)).unwrap(), Some(99));
+    }
+    assert_eq!(store.tombstone(&key("fourth")).unwrap(), None);
+    for agent in [None, Some("a".into())] {
+        let filter = Filter { tenant: Some("acme".into()), agent, ..Filter::default() };
+        let page = store.list(&filter, Order::Oldest, None, 10).unwrap();
+        assert_eq!(names(&page.sessions), ["fourth", "open"]);
+    }
+    assert_eq!(store.due(u64::MAX, 10).unwrap(), [(key("fourth"), 41)]);
+    let rest: Vec<u64> =
+        store.feed(&Feed::Everything, 0, 10).unwrap().iter().map(|item| item.event.position).collect();
+    assert_eq!(rest, [4, 5]);
+}
+
+fn a_tombstone_keeps_the_id_until_it_is_forgotten(store: &dyn Store) {
+    finish(store, "old", 10);
+    finish(store, "older", 5);
+    store.delete_finished(6, 50, 10).unwrap();
+    store.delete_finished(11, 60, 10).unwrap();
+    let outcomes = store.append(&[item(&key("old"), 0, 1), item(&key("new"), 0, 1)]).unwrap();
+    assert_eq!(outcomes[0], Outcome::Tombstone { deleted_at: 60 });
+    assert_eq!(outcomes[1], Outcome::Appended { first: 3 });
+    assert_eq!(append_one(store, item(&key("old"), 1, 1)), Outcome::Tombstone { deleted_at: 60 });
+    appended(store, item(&SessionKey::new("zeta", "old"), 0, 1));
+
+    assert_eq!(store.forget_tombstones(60).unwrap(), 1);
+    assert_eq!(store.tombstone(&key("older")).unwrap(), None);
+    assert_eq!(store.tombstone(&key("old")).unwrap(), Some(60));
+    assert_eq!(store.forget_tombstones(61).unwrap(), 1);
+    assert_eq!(store.forget_tombstones(61).unwrap(), 0);
+    appended(store, item(&key("old"), 0, 2));
+    assert_eq!(seqs(store, &key("old")), [1, 2]);
+    assert_eq!(store.row(&key("old")).unwrap(), None);
+}
+
+fn deleting_does_not_free_positions_or_cursors(store: &dyn Store) {
+    appended(store, started("stays", row("a", &["a"])));
+    finish(store, "goes", 10);
+    let page = store.list(&Filter::default(), Order::Oldest, None, 1).unwrap();
+    let cursor = page.next.expect("there is one more");
+    store.delete_finished(11, 20, 10).unwrap();
+    assert_eq!(store.last_position().unwrap(), 2);
+    assert_eq!(appended(store, started("comes", row("a", &["a"]))), 3);
+    let page = store.list(&Filter::default(), Order::Oldest, Some(cursor), 10).unwrap();
+    assert_eq!(names(&page.sessions), ["comes"]);
+    let (keys, _) = store.sessions(Some(Cursor(cursor.0 + 1)), 10).unwrap();
+    assert_eq!(keys, [key("comes")]);
+}
+
+fn hints_tell_of_appends_and_are_lost_when_nobody_reads(store: &dyn Store) {
+    appended(store, item(&key("before"), 0, 1));
+    let (wide, narrow) = (store.watch(10).unwrap(), store.watch(1).unwrap());
+    drop(store.watch(10).unwrap());
+    store.append(&[item(&key("one"), 0, 1), item(&key("one"), 1, 2), item(&key("before"), 0, 1)]).unwrap();
+    appended(store, item(&key("two"), 0, 1));
+    let hint = |session, head| Hint { key: key(session), head };
+    assert_eq!(wide.try_iter().collect::<Vec<_>>(), [hint("one", 3), hint("two", 1)]);
+    assert_eq!(narrow.try_iter().collect::<Vec<_>>(), [hint("one", 3)]);
+    appended(store, item(&key("two"), 1, 1));
+    assert_eq!(narrow.try_iter().collect::<Vec<_>>(), [hint("two", 2)]);
+}
+
+fn open_sessions_are_counted_by_requester(store: &dyn Store) {
+    assert_eq!(store.open_counts().unwrap(), []);
+    appended(store, started("one", row("b", &["a", "b"])));
+    appended(store, started("two", row("b", &["b"])));
+    appended(store, started("three", row("a", &["a"])));
+    let elsewhere = SessionKey::new("zeta", "one");
+    appended(store, Append { row: Some(row("a", &["a"])), ..item(&elsewhere, 0, 1) });
+    finish(store, "finished", 10);
+    let count = |tenant: &str, agent: &str, count: u64| (tenant.into(), agent.into(), count);
+    assert_eq!(
+        store.open_counts().unwrap(),
+        [count("acme", "a", 1), count("acme", "b", 2), count("zeta", "a", 1)]
+    );
+    let finished = IndexRow { finished_at: Some(11), ..row("b", &["a", "b"]) };
+    appended(store, Append { row: Some(finished), ..item(&key("one"), 1, 1) });
+    assert_eq!(
+        store.open_counts().unwrap(),
+        [count("acme", "a", 1), count("acme", "b", 1), count("zeta", "a", 1)]
+    );
+}
+
+fn all_sessions_can_be_paged_through(store: &dyn Store) {
+    assert_eq!(store.sessions(None, 10).unwrap(), (Vec::new(), None));
+    let keys: Vec<SessionKey> =
+        (0..7).map(|at| SessionKey::new(["zeta", "acme"][at % 2], format!("s{at}"))).collect();
+    store.append(&keys.iter().map(|key| item(key, 0, 1)).collect::<Vec<_>>()).unwrap();
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let (page, next) = store.sessions(after, 3).unwrap();
+        seen.extend(page);
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, keys);
+}
+
+fn a_cleared_index_can_be_restored_to_the_same_rows(store: &dyn Store) {
+    for at in 0..6_u8 {
+        let mut row = row(if at % 2 == 0 { "a" } else { "b" }, &["a", "b"]);
+        row.status = at;
+        row.finished_at = (at > 3).then_some(u64::from(at));
+        let wake = if at < 2 { Wake::At(100 + u64::from(at)) } else { Wake::Never };
+        appended(store, Append { wake, ..started(&format!("s{at}"), row) });
+    }
+    let agent = Filter { tenant: Some("acme".into()), agent: Some("b".into()), ..Filter::default() };
+    let view = || {
+        (
+            store.list(&Filter::default(), Order::Newest, None, 10).unwrap(),
+            store.list(&agent, Order::Oldest, None, 10).unwrap(),
+            store.due(u64::MAX, 10).unwrap(),
+            store.open_counts().unwrap(),
+        )
+    };
+    let before = view();
+    let rows: Vec<_> =
+        before.0.sessions.iter().rev().map(|listed| (listed.key.clone(), listed.row.clone())).collect();
+    let due: Vec<(SessionKey, u64)> = before.2.clone();
+
+    store.clear_index().unwrap();
+    assert_eq!(view().0.sessions, []);
+    assert_eq!(view().1.sessions, []);
+    assert_eq!((view().2, view().3), (Vec::new(), Vec::new()));
+    assert_eq!(store.row(&key("s0")).unwrap(), None);
+    assert_eq!(seqs(store, &key("s0")), [1]);
+
+    let restored: Vec<_> = rows
+        .into_iter()
+        .map(|(key, row)| {
+            let at = due.iter().find(|(due, _)| *due == key).map(|(_, at)| *at);
+            (key, row, at.map_or(Wake::Never, Wake::At))
+        })
+        .collect();
+    store.restore_index(&restored).unwrap();
+    store.restore_index(&[(key("none"), row("a", &["a"]), Wake::At(1))]).unwrap();
+    assert_eq!(view(), before);
+    assert_eq!(store.delete_finished(5, 9, 10).unwrap().len(), 1);
+}
+
+fn tenants_with_equal_session_ids_are_separate(store: &dyn Store) {
+    // Run together, tenant and id are equal.
+    let keys =
+        [("a", "bc"), ("ab", "c"), ("b", "bc")].map(|(tenant, session)| SessionKey::new(tenant, session));
+    for (at, key) in keys.iter().enumerate() {
+        let mut row = row("x", &["x"]);
+        row.status = at as u8;
+        appended(store, Append { row: Some(row), wake: Wake::At(at as u64), ..item(key, 0, at + 1) });
+    }
+    for (at, key) in keys.iter().enumerate() {
+        assert_eq!(store.head(key).unwrap(), Some(at as u64 + 1));
+        assert_eq!(store.row(key).unwrap().map(|row| row.status), Some(at as u8));
+        let filter =
+            Filter { tenant: Some(key.tenant.clone()), agent: Some("x".into()), ..Filter::default() };
+        let page = store.list(&filter, Order::Newest, None, 10).unwrap();
+        assert_eq!(page.sessions.len(), 1);
+        assert_eq!(page.sessions[0].key, *key);
+    }
+    assert_eq!(store.due(u64::MAX, 10).unwrap().len(), 3);
+}
+
+fn every_append_of_many_threads_is_there(store: &dyn Store) {
+    const THREADS: usize = 16;
+    const ROUNDS: u64 = 20;
+    let firsts: BTreeSet<u64> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let key = key(&format!("s{thread}"));
+                    let mut firsts = Vec::new();
+                    for round in 0..ROUNDS {
+                        let name = format!("{thread}/{round}");
+                        assert!(store.put_record(&record("acme", &name, ""), Put::IfAbsent).unwrap());
+                        firsts.push(appended(store, item(&key, round * 2, 2)));
+                        assert_eq!(store.head(&key).unwrap(), Some(round * 2 + 2), "an ack can be read");
+                    }
+                    assert!(firsts.is_sorted());
+                    firsts
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(firsts, (0..THREADS as u64 * ROUNDS).map(|at| at * 2 + 1).collect());
+    assert_eq!(store.last_position().unwrap(), THREADS as u64 * ROUNDS * 2);
+    assert_eq!(store.records("agent", "acme", None, usize::MAX).unwrap().len(), THREADS * ROUNDS as usize);
+    for thread in 0..THREADS {
+        assert_eq!(seqs(store, &key(&format!("s{thread}"))), (1..=ROUNDS * 2).collect::<Vec<_>>());
+    }
+}
+
+fn racing_writers_of_one_session_have_one_winner_each_time(store: &dyn Store) {
+    const THREADS: usize = 8;
+    const WINS: u64 = 10;
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let (mut wins, mut head) = (0, 0);
+                while wins < WINS {
+                    match append_one(store, item(&key("one"), head, 1)) {
+                        Outcome::Appended { .. } => {
+                            wins += 1;
+                            head += 1;
+                        }
+                        Outcome::Conflict { head: found } => {
+                            assert!(found > head, "a conflict shows that someone else was first");
+                            head = found;
+                        }
+                        other @ Outcome::Tombstone { .. } => panic!("expected no tombstone, found {other:?}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(seqs(store, &key("one")), (1..=THREADS as u64 * WINS).collect::<Vec<_>>());
+}
+
+fn the_largest_times_are_understood(store: &dyn Store) {
+    appended(store, Append { wake: Wake::At(5), ..started("one", row("a", &["a"])) });
+    let filter = Filter { created_from: Some(0), created_before: Some(u64::MAX), ..Filter::default() };
+    assert_eq!(store.list(&filter, Order::Newest, None, usize::MAX).unwrap().sessions.len(), 1);
+    assert_eq!(store.due(u64::MAX, usize::MAX).unwrap().len(), 1);
+    assert_eq!(store.feed(&Feed::Everything, u64::MAX, usize::MAX).unwrap(), []);
+    assert_eq!(store.read(&key("one"), u64::MAX, usize::MAX).unwrap(), []);
+    assert_eq!(store.delete_finished(u64::MAX, 1, usize::MAX).unwrap(), []);
+    assert_eq!(store.forget_tombstones(u64::MAX).unwrap(), 0);
+}
+
+fn a_probe_succeeds(store: &dyn Store) {
+    store.probe().unwrap();
+    store.probe().unwrap();
+    assert_eq!(store.last_position().unwrap(), 0);
+}

@@ -1,2 +1,80 @@
 //! The one binary.
-fn main() {}
+//!
+//! - [`serve`]: `handover serve`
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod serve;
+
+/// One server for delegated agent work.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the server.
+    Serve(serve::Args),
+}
+
+const EXAMPLES: &str = "\
+Start here:
+  handover serve                   run a server on this machine
+  handover serve --help            what it can be told";
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // If standard error is closed there is nobody left to tell.
+            _ = writeln!(std::io::stderr(), "error: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+enum Failure {
+    /// It was asked for something that cannot be. Asking differently helps.
+    Usage(String),
+    /// The world failed.
+    Fault(String),
+}
+
+impl Failure {
+    /// A fault while doing something, with all that lies beneath it.
+    fn fault(doing: impl std::fmt::Display, error: &(dyn std::error::Error + 'static)) -> Failure {
+        Failure::Fault(format!("{doing}: {}", chain(error)))
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Usage(_) => ExitCode::from(2),
+            Failure::Fault(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Usage(message) | Failure::Fault(message) => f.write_str(message),
+        }
+    }
+}
+
+/// An error and its sources in one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -13,12 +13,13 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, RequestExt, Router};
+use axum::{Json, RequestExt};
 use serde_json::json;
 
 pub mod listen;
 pub mod ready;
 
+pub use axum::Router;
 pub use listen::serve;
 pub use ready::Probe;
 

@@ -227,6 +227,25 @@ async fn a_shutdown_finishes_what_is_in_flight_and_takes_nothing_new() {
 }
 
 #[tokio::test]
+async fn a_shutdown_cuts_what_does_not_finish_in_time() {
+    let begun = Arc::new(Notify::new());
+    let told = Arc::clone(&begun);
+    let never = async move || {
+        told.notify_one();
+        std::future::pending::<()>().await;
+    };
+    let server = start_with(Router::new().route("/never", get(never)), vec![], BOUNDS).await;
+    let cut = server.connect("GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    begun.notified().await;
+    // From here on the clock jumps to the next timer whenever there is nothing left to do.
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    server.stop().await;
+    assert_eq!(began.elapsed().as_secs(), 10);
+    assert_eq!(read_all(cut).await, "");
+}
+
+#[tokio::test]
 async fn connections_beyond_the_bound_wait_for_another_to_end() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

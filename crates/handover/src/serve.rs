@@ -1,0 +1,182 @@
+//! `handover serve`: read the configuration, open the store, start what serves, say so, and stop in order.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_server::config::{self, Config, File, Sources};
+use handover_server::http::{self, Bounds, Probe, Router};
+use handover_server::shutdown::Shutdown;
+use handover_server::telemetry::{self, Metrics};
+use handover_store::{SqliteStore, Store};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{Failure, chain};
+
+/// What `handover serve` can be told on the command line.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// The directory that holds the logs; made if it is not there [default: ./handover-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Where to serve HTTP; port 0 takes a free one [default: 127.0.0.1:8420]
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// Where to serve MACP over gRPC; port 0 takes a free one [default: 127.0.0.1:50051]
+    #[arg(long, value_name = "ADDR")]
+    macp: Option<String>,
+    /// Read this TOML file
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// What to log: error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// How to log: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Say that the server is ready in JSON
+    #[arg(long)]
+    json: bool,
+    /// Print the configuration in effect, and where each value came from, and exit
+    #[arg(long)]
+    print_config: bool,
+}
+
+const HELP: &str = "\
+Configuration:
+  A flag wins over the environment, the environment over the file, the file over the default. Every key of the
+  file has a variable: [engine] shards is HANDOVER_ENGINE_SHARDS, data is HANDOVER_DATA, and HANDOVER_CONFIG
+  names the file. --print-config lists all keys.
+
+Examples:
+  handover serve
+  handover serve --data /var/lib/handover --log-format json
+  handover serve --http 127.0.0.1:0 --json       take a free port and print it as JSON
+  handover serve --print-config > handover.toml  begin a configuration file
+  HANDOVER_LOG_LEVEL=debug handover serve --config handover.toml";
+
+/// How long threads that hang, such as a check of a disk that does not answer, may hold up the exit.
+const THREADS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Run the command to its end.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let loaded = config::load(&sources(args)?).map_err(|error| Failure::Usage(error.to_string()))?;
+    if args.print_config {
+        return print(&loaded.to_toml()).map_err(|error| Failure::fault("printing", &error));
+    }
+    telemetry::init(&loaded.config.log).map_err(|error| Failure::fault("starting the log", &error))?;
+    let runtime =
+        tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
+    let outcome = runtime.block_on(serve(&loaded.config, args.json));
+    runtime.shutdown_timeout(THREADS_WITHIN);
+    outcome
+}
+
+async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
+    let shutdown = stop_on_signal()?;
+    let metrics = Metrics::new();
+    let store = open_store(config)?;
+    // The engine starts here, with the store, the metrics, the shutdown and the configuration; its faces and its probe
+    // join those of the server.
+    let faces = Router::new();
+    let probes = vec![store_probe(Arc::clone(&store))];
+
+    let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
+    let router = http::router(faces, probes, Arc::clone(&metrics), bounds);
+    let (listener, address) = listen("http", config.http).await?;
+    if let Err(error) = print(&ready_line(json, address, config)) {
+        tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
+    }
+    tracing::info!(http = %address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), "ready");
+    http::serve(listener, router, config.limits.connections_max, shutdown).await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// What the flags, the environment and the file say.
+fn sources(args: &Args) -> Result<Sources, Failure> {
+    let flags = [
+        ("data", &args.data),
+        ("http", &args.http),
+        ("macp", &args.macp),
+        ("log.level", &args.log_level),
+        ("log.format", &args.log_format),
+    ];
+    let flags = flags.into_iter().filter_map(|(key, text)| Some((key, text.clone()?))).collect();
+    let mut environment = BTreeMap::new();
+    for (name, text) in std::env::vars_os() {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("HANDOVER_")) else { continue };
+        let not_text =
+            |found| Failure::Usage(format!("environment {name}: expected text in UTF-8, found {found:?}"));
+        environment.insert(name.to_owned(), text.into_string().map_err(not_text)?);
+    }
+    let named = environment.get("HANDOVER_CONFIG").filter(|path| !path.is_empty());
+    let file = args.config.as_ref().or(named).map(|path| read_file(path)).transpose()?;
+    Ok(Sources { flags, environment, file })
+}
+
+fn read_file(path: &str) -> Result<File, Failure> {
+    let unreadable =
+        |error| Failure::Usage(format!("file {path}: expected a configuration file, found: {error}"));
+    Ok(File { path: path.to_owned(), text: std::fs::read_to_string(path).map_err(unreadable)? })
+}
+
+fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+    let opened = SqliteStore::open(&config.data);
+    let doing = || format!("opening the data in {}", config.data.display());
+    Ok(Arc::new(opened.map_err(|fault| Failure::fault(doing(), &fault))?))
+}
+
+fn store_probe(store: Arc<dyn Store>) -> Probe {
+    Probe::new("store", move || store.probe().map_err(|fault| chain(&fault)))
+}
+
+async fn listen(key: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let hint = format!("listening on {address} (port 0 takes a free one: --{key} {}:0)", address.ip());
+    let listener = TcpListener::bind(address).await.map_err(|error| Failure::fault(&hint, &error))?;
+    let address = listener.local_addr().map_err(|error| Failure::fault(&hint, &error))?;
+    Ok((listener, address))
+}
+
+/// SIGTERM and SIGINT begin the shutdown; a second one does not wait for it.
+fn stop_on_signal() -> Result<Shutdown, Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::fault("listening for signals", &error));
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let (trigger, shutdown) = Shutdown::new();
+    tokio::spawn(async move {
+        let mut signalled = async || {
+            tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" }
+        };
+        let signal = signalled().await;
+        tracing::info!(signal, "stopping: no new requests, finishing those in flight");
+        trigger.begin();
+        let signal = signalled().await;
+        tracing::warn!(signal, "stopping at once");
+        // Nothing is lost: what was answered is durable, and the log is read again at the next start.
+        std::process::exit(1);
+    });
+    Ok(shutdown)
+}
+
+/// The one line that says where the server is.
+fn ready_line(json: bool, http: SocketAddr, config: &Config) -> String {
+    if json {
+        // Written by hand, because the order of the keys is part of the promise.
+        format!("{{\"ready\":true,\"http\":\"{http}\"}}\n")
+    } else {
+        let data = config.data.display();
+        format!(
+            "handover is ready at http://{http}, data in {data}, development identity (this machine only)\n"
+        )
+    }
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

@@ -1,1 +1,43 @@
-//! Pure decisions about tasks and handoffs.
+//! Pure decisions about tasks and handoffs: no clock, no randomness, no I/O, no async.
+//!
+//! In reading order:
+//! - [`id`]: a type for every id, number and time
+//! - [`charter`]: the rules bound to a session when it starts
+//! - [`policy`]: MACP policy descriptors, compiled into charters
+//! - [`command`]: what someone asks for
+//! - [`event`]: what was accepted
+//! - [`refusal`]: why the kernel said no
+//! - [`limits`]: how much of everything
+//! - [`session`]: one log, one lifecycle, and [`session::step`], the one way in
+//! - [`task`]: the task mode, with its [`orders`] and its [`conversation`]
+//! - [`handoff`]: the handoff mode
+//! - [`commitment`]: what every commitment must satisfy
+//! - [`errand`]: what a session owes to another one
+//!
+//! Always: `decide` looks and never changes, `apply` changes and never refuses. Never: a protocol's word.
+
+pub mod charter;
+pub mod command;
+pub mod commitment;
+pub mod conversation;
+pub mod errand;
+pub mod event;
+pub mod handoff;
+pub mod id;
+pub mod limits;
+pub mod orders;
+pub mod policy;
+pub mod refusal;
+pub mod session;
+pub mod task;
+
+pub use charter::Charter;
+pub use command::{Act, Command};
+pub use event::{Event, Fact};
+pub use id::{
+    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId, Text,
+    Timestamp,
+};
+pub use limits::Limits;
+pub use refusal::Refusal;
+pub use session::{Receipt, Session, Step, replay, step};

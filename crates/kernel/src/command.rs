@@ -1,0 +1,484 @@
+//! What someone asks for, in the imperative.
+
+use crate::charter::Charter;
+use crate::commitment::Commitment;
+use crate::errand::Verdict;
+use crate::id::{
+    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, QuestionKey, Seq, SessionId, Text, Timestamp,
+};
+
+/// Message ids that begin so are the runtime's own.
+pub const RESERVED_PREFIXES: [&str; 2] = ["handover:", "implicit-accept:"];
+
+/// What an authenticated agent, or the runtime, asks of one session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    /// Who asks.
+    pub by: Author,
+    /// Through which wire.
+    pub face: Face,
+    /// What the sender calls this message; the same id twice has one effect.
+    pub id: Option<MessageId>,
+    /// The bytes of the wire, where it must give back the very bytes that it took.
+    pub verbatim: Option<Blob>,
+    /// Whether the answer will carry the waiting orders to the assignee, so that they count as delivered.
+    pub takes_orders: bool,
+    /// What is asked.
+    pub act: Act,
+}
+
+impl Command {
+    /// A command of an agent without a message id.
+    pub fn by(agent: &AgentId, face: Face, act: Act) -> Command {
+        Command { by: Author::Agent(agent.clone()), face, id: None, verbatim: None, takes_orders: false, act }
+    }
+
+    /// A command of the runtime.
+    pub fn runtime(act: Act) -> Command {
+        Command {
+            by: Author::Runtime,
+            face: Face::Runtime,
+            id: None,
+            verbatim: None,
+            takes_orders: false,
+            act,
+        }
+    }
+
+    /// The same, called by a message id.
+    pub fn with_id(mut self, id: impl Into<MessageId>) -> Command {
+        self.id = Some(id.into());
+        self
+    }
+}
+
+/// What is asked of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// Start it.
+    Start(Box<Start>),
+    /// End it without an outcome.
+    Cancel {
+        /// Why.
+        reason: Text,
+    },
+    /// Suspend it, at once or at the next safe point as the charter says.
+    Pause {
+        /// Why.
+        reason: Text,
+        /// Wait for a safe point even if the charter would suspend at once.
+        gently: bool,
+    },
+    /// Go on.
+    Resume {
+        /// Why.
+        reason: Text,
+    },
+    /// Do what is due by now.
+    Tick,
+    /// Bind the outcome.
+    Commit(Box<Commitment>),
+    /// Something of the task mode.
+    Task(TaskAct),
+    /// Something of the handoff mode.
+    Handoff(HandoffAct),
+    /// Record what came of an errand.
+    SettleErrand {
+        /// Which one.
+        errand: Seq,
+        /// What came of it.
+        verdict: Verdict,
+    },
+}
+
+/// What a session is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModeKind {
+    /// Bounded work for another agent.
+    Task,
+    /// Transfer of a responsibility.
+    Handoff,
+}
+
+impl ModeKind {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ModeKind::Task => "task",
+            ModeKind::Handoff => "handoff",
+        }
+    }
+}
+
+/// How a session starts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    /// What it is about.
+    pub mode: ModeKind,
+    /// The agents that may take part, fixed from now on.
+    pub participants: Vec<AgentId>,
+    /// The rules, fixed from now on.
+    pub charter: Charter,
+    /// The semantic profile of the mode.
+    pub mode_version: Text,
+    /// The execution profile.
+    pub configuration_version: Text,
+    /// The policy that the charter was made from.
+    pub policy_version: Text,
+    /// How long the session may be open; none means for ever.
+    pub ttl_ms: Option<Millis>,
+    /// When the sender says that it sent this.
+    pub sent_at: Option<Timestamp>,
+    /// What for.
+    pub intent: Text,
+    /// A reference to a context that is kept elsewhere.
+    pub context_id: Text,
+    /// The names of the extension blocks; their bytes are in the verbatim payload.
+    pub extension_keys: Vec<Text>,
+    /// The task that this one is part of.
+    pub parent: Option<SessionId>,
+}
+
+/// What is asked of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskAct {
+    /// Define the work.
+    Request(Request),
+    /// Take it.
+    Accept {
+        /// The task's name, where the sender gave one.
+        task: Option<Text>,
+        /// The agent, where the sender repeats itself.
+        assignee: Option<AgentId>,
+        /// Why.
+        reason: Text,
+    },
+    /// Turn it down, or give it back.
+    Decline {
+        /// The task's name, where the sender gave one.
+        task: Option<Text>,
+        /// The agent, where the sender repeats itself.
+        assignee: Option<AgentId>,
+        /// Why.
+        reason: Text,
+    },
+    /// Say how it goes.
+    Update {
+        /// The task's name, where the sender gave one.
+        task: Option<Text>,
+        /// How it goes.
+        progress: Progress,
+        /// Whether this takes back the open questions.
+        withdraws: bool,
+    },
+    /// Ask the requester.
+    Ask {
+        /// The task's name, where the sender gave one.
+        task: Option<Text>,
+        /// The questions, at least one.
+        questions: Vec<NewQuestion>,
+        /// How it goes meanwhile.
+        progress: Progress,
+    },
+    /// Reach a safe point without anything to say.
+    Checkpoint,
+    /// Record that the orders up to there have reached the assignee.
+    Deliver {
+        /// The last order that did.
+        up_to: Seq,
+    },
+    /// Answer questions, all or some.
+    Answer {
+        /// What is answered.
+        answers: Vec<Answer>,
+        /// Whether keys that are not open are passed over rather than refused.
+        ignore_unknown: bool,
+        /// Whether a paused task refuses it rather than keeping it.
+        refuse_when_paused: bool,
+    },
+    /// Tell the assignee something that it will hear at its next safe point.
+    Steer {
+        /// What.
+        text: Text,
+    },
+    /// Report success.
+    Complete {
+        /// The task's name, where the sender gave one.
+        task: Option<Text>,
+        /// The agent, where the sender repeats itself.
+        assignee: Option<AgentId>,
+        /// The result.
+        output: Blob,
+        /// The result in a sentence.
+        summary: Text,
+    },
+    /// Report failure.
+    Fail {
+        /// The task's name, where the sender gave one.
+        task: Option<Text>,
+        /// The agent, where the sender repeats itself.
+        assignee: Option<AgentId>,
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// Say something in the conversation.
+    Say {
+        /// What.
+        body: Blob,
+        /// Whether the assignee now waits for the requester's word.
+        awaits_reply: bool,
+        /// The check-in window of this message, where the sender sets one.
+        check_in_ms: Option<Millis>,
+    },
+    /// Have read the messages up to there.
+    Read {
+        /// The last message that was read.
+        up_to: Seq,
+    },
+    /// Have received the messages and be working on them.
+    Acknowledge,
+    /// Set the caller's own session key.
+    SetKey {
+        /// The key; none removes it.
+        key: Option<Text>,
+    },
+    /// Ask whether `by` could hand the running task on to `to`. Changes nothing.
+    CanHandOn {
+        /// The owner that would offer it.
+        by: AgentId,
+        /// The agent that would take it.
+        to: AgentId,
+    },
+    /// Ask whether `by` may start a subtask of this task. Changes nothing.
+    CanHaveChild {
+        /// Who would start it.
+        by: AgentId,
+    },
+    /// Make another agent the assignee, as a committed handoff says.
+    HandOn {
+        /// The handoff session.
+        handoff: SessionId,
+        /// The new assignee.
+        to: AgentId,
+    },
+    /// Record a subtask.
+    AddChild {
+        /// The subtask.
+        child: SessionId,
+    },
+}
+
+/// The work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The requester's name for it.
+    pub task: Text,
+    /// In a few words.
+    pub title: Text,
+    /// What to do.
+    pub instructions: Text,
+    /// Who shall do it; none means whoever accepts first.
+    pub assignee: Option<AgentId>,
+    /// What to do it with.
+    pub input: Blob,
+    /// When the requester would like to have it: it settles nothing.
+    pub wanted_by: Option<Timestamp>,
+    /// The check-in window of this message, where the sender sets one.
+    pub check_in_ms: Option<Millis>,
+}
+
+/// How the work goes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// In one word.
+    pub status: Text,
+    /// How much is done.
+    pub done: Option<f64>,
+    /// In a sentence.
+    pub message: Text,
+    /// What there is already.
+    pub partial: Blob,
+}
+
+/// What a question asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// Information.
+    Input,
+    /// Permission.
+    Authorization,
+}
+
+/// A question as the assignee puts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewQuestion {
+    /// Its name; without one it is called after its sequence number.
+    pub key: Option<QuestionKey>,
+    /// What it asks for.
+    pub need: Need,
+    /// In words.
+    pub text: Text,
+    /// A JSON Schema for the answer; empty if any will do.
+    pub schema: Blob,
+}
+
+/// An answer to one question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Which question.
+    pub key: QuestionKey,
+    /// What the answer is.
+    pub reply: Reply,
+}
+
+/// What the requester answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// This.
+    Content(Blob),
+    /// No.
+    Refused,
+    /// Nothing: the question was dismissed.
+    Dismissed,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// A code for machines.
+    pub code: Text,
+    /// In a sentence.
+    pub reason: Text,
+    /// Whether trying again may help.
+    pub retryable: bool,
+    /// Whether the call itself was broken, rather than the work.
+    pub protocol_error: bool,
+    /// What the assignee has to show all the same.
+    pub output: Blob,
+}
+
+/// What is asked of a handoff.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HandoffAct {
+    /// Offer the responsibility.
+    Offer {
+        /// The name of the offer.
+        handoff: HandoffId,
+        /// To whom.
+        target: AgentId,
+        /// What it covers; `task:<session id>` names a running task.
+        scope: Text,
+        /// Why.
+        reason: Text,
+    },
+    /// Attach something to an offer.
+    Context {
+        /// Which offer.
+        handoff: HandoffId,
+        /// Of what kind.
+        content_type: Text,
+        /// What.
+        body: Blob,
+    },
+    /// Take the responsibility.
+    Accept {
+        /// Which offer.
+        handoff: HandoffId,
+        /// The agent, where the sender repeats itself.
+        by: Option<AgentId>,
+        /// Why.
+        reason: Text,
+        /// Claimed by the sender; only the runtime may accept so.
+        implicit: bool,
+    },
+    /// Turn it down.
+    Decline {
+        /// Which offer.
+        handoff: HandoffId,
+        /// The agent, where the sender repeats itself.
+        by: Option<AgentId>,
+        /// Why.
+        reason: Text,
+    },
+}
+
+impl Command {
+    /// How many bytes the command carries: the wire's or the meaning's, whichever is more.
+    pub fn weight(&self) -> usize {
+        let verbatim = self.verbatim.as_ref().map_or(0, |bytes| bytes.len());
+        verbatim.max(self.act.weight())
+    }
+}
+
+impl Act {
+    fn weight(&self) -> usize {
+        match self {
+            Act::Start(start) => {
+                start.intent.len()
+                    + start.context_id.len()
+                    + start.extension_keys.iter().map(|key| key.len()).sum::<usize>()
+                    + start.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
+            }
+            Act::Cancel { reason } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
+            Act::Tick | Act::SettleErrand { .. } => 0,
+            Act::Commit(commitment) => commitment.weight(),
+            Act::Task(act) => act.weight(),
+            Act::Handoff(act) => match act {
+                HandoffAct::Offer { scope, reason, .. } => scope.len() + reason.len(),
+                HandoffAct::Context { content_type, body, .. } => content_type.len() + body.len(),
+                HandoffAct::Accept { reason, .. } | HandoffAct::Decline { reason, .. } => reason.len(),
+            },
+        }
+    }
+}
+
+impl TaskAct {
+    fn weight(&self) -> usize {
+        match self {
+            TaskAct::Request(request) => {
+                request.title.len() + request.instructions.len() + request.input.len()
+            }
+            TaskAct::Accept { reason, .. } | TaskAct::Decline { reason, .. } => reason.len(),
+            TaskAct::Update { progress, .. } => progress.weight(),
+            TaskAct::Ask { questions, progress, .. } => {
+                progress.weight() + questions.iter().map(|q| q.text.len() + q.schema.len()).sum::<usize>()
+            }
+            TaskAct::Answer { answers, .. } => answers
+                .iter()
+                .map(|answer| match &answer.reply {
+                    Reply::Content(body) => body.len(),
+                    Reply::Refused | Reply::Dismissed => 0,
+                })
+                .sum(),
+            TaskAct::Steer { text } => text.len(),
+            TaskAct::Complete { output, summary, .. } => output.len() + summary.len(),
+            TaskAct::Fail { failure, .. } => failure.code.len() + failure.reason.len() + failure.output.len(),
+            TaskAct::Say { body, .. } => body.len(),
+            TaskAct::SetKey { key } => key.as_ref().map_or(0, |key| key.len()),
+            TaskAct::Checkpoint
+            | TaskAct::Deliver { .. }
+            | TaskAct::Read { .. }
+            | TaskAct::Acknowledge
+            | TaskAct::CanHandOn { .. }
+            | TaskAct::CanHaveChild { .. }
+            | TaskAct::HandOn { .. }
+            | TaskAct::AddChild { .. } => 0,
+        }
+    }
+}
+
+impl Progress {
+    fn weight(&self) -> usize {
+        self.status.len() + self.message.len() + self.partial.len()
+    }
+}
+
+impl Reply {
+    /// What was said, if anything was.
+    pub fn content(&self) -> Option<&Blob> {
+        match self {
+            Reply::Content(body) => Some(body),
+            Reply::Refused | Reply::Dismissed => None,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The conversation of a task: who has read what, who has acknowledged, and how each side finds it again.
+
+use crate::id::{Blob, Millis, Seq, Text, Timestamp};
+
+/// The two sides of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// The agent that started the task.
+    Requester,
+    /// The agent that has it, or may take it.
+    Receiver,
+}
+
+impl Party {
+    /// The other one.
+    pub fn other(self) -> Party {
+        match self {
+            Party::Requester => Party::Receiver,
+            Party::Receiver => Party::Requester,
+        }
+    }
+}
+
+/// What one side has seen, and its session key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Side {
+    /// The messages and notices that it has not read.
+    pub unread: Vec<Seq>,
+    /// The last one that it has.
+    pub read_up_to: Seq,
+    /// Its own name for the conversation.
+    pub key: Option<Text>,
+}
+
+/// A message that the receiver should acknowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckIn {
+    /// Which one.
+    pub message: Seq,
+    /// Until when.
+    pub due: Timestamp,
+}
+
+/// The conversation of one task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// How many messages there are, the request among them.
+    pub messages: usize,
+    /// The window that is open.
+    pub check_in: Option<CheckIn>,
+    /// The last thing that the assignee said.
+    pub last_words: Option<Blob>,
+    requester: Side,
+    receiver: Side,
+}
+
+impl Conversation {
+    /// One side of it.
+    pub fn side(&self, party: Party) -> &Side {
+        match party {
+            Party::Requester => &self.requester,
+            Party::Receiver => &self.receiver,
+        }
+    }
+
+    pub(crate) fn side_mut(&mut self, party: Party) -> &mut Side {
+        match party {
+            Party::Requester => &mut self.requester,
+            Party::Receiver => &mut self.receiver,
+        }
+    }
+
+    pub(crate) fn message(&mut self, seq: Seq, from: Party) {
+        self.messages += 1;
+        self.side_mut(from.other()).unread.push(seq);
+    }
+
+    /// A change of state, told to everybody but the one that made it.
+    pub(crate) fn notice(&mut self, seq: Seq, from: Option<Party>) {
+        for party in [Party::Requester, Party::Receiver] {
+            let unread = &mut self.side_mut(party).unread;
+            if from != Some(party) && unread.last() != Some(&seq) {
+                unread.push(seq);
+            }
+        }
+    }
+
+    pub(crate) fn read(&mut self, party: Party, up_to: Seq) {
+        let side = self.side_mut(party);
+        side.unread.retain(|seq| *seq > up_to);
+        side.read_up_to = side.read_up_to.max(up_to);
+    }
+
+    /// Open a window, unless an older message still waits for its acknowledgement.
+    pub(crate) fn expect_check_in(&mut self, message: Seq, at: Timestamp, window: Option<Millis>) {
+        if let (None, Some(window)) = (self.check_in, window) {
+            self.check_in = Some(CheckIn { message, due: at.plus(window) });
+        }
+    }
+
+    /// Time in which the session was suspended does not count.
+    pub(crate) fn shift(&mut self, by: Millis) {
+        if let Some(check_in) = &mut self.check_in {
+            check_in.due = check_in.due.plus(by);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What a session owes to another one.
+//!
+//! `decide` sees one session. What spans two is an errand: the session says in its log that it owes it, the engine
+//! carries it to the other session as an idempotent command, and what came of it is recorded in both. An errand that
+//! has not been settled makes its session due, so it survives a restart.
+
+use crate::command::{Act, TaskAct};
+use crate::id::{AgentId, Seq, SessionId, Text};
+
+/// Something to be done in another session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errand {
+    /// The event that made it so; with the session's id it names the errand.
+    pub id: Seq,
+    /// The other session.
+    pub to: SessionId,
+    /// What to do there.
+    pub what: What,
+}
+
+/// What to do in the other session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A committed handoff makes its target the assignee of the task.
+    HandOn {
+        /// The new assignee.
+        to: AgentId,
+    },
+    /// A subtask makes itself known to its parent.
+    TellParent,
+    /// A cancelled task cancels its subtask.
+    CancelChild,
+}
+
+/// What came of an errand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was done.
+    Done,
+    /// The other session refused for good.
+    Refused {
+        /// The refusal's code.
+        code: Text,
+    },
+}
+
+impl Errand {
+    /// The act that carries it out, for the session `from` that owes it.
+    pub fn act(&self, from: &SessionId) -> Act {
+        match &self.what {
+            What::HandOn { to } => Act::Task(TaskAct::HandOn { handoff: from.clone(), to: to.clone() }),
+            What::TellParent => Act::Task(TaskAct::AddChild { child: from.clone() }),
+            What::CancelChild => Act::Cancel { reason: Text::from("parent_cancelled") },
+        }
+    }
+
+    /// The message id under which it has one effect there.
+    pub fn message_id(&self, from: &SessionId) -> String {
+        format!("handover:errand:{from}:{}", self.id)
+    }
+}

@@ -1,0 +1,271 @@
+//! What was accepted, in the past tense.
+
+use crate::command::{Answer, Failure, Need, Progress, Request, Start};
+use crate::commitment::Commitment;
+use crate::errand::Verdict;
+use crate::id::{
+    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId, Text,
+    Timestamp,
+};
+
+/// One accepted fact of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Its place in the log.
+    pub seq: Seq,
+    /// When it was accepted, never before its predecessor.
+    pub at: Timestamp,
+    /// Whose it is.
+    pub author: Author,
+    /// The wire that it came through.
+    pub face: Face,
+    /// Its place among the MACP envelopes, if it is one.
+    pub ordinal: Option<Ordinal>,
+    /// What the sender called it.
+    pub id: Option<MessageId>,
+    /// The very bytes of the wire, where they must be given back.
+    pub verbatim: Option<Blob>,
+    /// What it says.
+    pub fact: Fact,
+}
+
+/// What an event says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// The session began.
+    Started(Box<Started>),
+    /// It ended without an outcome.
+    Cancelled {
+        /// Why.
+        reason: Text,
+    },
+    /// It was suspended.
+    Suspended {
+        /// Why.
+        reason: Text,
+        /// The time that was left.
+        banked_ms: Option<Millis>,
+    },
+    /// It went on.
+    Resumed {
+        /// Why.
+        reason: Text,
+        /// The time that was left when it was suspended.
+        banked_ms: Option<Millis>,
+    },
+    /// Its time was up.
+    Expired {
+        /// Which time.
+        cause: ExpiryCause,
+    },
+    /// The outcome was bound.
+    Committed(Box<Commitment>),
+    /// Something came of an errand.
+    ErrandSettled {
+        /// Which one.
+        errand: Seq,
+        /// What came of it.
+        verdict: Verdict,
+    },
+
+    /// The work was defined.
+    Requested(Request),
+    /// An agent took it.
+    Accepted {
+        /// Why.
+        reason: Text,
+        /// The handoff that made it so.
+        handoff: Option<SessionId>,
+    },
+    /// An agent turned it down, or gave it back.
+    Declined {
+        /// Why.
+        reason: Text,
+        /// The handoff that made it so.
+        handoff: Option<SessionId>,
+    },
+    /// The assignee said how it goes.
+    Updated {
+        /// How it goes.
+        progress: Progress,
+        /// The questions that this took back.
+        withdrawn: Vec<QuestionKey>,
+    },
+    /// The assignee asked.
+    Asked {
+        /// What.
+        questions: Vec<Question>,
+        /// How it goes meanwhile.
+        progress: Progress,
+    },
+    /// The assignee reached a safe point.
+    Checkpointed,
+    /// Orders reached the assignee.
+    Delivered {
+        /// The last of them.
+        up_to: Seq,
+    },
+    /// The requester answered.
+    Answered {
+        /// What.
+        answers: Vec<Answer>,
+    },
+    /// The requester steered.
+    Steered {
+        /// What it said.
+        text: Text,
+    },
+    /// A pause is to take effect at the next safe point.
+    PauseRequested {
+        /// Why.
+        reason: Text,
+    },
+    /// The assignee reported success.
+    Completed {
+        /// The result.
+        output: Blob,
+        /// The result in a sentence.
+        summary: Text,
+    },
+    /// The assignee reported failure.
+    Failed(Failure),
+    /// A party spoke.
+    Said {
+        /// What.
+        body: Blob,
+        /// Whether the assignee now waits for the requester's word.
+        awaits_reply: bool,
+        /// The question that this answers.
+        answers: Option<QuestionKey>,
+        /// How long the receiver has to acknowledge it.
+        check_in_ms: Option<Millis>,
+    },
+    /// A party has read the messages.
+    Read {
+        /// Up to there.
+        up_to: Seq,
+    },
+    /// The receiver is working on the messages.
+    Acknowledged,
+    /// The receiver did not acknowledge a message in time.
+    CheckInMissed {
+        /// Which one.
+        message: Seq,
+    },
+    /// A party set its session key.
+    KeySet {
+        /// To what.
+        key: Option<Text>,
+    },
+    /// A subtask began.
+    ChildAdded {
+        /// Which.
+        child: SessionId,
+    },
+
+    /// The owner offered the responsibility.
+    Offered {
+        /// The name of the offer.
+        handoff: HandoffId,
+        /// To whom.
+        target: AgentId,
+        /// What it covers.
+        scope: Text,
+        /// Why.
+        reason: Text,
+    },
+    /// The owner attached something to an offer.
+    ContextAdded {
+        /// Which offer.
+        handoff: HandoffId,
+        /// Of what kind.
+        content_type: Text,
+        /// What.
+        body: Blob,
+    },
+    /// The target took the responsibility, or the runtime took it for the target.
+    OfferAccepted {
+        /// Which offer.
+        handoff: HandoffId,
+        /// Why.
+        reason: Text,
+        /// Whether the runtime did.
+        implicit: bool,
+    },
+    /// The target turned it down.
+    OfferDeclined {
+        /// Which offer.
+        handoff: HandoffId,
+        /// Why.
+        reason: Text,
+    },
+}
+
+/// How a session began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Started {
+    /// As it was asked for.
+    pub start: Start,
+    /// From when its time counts.
+    pub base: Timestamp,
+}
+
+/// A question that was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Its name, unique for the life of the task.
+    pub key: QuestionKey,
+    /// What it asks for.
+    pub need: Need,
+    /// In words.
+    pub text: Text,
+    /// A JSON Schema for the answer; empty if any will do.
+    pub schema: Blob,
+}
+
+/// Which time was up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiryCause {
+    /// The session's time to live.
+    Deadline,
+    /// The total time that it may be suspended.
+    SuspensionCap,
+}
+
+impl Fact {
+    /// Whether the event is a MACP envelope of the session's mode, and so takes an ordinal. What the assignee says
+    /// in a conversation is an update to MACP readers; what the requester says is not.
+    pub(crate) fn is_envelope(&self, by_requester: bool) -> bool {
+        match self {
+            Fact::Started(_)
+            | Fact::Committed(_)
+            | Fact::Requested(_)
+            | Fact::Accepted { .. }
+            | Fact::Declined { .. }
+            | Fact::Updated { .. }
+            | Fact::Asked { .. }
+            | Fact::Completed { .. }
+            | Fact::Failed(_)
+            | Fact::Offered { .. }
+            | Fact::ContextAdded { .. }
+            | Fact::OfferAccepted { .. }
+            | Fact::OfferDeclined { .. } => true,
+            Fact::Said { .. } => !by_requester,
+            Fact::Cancelled { .. }
+            | Fact::Suspended { .. }
+            | Fact::Resumed { .. }
+            | Fact::Expired { .. }
+            | Fact::ErrandSettled { .. }
+            | Fact::Checkpointed
+            | Fact::Delivered { .. }
+            | Fact::Answered { .. }
+            | Fact::Steered { .. }
+            | Fact::PauseRequested { .. }
+            | Fact::Read { .. }
+            | Fact::Acknowledged
+            | Fact::CheckInMissed { .. }
+            | Fact::KeySet { .. }
+            | Fact::ChildAdded { .. } => false,
+        }
+    }
+}

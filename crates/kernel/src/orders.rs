@@ -1,0 +1,92 @@
+//! What waits for the assignee: steers, a pause, answers, messages.
+//!
+//! Orders are handed over at safe points, in the order in which they were given: after an accepted update, question
+//! or checkpoint, and all the time that the assignee waits for an answer.
+
+use std::collections::VecDeque;
+
+use crate::command::Answer;
+use crate::id::{Blob, QuestionKey, Seq, Text};
+
+/// Something that waits for the assignee.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The event that gave it.
+    pub seq: Seq,
+    /// What it says.
+    pub what: OrderKind,
+}
+
+/// What an order says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrderKind {
+    /// Take this into account.
+    Steer(Text),
+    /// Stop at the next safe point.
+    Pause(Text),
+    /// These questions were answered.
+    Answers(Vec<Answer>),
+    /// The requester said this.
+    Message {
+        /// What.
+        body: Blob,
+        /// The question that it answers.
+        answers: Option<QuestionKey>,
+    },
+}
+
+/// The orders of one task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    waiting: VecDeque<Order>,
+    /// Orders up to there may be handed over now.
+    safe_up_to: Seq,
+    /// Orders up to there have been handed over.
+    delivered_up_to: Seq,
+}
+
+impl Orders {
+    /// All orders that have not been handed over, the oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Order> {
+        self.waiting.iter()
+    }
+
+    /// The orders that may be handed over now, the oldest first.
+    pub fn deliverable(&self) -> impl Iterator<Item = &Order> {
+        self.waiting.iter().take_while(|order| order.seq <= self.safe_up_to)
+    }
+
+    /// The last order that has been handed over.
+    pub fn delivered_up_to(&self) -> Seq {
+        self.delivered_up_to
+    }
+
+    /// How many steers wait.
+    pub fn steers(&self) -> usize {
+        self.waiting.iter().filter(|order| matches!(order.what, OrderKind::Steer(_))).count()
+    }
+
+    pub(crate) fn last_waiting(&self) -> Option<Seq> {
+        self.waiting.back().map(|order| order.seq)
+    }
+
+    pub(crate) fn push(&mut self, seq: Seq, what: OrderKind) {
+        self.waiting.push_back(Order { seq, what });
+    }
+
+    pub(crate) fn safe_point(&mut self, seq: Seq) {
+        self.safe_up_to = self.safe_up_to.max(seq);
+    }
+
+    pub(crate) fn deliver(&mut self, up_to: Seq) {
+        while self.waiting.front().is_some_and(|order| order.seq <= up_to) {
+            self.waiting.pop_front();
+        }
+        self.delivered_up_to = self.delivered_up_to.max(up_to);
+    }
+
+    /// A pause that took effect, or that a report voided, need not be heard of any more.
+    pub(crate) fn drop_pause(&mut self) {
+        self.waiting.retain(|order| !matches!(order.what, OrderKind::Pause(_)));
+    }
+}

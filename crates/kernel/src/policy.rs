@@ -1,0 +1,206 @@
+//! MACP policy descriptors (RFC-MACP-0012), compiled into charters when a session starts and never looked up again.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::charter::{Authority, Charter};
+use crate::command::ModeKind;
+use crate::id::{AgentId, Millis, Text};
+use crate::refusal::Refusal;
+
+/// The policy that every session has unless it names another: it can be neither registered nor removed.
+pub const DEFAULT_POLICY: &str = "policy.default";
+
+/// The versions of the rule schema that are known. They differ in how votes are counted, which no task or handoff does.
+pub const SCHEMA_VERSIONS: std::ops::RangeInclusive<u32> = 1..=3;
+
+/// Who a policy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Sessions of one mode.
+    Mode(ModeKind),
+    /// Every session.
+    Any,
+}
+
+/// A policy as it is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Its name.
+    pub id: Text,
+    /// Who it is for.
+    pub scope: Scope,
+    /// The version of the rule schema.
+    pub schema_version: u32,
+    /// The rules, a JSON object; empty means none.
+    pub rules: Text,
+}
+
+/// The rule groups and who knows them.
+const TASK_GROUPS: [&str; 3] = ["assignment", "completion", "commitment"];
+const HANDOFF_GROUPS: [&str; 2] = ["acceptance", "commitment"];
+
+impl Descriptor {
+    /// Whether it can be registered: every rule is known and says something that can be kept.
+    pub fn check(&self) -> Result<(), Refusal> {
+        match self.scope {
+            Scope::Mode(mode) => self.compile(mode).map(|_| ()),
+            Scope::Any => {
+                self.compile(ModeKind::Task)?;
+                self.compile(ModeKind::Handoff).map(|_| ())
+            }
+        }
+    }
+
+    /// The charter of a session of this mode under this policy.
+    pub fn compile(&self, mode: ModeKind) -> Result<Charter, Refusal> {
+        if self.id.trim().is_empty() {
+            return Err(invalid("expected a policy id, found nothing"));
+        }
+        if let Scope::Mode(other) = self.scope
+            && other != mode
+        {
+            return Err(invalid(format!(
+                "expected a policy for {} sessions, found one for {} sessions",
+                mode.name(),
+                other.name()
+            )));
+        }
+        if !SCHEMA_VERSIONS.contains(&self.schema_version) {
+            return Err(invalid(format!("expected schema version 1, 2 or 3, found {}", self.schema_version)));
+        }
+        let rules = self.parse()?;
+        let known: BTreeSet<&str> = match self.scope {
+            Scope::Mode(ModeKind::Task) => TASK_GROUPS.into(),
+            Scope::Mode(ModeKind::Handoff) => HANDOFF_GROUPS.into(),
+            Scope::Any => TASK_GROUPS.into_iter().chain(HANDOFF_GROUPS).collect(),
+        };
+        only_known("the rules", &rules, &known)?;
+        let mut charter = Charter::macp();
+        charter.authority = authority(&rules)?;
+        charter.reassignment = flag(&rules, "assignment", "allow_reassignment_on_reject")?;
+        charter.require_output = flag(&rules, "completion", "require_output")?;
+        charter.implicit_accept_ms = implicit_accept(&rules)?;
+        match mode {
+            ModeKind::Task => charter.implicit_accept_ms = None,
+            ModeKind::Handoff => {
+                charter.reassignment = false;
+                charter.require_output = false;
+            }
+        }
+        Ok(charter)
+    }
+
+    fn parse(&self) -> Result<Map<String, Value>, Refusal> {
+        if self.rules.trim().is_empty() {
+            return Ok(Map::new());
+        }
+        match serde_json::from_str(&self.rules) {
+            Ok(Value::Object(rules)) => Ok(rules),
+            Ok(other) => Err(invalid(format!("expected the rules as a JSON object, found {}", kind(&other)))),
+            Err(error) => Err(invalid(format!("expected the rules as JSON, found an error: {error}"))),
+        }
+    }
+}
+
+fn invalid(what: impl Into<Text>) -> Refusal {
+    Refusal::PolicyInvalid { what: what.into() }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn only_known(place: &str, found: &Map<String, Value>, known: &BTreeSet<&str>) -> Result<(), Refusal> {
+    match found.keys().find(|key| !known.contains(key.as_str())) {
+        Some(unknown) => {
+            let names: Vec<&str> = known.iter().copied().collect();
+            Err(invalid(format!("expected only {} in {place}, found {unknown:?}", names.join(", "))))
+        }
+        None => Ok(()),
+    }
+}
+
+fn group<'a>(
+    rules: &'a Map<String, Value>,
+    name: &str,
+    known: &[&str],
+) -> Result<Option<&'a Map<String, Value>>, Refusal> {
+    match rules.get(name) {
+        None => Ok(None),
+        Some(Value::Object(found)) => {
+            only_known(name, found, &known.iter().copied().collect())?;
+            Ok(Some(found))
+        }
+        Some(other) => Err(invalid(format!("expected {name} to be an object, found {}", kind(other)))),
+    }
+}
+
+fn flag(rules: &Map<String, Value>, name: &str, key: &str) -> Result<bool, Refusal> {
+    match group(rules, name, &[key])?.and_then(|found| found.get(key)) {
+        None => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(other) => {
+            Err(invalid(format!("expected {name}.{key} to be true or false, found {}", kind(other))))
+        }
+    }
+}
+
+fn implicit_accept(rules: &Map<String, Value>) -> Result<Option<Millis>, Refusal> {
+    let key = "implicit_accept_timeout_ms";
+    match group(rules, "acceptance", &[key])?.and_then(|found| found.get(key)) {
+        None => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(0) => Ok(None),
+            Some(span) => Ok(Some(span)),
+            None => Err(invalid(format!(
+                "expected acceptance.{key} to be a whole number of 0 or more, found {value}"
+            ))),
+        },
+    }
+}
+
+fn authority(rules: &Map<String, Value>) -> Result<Authority, Refusal> {
+    let Some(found) = group(rules, "commitment", &["authority", "designated_roles"])? else {
+        return Ok(Authority::Requester);
+    };
+    let roles = roles(found)?;
+    match found.get("authority") {
+        None => Ok(Authority::Requester),
+        Some(Value::String(word)) => match word.as_str() {
+            "initiator_only" => Ok(Authority::Requester),
+            "any_participant" => Ok(Authority::AnyParticipant),
+            "designated_role" if roles.is_empty() => {
+                Err(invalid("expected commitment.designated_roles to name somebody, found nobody"))
+            }
+            "designated_role" => Ok(Authority::Designated(roles)),
+            other => Err(invalid(format!(
+                "expected commitment.authority to be initiator_only, any_participant or designated_role, found {other:?}"
+            ))),
+        },
+        Some(other) => {
+            Err(invalid(format!("expected commitment.authority to be a string, found {}", kind(other))))
+        }
+    }
+}
+
+fn roles(found: &Map<String, Value>) -> Result<BTreeSet<AgentId>, Refusal> {
+    let wrong = |value: &Value| {
+        invalid(format!("expected commitment.designated_roles to be an array of strings, found {value}"))
+    };
+    match found.get("designated_roles") {
+        None => Ok(BTreeSet::new()),
+        Some(Value::Array(names)) => {
+            names.iter().map(|name| name.as_str().map(AgentId::from).ok_or_else(|| wrong(name))).collect()
+        }
+        Some(other) => Err(wrong(other)),
+    }
+}

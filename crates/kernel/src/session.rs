@@ -1,0 +1,359 @@
+//! One log, one lifecycle, one requester, declared participants.
+//!
+//! [`step`] is the one way in: it first does what is due, then decides the command and applies what was decided.
+
+mod apply;
+mod decide;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::charter::{Authority, Charter};
+use crate::command::{Command, ModeKind};
+use crate::commitment::{Commitment, Versions};
+use crate::errand::Errand;
+use crate::event::{Event, ExpiryCause, Fact};
+use crate::handoff::Handoff;
+use crate::id::{AgentId, Author, Face, Millis, Ordinal, Seq, SessionId, Text, Timestamp};
+use crate::limits::Limits;
+use crate::orders::Order;
+use crate::refusal::Refusal;
+use crate::session::decide::{Decision, accept};
+use crate::task::Task;
+
+pub use crate::session::apply::apply;
+pub(crate) use crate::session::decide::Draft;
+
+/// A start's timestamp that is older than this says nothing about when the session's time began.
+pub const START_AGE_MAX_MS: Millis = 60_000;
+
+/// What one command did to one session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The events that were accepted: first what was due, then what the command led to.
+    pub events: Vec<Event>,
+    /// What to tell the sender. A refused command leaves no trace; what was due happens all the same.
+    pub answer: Result<Receipt, Refusal>,
+}
+
+/// What the sender of an accepted command is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The event of the command, or the last event if the command had nothing to change.
+    pub seq: Seq,
+    /// When it was accepted.
+    pub at: Timestamp,
+    /// Whether the command had been accepted before.
+    pub duplicate: bool,
+    /// The orders that this answer hands over.
+    pub orders: Vec<Order>,
+}
+
+/// Put `command` to the session in `slot`, whose id is `id`, at the time `now`.
+pub fn step(
+    slot: &mut Option<Session>,
+    id: &SessionId,
+    command: &Command,
+    limits: &Limits,
+    now: Timestamp,
+) -> Step {
+    let mut events = Vec::new();
+    if let Some(session) = slot.as_mut() {
+        session.do_what_is_due(now, &mut events);
+    }
+    let decision = match slot.as_ref() {
+        Some(session) => session.decide(command, limits, now),
+        None => Session::decide_start(command, limits, now).map(Decision::New),
+    };
+    let answer = match decision {
+        Ok(Decision::New(drafts)) => Ok(accept(slot, id, command, drafts, now, &mut events)),
+        Ok(Decision::Duplicate { seq, at }) => Ok(Receipt { seq, at, duplicate: true, orders: Vec::new() }),
+        Err(refusal) => Err(refusal),
+    };
+    Step { events, answer }
+}
+
+/// The session that these events tell of, none if there are none. A log that no session can have written is refused
+/// with what was expected and what was found.
+pub fn replay<'a>(
+    id: &SessionId,
+    events: impl IntoIterator<Item = &'a Event>,
+) -> Result<Option<Session>, Unreadable> {
+    let mut slot: Option<Session> = None;
+    for event in events {
+        let expected = slot.as_ref().map_or(Seq(0), |session| session.head).next();
+        let starts = matches!((&event.fact, &event.author), (Fact::Started(_), Author::Agent(_)));
+        if event.seq != expected || starts != slot.is_none() {
+            return Err(Unreadable { expected, found: event.seq, starts });
+        }
+        apply(&mut slot, id, event);
+    }
+    Ok(slot)
+}
+
+/// A log that no session can have written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The place that the next event should have had.
+    pub expected: Seq,
+    /// The place that it had.
+    pub found: Seq,
+    /// Whether it was the start of a session.
+    pub starts: bool,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = if self.starts { "a start" } else { "an event that is no start" };
+        write!(f, "expected event {}, found {kind} at {}", self.expected, self.found)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// One session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    /// What was bound when it started.
+    pub binding: Arc<Binding>,
+    /// Where it stands.
+    pub lifecycle: Lifecycle,
+    /// When its time is up, while it is open.
+    pub deadline: Option<Timestamp>,
+    /// How long it was suspended so far, a suspension that lasts not counted.
+    pub suspended_ms: Millis,
+    /// Its last event.
+    pub head: Seq,
+    /// Its last MACP envelope.
+    pub ordinal: Ordinal,
+    /// When its last event was accepted.
+    pub last_at: Timestamp,
+    /// How many messages of its mode each agent sent, and when the last.
+    pub activity: BTreeMap<AgentId, Activity>,
+    /// What it owes to other sessions.
+    pub errands: Vec<Errand>,
+    /// What it is about.
+    pub mode: Mode,
+    seen: BTreeMap<Text, (Seq, Timestamp)>,
+}
+
+/// What was bound when a session started and never changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Binding {
+    /// Its id.
+    pub id: SessionId,
+    /// Who started it.
+    pub requester: AgentId,
+    /// Through which wire.
+    pub face: Face,
+    /// Who may take part.
+    pub participants: Vec<AgentId>,
+    /// Who may do what.
+    pub charter: Charter,
+    /// The versions that a commitment must name.
+    pub versions: Versions,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// From when its time counts.
+    pub base: Timestamp,
+    /// What for.
+    pub intent: Text,
+    /// A reference to a context that is kept elsewhere.
+    pub context_id: Text,
+    /// The names of its extension blocks.
+    pub extension_keys: Vec<Text>,
+    /// The task that this one is part of.
+    pub parent: Option<SessionId>,
+}
+
+/// Where a session stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// It takes everything.
+    Open,
+    /// It takes little, and its time stands still.
+    Suspended {
+        /// Since when.
+        since: Timestamp,
+        /// The time that is left.
+        banked_ms: Option<Millis>,
+    },
+    /// A commitment settled it.
+    Resolved {
+        /// The outcome.
+        commitment: Box<Commitment>,
+    },
+    /// Its time was up.
+    Expired {
+        /// Which time.
+        cause: ExpiryCause,
+    },
+    /// It was ended without an outcome.
+    Cancelled {
+        /// By whom.
+        by: Author,
+        /// Why.
+        reason: Text,
+    },
+}
+
+/// What a session is about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mode {
+    /// Bounded work for another agent.
+    Task(Box<Task>),
+    /// Transfer of a responsibility.
+    Handoff(Box<Handoff>),
+}
+
+/// How much an agent said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// How many messages of the mode.
+    pub messages: u32,
+    /// When the last.
+    pub last_at: Timestamp,
+}
+
+/// Everything that a list or a card says about where a session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Nothing was requested or offered yet.
+    Pending,
+    /// A task waits for somebody to accept it, or an offer for its answer.
+    Requested,
+    /// The assignee works.
+    Working,
+    /// The assignee waits for information.
+    WaitingInput,
+    /// The assignee waits for permission.
+    WaitingAuthorization,
+    /// The assignee waits for the requester's word.
+    WaitingReply,
+    /// The assignee reported success, or an offer was accepted: a commitment is to follow.
+    ReportedComplete,
+    /// The assignee reported failure, or an offer was declined.
+    ReportedFail,
+    /// Suspended.
+    Suspended,
+    /// Settled, with success.
+    ResolvedPositive,
+    /// Settled, without.
+    ResolvedNegative,
+    /// Its time was up.
+    Expired,
+    /// Ended without an outcome.
+    Cancelled,
+}
+
+impl Lifecycle {
+    /// The word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Lifecycle::Open => "open",
+            Lifecycle::Suspended { .. } => "suspended",
+            Lifecycle::Resolved { .. } => "resolved",
+            Lifecycle::Expired { .. } => "expired",
+            Lifecycle::Cancelled { .. } => "cancelled",
+        }
+    }
+
+    /// Whether it is final.
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Lifecycle::Open | Lifecycle::Suspended { .. } => false,
+            Lifecycle::Resolved { .. } | Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => true,
+        }
+    }
+}
+
+impl Session {
+    /// What waits for the assignee and may be handed over now; nothing while the session is suspended.
+    pub fn orders(&self) -> impl Iterator<Item = &Order> {
+        let task = match (&self.mode, &self.lifecycle) {
+            (Mode::Task(task), Lifecycle::Open) => Some(task),
+            (Mode::Task(_), _) | (Mode::Handoff(_), _) => None,
+        };
+        task.into_iter().flat_map(|task| task.orders.deliverable())
+    }
+
+    /// The task, if it is about one.
+    pub fn task(&self) -> Option<&Task> {
+        match &self.mode {
+            Mode::Task(task) => Some(task),
+            Mode::Handoff(_) => None,
+        }
+    }
+
+    /// The handoff, if it is about one.
+    pub fn handoff(&self) -> Option<&Handoff> {
+        match &self.mode {
+            Mode::Handoff(handoff) => Some(handoff),
+            Mode::Task(_) => None,
+        }
+    }
+
+    /// What it is about.
+    pub fn kind(&self) -> ModeKind {
+        match &self.mode {
+            Mode::Task(_) => ModeKind::Task,
+            Mode::Handoff(_) => ModeKind::Handoff,
+        }
+    }
+
+    /// Where it stands, in one word.
+    pub fn standing(&self) -> Standing {
+        match &self.lifecycle {
+            Lifecycle::Open => match &self.mode {
+                Mode::Task(task) => task.standing(),
+                Mode::Handoff(handoff) => handoff.standing(),
+            },
+            Lifecycle::Suspended { .. } => Standing::Suspended,
+            Lifecycle::Resolved { commitment } if commitment.positive => Standing::ResolvedPositive,
+            Lifecycle::Resolved { .. } => Standing::ResolvedNegative,
+            Lifecycle::Expired { .. } => Standing::Expired,
+            Lifecycle::Cancelled { .. } => Standing::Cancelled,
+        }
+    }
+
+    /// Whether the agent has a part in the session.
+    pub fn involves(&self, agent: &AgentId) -> bool {
+        let designated = match &self.binding.charter.authority {
+            Authority::Designated(agents) => agents.contains(agent),
+            Authority::Requester | Authority::AnyParticipant => false,
+        };
+        designated || *agent == self.binding.requester || self.binding.participants.contains(agent)
+    }
+
+    /// When the session next needs a tick: at that time, and not before, something is due.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let owed = (!self.errands.is_empty()).then_some(self.last_at);
+        let due = self.next_due().map(|(at, _)| at);
+        owed.into_iter().chain(due).min()
+    }
+
+    fn suspension_ends(&self, since: Timestamp) -> Timestamp {
+        let left = self.binding.charter.suspension_cap_ms.saturating_sub(self.suspended_ms);
+        since.plus(left).plus(1)
+    }
+
+    /// The next thing that happens by itself. A deadline is passed when it is later than it.
+    fn next_due(&self) -> Option<(Timestamp, Draft)> {
+        let expiry = |at: Timestamp, cause| (at, Draft::runtime(Fact::Expired { cause }).at(at));
+        match &self.lifecycle {
+            Lifecycle::Open => {
+                let deadline = self.deadline.map(|at| expiry(at.plus(1), ExpiryCause::Deadline));
+                let mode = match &self.mode {
+                    Mode::Task(task) => task.next_due(),
+                    Mode::Handoff(handoff) => handoff.next_due(&self.binding.charter),
+                };
+                // The deadline stands first: at the same moment it wins.
+                deadline.into_iter().chain(mode).min_by_key(|(at, _)| *at)
+            }
+            Lifecycle::Suspended { since, .. } => {
+                Some(expiry(self.suspension_ends(*since), ExpiryCause::SuspensionCap))
+            }
+            Lifecycle::Resolved { .. } | Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => None,
+        }
+    }
+}

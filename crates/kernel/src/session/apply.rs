@@ -1,0 +1,180 @@
+//! What an event makes of a session.
+
+use crate::command::ModeKind;
+use crate::commitment::Versions;
+use crate::errand::{Errand, What};
+use crate::event::{Event, Fact, Started};
+use crate::id::{Author, Face, MessageId, Millis, Ordinal, Seq, SessionId, Text, Timestamp};
+use crate::session::{Binding, Lifecycle, Mode, Session};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Apply one event. Never refuses: a stored event can always be replayed. An event out of place is a bug.
+pub fn apply(slot: &mut Option<Session>, id: &SessionId, event: &Event) {
+    match (slot.as_mut(), &event.fact) {
+        (None, Fact::Started(started)) => *slot = Some(Session::begin(id, event, started)),
+        (Some(session), _) => session.apply(event),
+        (None, _) => panic!("event {} of session {id} comes before its start", event.seq),
+    }
+}
+
+/// Where in `seen` a message id is kept: those of MACP senders are one space per session, those from other faces are
+/// scoped by face and agent.
+pub(super) fn seen_key(face: Face, author: &Author, id: &MessageId) -> Text {
+    match (face, author) {
+        (Face::Macp, _) => Text::from(format!("m {id}")),
+        (Face::Mcp | Face::Grid | Face::Console | Face::Cli, Author::Agent(agent)) => {
+            Text::from(format!("{face:?} {} {agent} {id}", agent.as_str().len()))
+        }
+        (Face::Mcp | Face::Grid | Face::Console | Face::Cli, Author::Runtime) | (Face::Runtime, _) => {
+            Text::from(format!("r {id}"))
+        }
+    }
+}
+
+impl Session {
+    fn begin(id: &SessionId, event: &Event, started: &Started) -> Session {
+        let Started { start, base } = started;
+        let Author::Agent(requester) = event.author.clone() else {
+            panic!("session {id} was started by the runtime");
+        };
+        let binding = Binding {
+            id: id.clone(),
+            requester,
+            face: event.face,
+            participants: start.participants.clone(),
+            charter: start.charter.clone(),
+            versions: Versions {
+                mode: start.mode_version.clone(),
+                configuration: start.configuration_version.clone(),
+                policy: start.policy_version.clone(),
+            },
+            created_at: event.at,
+            base: *base,
+            intent: start.intent.clone(),
+            context_id: start.context_id.clone(),
+            extension_keys: start.extension_keys.clone(),
+            parent: start.parent.clone(),
+        };
+        let errands = start
+            .parent
+            .iter()
+            .map(|parent| Errand { id: event.seq, to: parent.clone(), what: What::TellParent })
+            .collect();
+        let mut session = Session {
+            lifecycle: Lifecycle::Open,
+            deadline: start.ttl_ms.map(|ttl| base.plus(ttl)),
+            suspended_ms: 0,
+            head: Seq(0),
+            ordinal: Ordinal(0),
+            last_at: event.at,
+            activity: BTreeMap::new(),
+            errands,
+            mode: match start.mode {
+                ModeKind::Task => Mode::Task(Box::default()),
+                ModeKind::Handoff => Mode::Handoff(Box::default()),
+            },
+            seen: BTreeMap::new(),
+            binding: Arc::new(binding),
+        };
+        session.note(event);
+        session
+    }
+
+    pub(super) fn apply(&mut self, event: &Event) {
+        let before = self.standing();
+        self.note(event);
+        let binding = Arc::clone(&self.binding);
+        match &event.fact {
+            Fact::Started(_) => panic!("session {} starts twice", binding.id),
+            Fact::Cancelled { reason } => {
+                self.lifecycle = Lifecycle::Cancelled { by: event.author.clone(), reason: reason.clone() };
+                if let Mode::Task(task) = &self.mode {
+                    self.errands.extend(task.children.iter().map(|(added, child)| Errand {
+                        id: *added,
+                        to: child.clone(),
+                        what: What::CancelChild,
+                    }));
+                }
+            }
+            Fact::Suspended { banked_ms, .. } => {
+                self.lifecycle = Lifecycle::Suspended { since: event.at, banked_ms: *banked_ms };
+            }
+            Fact::Resumed { banked_ms, .. } => self.resume(event.at, *banked_ms),
+            Fact::Expired { cause } => self.lifecycle = Lifecycle::Expired { cause: *cause },
+            Fact::Committed(commitment) => {
+                self.lifecycle = Lifecycle::Resolved { commitment: commitment.clone() };
+                if let Mode::Handoff(handoff) = &self.mode {
+                    self.errands.extend(handoff.errand(event.seq, commitment));
+                }
+            }
+            Fact::ErrandSettled { errand, .. } => self.errands.retain(|owed| owed.id != *errand),
+            Fact::Requested(_)
+            | Fact::Accepted { .. }
+            | Fact::Declined { .. }
+            | Fact::Updated { .. }
+            | Fact::Asked { .. }
+            | Fact::Checkpointed
+            | Fact::Delivered { .. }
+            | Fact::Answered { .. }
+            | Fact::Steered { .. }
+            | Fact::PauseRequested { .. }
+            | Fact::Completed { .. }
+            | Fact::Failed(_)
+            | Fact::Said { .. }
+            | Fact::Read { .. }
+            | Fact::Acknowledged
+            | Fact::CheckInMissed { .. }
+            | Fact::KeySet { .. }
+            | Fact::ChildAdded { .. }
+            | Fact::Offered { .. }
+            | Fact::ContextAdded { .. }
+            | Fact::OfferAccepted { .. }
+            | Fact::OfferDeclined { .. } => {}
+        }
+        match &mut self.mode {
+            Mode::Task(task) => task.apply(&binding, event),
+            Mode::Handoff(handoff) => handoff.apply(event),
+        }
+        if binding.charter.notices
+            && self.standing() != before
+            && let Mode::Task(task) = &mut self.mode
+        {
+            task.notice(&binding, event);
+        }
+    }
+
+    /// What every event changes, whatever it says.
+    fn note(&mut self, event: &Event) {
+        assert_eq!(event.seq, self.head.next(), "session {} has a hole in its log", self.binding.id);
+        self.head = event.seq;
+        self.last_at = event.at;
+        if let Some(ordinal) = event.ordinal {
+            self.ordinal = ordinal;
+        }
+        if let Some(id) = &event.id {
+            self.seen.insert(seen_key(event.face, &event.author, id), (event.seq, event.at));
+        }
+        let started = matches!(event.fact, Fact::Started(_));
+        if let (Some(_), Author::Agent(agent), false) =
+            (event.ordinal, &event.author, started || event.face == Face::Runtime)
+        {
+            let activity = self.activity.entry(agent.clone()).or_default();
+            activity.messages += 1;
+            activity.last_at = event.at;
+        }
+    }
+
+    fn resume(&mut self, at: Timestamp, banked_ms: Option<Millis>) {
+        if let Lifecycle::Suspended { since, .. } = self.lifecycle {
+            let span = at.since(since);
+            self.suspended_ms += span;
+            match &mut self.mode {
+                Mode::Task(task) => task.conversation.shift(span),
+                Mode::Handoff(handoff) => handoff.shift(span),
+            }
+        }
+        self.lifecycle = Lifecycle::Open;
+        self.deadline = banked_ms.map(|left| at.plus(left));
+    }
+}

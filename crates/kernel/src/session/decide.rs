@@ -1,0 +1,393 @@
+//! What a session makes of a command.
+
+use crate::charter::{Authority, Cancel, PauseAt};
+use crate::command::{Act, Command, ModeKind, RESERVED_PREFIXES, Start};
+use crate::commitment::Commitment;
+use crate::errand::{Verdict, What};
+use crate::event::{Event, Fact, Started};
+use crate::id::{AgentId, Author, Face, MessageId, Ordinal, Seq, SessionId, Text, Timestamp};
+use crate::limits::Limits;
+use crate::refusal::Refusal;
+use crate::session::apply::{apply, seen_key};
+use crate::session::{Lifecycle, Mode, Receipt, START_AGE_MAX_MS, Session};
+
+/// A fact that was decided and is not yet an event.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    author: Author,
+    /// The event that the command's id, bytes and answer belong to.
+    primary: bool,
+    /// The runtime wrote it, whoever its author is.
+    by_runtime: bool,
+    at: Option<Timestamp>,
+    id: Option<MessageId>,
+    fact: Fact,
+}
+
+impl Draft {
+    /// What the command itself says.
+    pub(crate) fn primary(command: &Command, fact: Fact) -> Draft {
+        Draft { author: command.by.clone(), primary: true, by_runtime: false, at: None, id: None, fact }
+    }
+
+    /// What follows from it, in the sender's name.
+    pub(crate) fn also(command: &Command, fact: Fact) -> Draft {
+        Draft { primary: false, ..Draft::primary(command, fact) }
+    }
+
+    /// What the runtime adds by itself.
+    pub(crate) fn runtime(fact: Fact) -> Draft {
+        Draft { author: Author::Runtime, primary: false, by_runtime: true, at: None, id: None, fact }
+    }
+
+    /// What the runtime adds in an agent's name.
+    pub(crate) fn for_agent(agent: &AgentId, fact: Fact) -> Draft {
+        Draft { author: Author::Agent(agent.clone()), ..Draft::runtime(fact) }
+    }
+
+    /// The event that the command's id and answer belong to, though the runtime wrote it.
+    pub(crate) fn of(mut self, command: &Command) -> Draft {
+        self.primary = true;
+        self.id = command.id.clone();
+        self
+    }
+
+    pub(crate) fn at(mut self, at: Timestamp) -> Draft {
+        self.at = Some(at);
+        self
+    }
+
+    pub(crate) fn with_id(mut self, id: MessageId) -> Draft {
+        self.id = Some(id);
+        self
+    }
+}
+
+pub(super) enum Decision {
+    New(Vec<Draft>),
+    Duplicate { seq: Seq, at: Timestamp },
+}
+
+/// Turn drafts into events and apply them.
+pub(super) fn accept(
+    slot: &mut Option<Session>,
+    id: &SessionId,
+    command: &Command,
+    drafts: Vec<Draft>,
+    now: Timestamp,
+    events: &mut Vec<Event>,
+) -> Receipt {
+    let mut own = None;
+    let mut orders = Vec::new();
+    for draft in drafts {
+        let primary = draft.primary;
+        if let (Fact::Delivered { up_to }, true, Some(session)) =
+            (&draft.fact, command.takes_orders, slot.as_ref())
+        {
+            orders = session.orders().filter(|order| order.seq <= *up_to).cloned().collect();
+        }
+        let event = number(slot.as_ref(), command, draft, now);
+        apply(slot, id, &event);
+        if primary {
+            own = Some((event.seq, event.at));
+        }
+        events.push(event);
+    }
+    let (seq, at) = match (own, slot.as_ref()) {
+        (Some(own), _) => own,
+        (None, Some(session)) => (session.head, session.last_at),
+        (None, None) => (Seq(0), now),
+    };
+    Receipt { seq, at, duplicate: false, orders }
+}
+
+fn number(session: Option<&Session>, command: &Command, draft: Draft, now: Timestamp) -> Event {
+    let (head, ordinal, last_at) = match session {
+        Some(session) => (session.head, session.ordinal, session.last_at),
+        None => (Seq(0), Ordinal(0), Timestamp(0)),
+    };
+    let by_requester = match (session, draft.author.agent()) {
+        (Some(session), Some(agent)) => *agent == session.binding.requester,
+        (None, _) | (_, None) => false,
+    };
+    let envelope = draft.fact.is_envelope(by_requester);
+    Event {
+        seq: head.next(),
+        at: draft.at.unwrap_or(now).max(last_at),
+        author: draft.author,
+        face: if draft.by_runtime { Face::Runtime } else { command.face },
+        ordinal: envelope.then_some(Ordinal(ordinal.0 + 1)),
+        id: draft.id.or_else(|| if draft.primary { command.id.clone() } else { None }),
+        verbatim: if draft.primary { command.verbatim.clone() } else { None },
+        fact: draft.fact,
+    }
+}
+
+impl Session {
+    pub(super) fn do_what_is_due(&mut self, now: Timestamp, events: &mut Vec<Event>) {
+        let tick = Command::runtime(Act::Tick);
+        while let Some((at, draft)) = self.next_due() {
+            if at > now {
+                return;
+            }
+            let event = number(Some(self), &tick, draft, at);
+            self.apply(&event);
+            events.push(event);
+        }
+    }
+
+    pub(super) fn decide(
+        &self,
+        command: &Command,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        if let Author::Agent(agent) = &command.by
+            && !self.involves(agent)
+            && !matches!(command.act, Act::Start(_))
+        {
+            return Err(Refusal::NotParticipant { agent: agent.clone() });
+        }
+        if let Act::Start(_) = command.act {
+            return Err(Refusal::SessionExists);
+        }
+        check_shape(command, limits)?;
+        if let Some(id) = &command.id
+            && let Some((seq, at)) = self.seen.get(&seen_key(command.face, &command.by, id))
+        {
+            return Ok(Decision::Duplicate { seq: *seq, at: *at });
+        }
+        self.decide_new(command, limits, now).map(Decision::New)
+    }
+
+    fn decide_new(&self, command: &Command, limits: &Limits, now: Timestamp) -> Result<Vec<Draft>, Refusal> {
+        match &command.act {
+            Act::Start(_) => Err(Refusal::SessionExists),
+            Act::Tick => Ok(Vec::new()),
+            Act::Cancel { reason } => self.decide_cancel(command, reason),
+            Act::Pause { reason, gently } => self.decide_pause(command, reason, *gently, now),
+            Act::Resume { reason } => self.decide_resume(command, reason),
+            Act::Commit(commitment) => self.decide_commit(command, commitment),
+            Act::SettleErrand { errand, verdict } => self.decide_settle_errand(command, *errand, verdict),
+            Act::Task(act) => match &self.mode {
+                Mode::Task(task) => task.decide(self, command, act, limits, now),
+                Mode::Handoff(_) => Err(Refusal::WrongMode { expected: ModeKind::Handoff.name() }),
+            },
+            Act::Handoff(act) => match &self.mode {
+                Mode::Handoff(handoff) => handoff.decide(self, command, act, limits),
+                Mode::Task(_) => Err(Refusal::WrongMode { expected: ModeKind::Task.name() }),
+            },
+        }
+    }
+
+    pub(super) fn decide_start(
+        command: &Command,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<Vec<Draft>, Refusal> {
+        let Act::Start(start) = &command.act else {
+            return Err(Refusal::SessionNotFound);
+        };
+        check_shape(command, limits)?;
+        let Author::Agent(requester) = &command.by else {
+            return Err(Refusal::invalid("expected an agent to start a session, found the runtime"));
+        };
+        start.check(requester, limits)?;
+        // A client's clock can neither stretch nor erase a time limit.
+        let base = match start.sent_at {
+            Some(sent) if sent <= now && now.since(sent) <= START_AGE_MAX_MS => sent,
+            Some(_) | None => now,
+        };
+        Ok(vec![Draft::primary(command, Fact::Started(Box::new(Started { start: (**start).clone(), base })))])
+    }
+
+    /// Refuses unless the session is open.
+    pub(crate) fn must_be_open(&self) -> Result<(), Refusal> {
+        match &self.lifecycle {
+            Lifecycle::Open => Ok(()),
+            Lifecycle::Suspended { .. } => Err(Refusal::SessionSuspended),
+            Lifecycle::Resolved { .. } | Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => {
+                Err(Refusal::SessionEnded { state: self.lifecycle.name() })
+            }
+        }
+    }
+
+    /// Refuses if the session has ended.
+    pub(crate) fn must_not_have_ended(&self) -> Result<(), Refusal> {
+        match self.must_be_open() {
+            Err(Refusal::SessionSuspended) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Refuses everybody but the requester and the runtime.
+    pub(crate) fn must_be_requester(&self, by: &Author) -> Result<(), Refusal> {
+        match by {
+            Author::Agent(agent) if *agent != self.binding.requester => {
+                Err(Refusal::NotRequester { agent: agent.clone() })
+            }
+            Author::Agent(_) | Author::Runtime => Ok(()),
+        }
+    }
+
+    fn decide_cancel(&self, command: &Command, reason: &Text) -> Result<Vec<Draft>, Refusal> {
+        let receiver = match (&self.binding.charter.cancel, &self.mode, command.by.agent()) {
+            (Cancel::EitherParty, Mode::Task(task), Some(agent)) => task.is_receiver(&self.binding, agent),
+            (Cancel::EitherParty, Mode::Handoff(_), _) | (Cancel::Requester, _, _) | (_, _, None) => false,
+        };
+        if !receiver {
+            self.must_be_requester(&command.by)?;
+        }
+        if self.lifecycle.is_terminal() {
+            // Cancelling what has ended is no error and changes nothing.
+            return Ok(Vec::new());
+        }
+        Ok(vec![Draft::primary(command, Fact::Cancelled { reason: reason.clone() })])
+    }
+
+    fn decide_pause(
+        &self,
+        command: &Command,
+        reason: &Text,
+        gently: bool,
+        now: Timestamp,
+    ) -> Result<Vec<Draft>, Refusal> {
+        self.must_be_requester(&command.by)?;
+        match self.must_be_open() {
+            Err(Refusal::SessionSuspended) => return Err(Refusal::AlreadyPaused),
+            other => other?,
+        }
+        let wait = gently || self.binding.charter.pause == PauseAt::SafePoint;
+        if let (Mode::Task(task), true) = (&self.mode, wait)
+            && task.is_busy()
+        {
+            if task.pause.is_some() {
+                return Ok(Vec::new());
+            }
+            return Ok(vec![Draft::primary(command, Fact::PauseRequested { reason: reason.clone() })]);
+        }
+        Ok(vec![Draft::primary(command, self.suspended(reason, now))])
+    }
+
+    /// The fact that the session is suspended now.
+    pub(crate) fn suspended(&self, reason: &Text, now: Timestamp) -> Fact {
+        let banked_ms = self.deadline.map(|deadline| deadline.since(now.max(self.last_at)));
+        Fact::Suspended { reason: reason.clone(), banked_ms }
+    }
+
+    fn decide_resume(&self, command: &Command, reason: &Text) -> Result<Vec<Draft>, Refusal> {
+        self.must_be_requester(&command.by)?;
+        match &self.lifecycle {
+            Lifecycle::Suspended { banked_ms, .. } => Ok(vec![Draft::primary(
+                command,
+                Fact::Resumed { reason: reason.clone(), banked_ms: *banked_ms },
+            )]),
+            Lifecycle::Open => Err(Refusal::NotPaused),
+            Lifecycle::Resolved { .. } | Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => {
+                Err(Refusal::SessionEnded { state: self.lifecycle.name() })
+            }
+        }
+    }
+
+    fn decide_commit(&self, command: &Command, commitment: &Commitment) -> Result<Vec<Draft>, Refusal> {
+        self.must_be_open()?;
+        let Author::Agent(agent) = &command.by else {
+            return Err(Refusal::invalid("expected an agent to commit, found the runtime"));
+        };
+        let allowed = match &self.binding.charter.authority {
+            Authority::Requester => *agent == self.binding.requester,
+            Authority::AnyParticipant => self.involves(agent),
+            Authority::Designated(agents) => agents.contains(agent),
+        };
+        if !allowed {
+            return Err(Refusal::NotAuthority { agent: agent.clone() });
+        }
+        commitment.check(&self.binding.versions)?;
+        let mut drafts = match &self.mode {
+            Mode::Task(task) => task.check_commit(&self.binding, commitment)?,
+            Mode::Handoff(handoff) => handoff.check_commit(commitment)?,
+        };
+        drafts.push(Draft::primary(command, Fact::Committed(Box::new(commitment.clone()))));
+        Ok(drafts)
+    }
+
+    fn decide_settle_errand(
+        &self,
+        command: &Command,
+        errand: Seq,
+        verdict: &Verdict,
+    ) -> Result<Vec<Draft>, Refusal> {
+        if command.by != Author::Runtime {
+            return Err(Refusal::NotRuntime);
+        }
+        let Some(owed) = self.errands.iter().find(|owed| owed.id == errand) else {
+            return Ok(Vec::new());
+        };
+        let mut drafts =
+            vec![Draft::primary(command, Fact::ErrandSettled { errand, verdict: verdict.clone() })];
+        // A subtask whose parent had ended before it could make itself known would outlive its parent's end.
+        if let (What::TellParent, Verdict::Refused { .. }, false) =
+            (&owed.what, verdict, self.lifecycle.is_terminal())
+        {
+            drafts.push(Draft::runtime(Fact::Cancelled { reason: Text::from("parent_ended") }));
+        }
+        Ok(drafts)
+    }
+}
+
+/// What can be said of a command before its session is looked at.
+fn check_shape(command: &Command, limits: &Limits) -> Result<(), Refusal> {
+    let found = command.weight();
+    if found > limits.payload_bytes_max {
+        return Err(Refusal::PayloadTooLarge { limit: limits.payload_bytes_max, found });
+    }
+    if let (Some(id), Author::Agent(_)) = (&command.id, &command.by) {
+        if id.as_str().is_empty() {
+            return Err(Refusal::invalid("expected a message id, found an empty one"));
+        }
+        if let Some(prefix) = RESERVED_PREFIXES.into_iter().find(|prefix| id.as_str().starts_with(prefix)) {
+            return Err(Refusal::ReservedId { prefix });
+        }
+    }
+    Ok(())
+}
+
+impl Start {
+    fn check(&self, requester: &AgentId, limits: &Limits) -> Result<(), Refusal> {
+        let found = self.participants.len();
+        if found > limits.participants_max {
+            return Err(Refusal::TooManyParticipants { limit: limits.participants_max, found });
+        }
+        if found == 0 {
+            return Err(Refusal::invalid("expected participants, found none"));
+        }
+        let mut distinct = std::collections::BTreeSet::new();
+        for agent in &self.participants {
+            if agent.as_str().is_empty() {
+                return Err(Refusal::invalid("expected the id of a participant, found an empty one"));
+            }
+            if !distinct.insert(agent) {
+                return Err(Refusal::invalid(format!("expected distinct participants, found {agent} twice")));
+            }
+        }
+        for (name, value) in
+            [("mode_version", &self.mode_version), ("configuration_version", &self.configuration_version)]
+        {
+            if value.trim().is_empty() {
+                return Err(Refusal::invalid(format!("expected a {name}, found nothing")));
+            }
+        }
+        if self.ttl_ms == Some(0) {
+            return Err(Refusal::invalid("expected a time to live above 0 ms, found 0"));
+        }
+        match self.mode {
+            ModeKind::Task if distinct.iter().all(|agent| *agent == requester) => {
+                Err(Refusal::invalid("expected a participant other than the requester, found none"))
+            }
+            ModeKind::Handoff if !distinct.contains(requester) => Err(Refusal::invalid(
+                "expected the owner among the participants of a handoff, found only others",
+            )),
+            ModeKind::Task | ModeKind::Handoff => Ok(()),
+        }
+    }
+}

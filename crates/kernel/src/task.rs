@@ -1,0 +1,223 @@
+//! The task mode: `Pending → Requested → Working ⇄ Waiting → Reported`, then a commitment.
+//!
+//! What it is and what can be asked of it; `decide` looks and never changes, `apply` changes and never refuses.
+
+mod apply;
+mod decide;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::command::{Failure, Need, Progress, Request};
+use crate::conversation::{Conversation, Party};
+use crate::event::{Fact, Question};
+use crate::id::{AgentId, Blob, QuestionKey, Seq, SessionId, Text, Timestamp};
+use crate::orders::Orders;
+use crate::refusal::Refusal;
+use crate::session::{Binding, Draft, Standing};
+
+/// One task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Task {
+    /// Where it is.
+    pub phase: Phase,
+    /// Who declined it, and whether that agent had accepted it before.
+    pub declined: BTreeMap<AgentId, bool>,
+    /// What waits for the assignee.
+    pub orders: Orders,
+    /// A pause that waits for a safe point, and why.
+    pub pause: Option<Text>,
+    /// What the parties said to each other.
+    pub conversation: Conversation,
+    /// Its subtasks, with the events that added them.
+    pub children: Vec<(Seq, SessionId)>,
+    /// Every key that a question ever had.
+    keys_used: BTreeSet<QuestionKey>,
+}
+
+/// Where a task is. Each state carries exactly the data that it has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Phase {
+    /// Nothing was requested yet.
+    #[default]
+    Pending,
+    /// It waits for somebody to accept it.
+    Requested {
+        /// The work.
+        request: Arc<Request>,
+    },
+    /// The assignee works on it.
+    Working {
+        /// The work.
+        request: Arc<Request>,
+        /// Who does it.
+        assignee: AgentId,
+        /// How it goes.
+        progress: Option<Arc<Progress>>,
+    },
+    /// The assignee waits for the requester.
+    Waiting {
+        /// The work.
+        request: Arc<Request>,
+        /// Who does it.
+        assignee: AgentId,
+        /// How it goes.
+        progress: Option<Arc<Progress>>,
+        /// The open questions, the oldest first.
+        questions: Vec<Question>,
+        /// Whether the assignee waits for the requester's next message.
+        awaits_reply: bool,
+    },
+    /// The assignee has said its last word.
+    Reported {
+        /// The work.
+        request: Arc<Request>,
+        /// Who did it.
+        assignee: AgentId,
+        /// What it said.
+        report: Report,
+    },
+}
+
+/// The assignee's last word. It settles nothing by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// It is done.
+    Complete {
+        /// The result.
+        output: Blob,
+        /// The result in a sentence.
+        summary: Text,
+    },
+    /// It cannot be done.
+    Fail(Failure),
+}
+
+impl Phase {
+    /// The work, once it is requested.
+    pub fn request(&self) -> Option<&Arc<Request>> {
+        match self {
+            Phase::Pending => None,
+            Phase::Requested { request }
+            | Phase::Working { request, .. }
+            | Phase::Waiting { request, .. }
+            | Phase::Reported { request, .. } => Some(request),
+        }
+    }
+
+    /// Who does it, or did it.
+    pub fn assignee(&self) -> Option<&AgentId> {
+        match self {
+            Phase::Pending | Phase::Requested { .. } => None,
+            Phase::Working { assignee, .. }
+            | Phase::Waiting { assignee, .. }
+            | Phase::Reported { assignee, .. } => Some(assignee),
+        }
+    }
+
+    /// How it goes, as the assignee last said.
+    pub fn progress(&self) -> Option<&Arc<Progress>> {
+        match self {
+            Phase::Working { progress, .. } | Phase::Waiting { progress, .. } => progress.as_ref(),
+            Phase::Pending | Phase::Requested { .. } | Phase::Reported { .. } => None,
+        }
+    }
+
+    /// The open questions, the oldest first.
+    pub fn questions(&self) -> &[Question] {
+        match self {
+            Phase::Waiting { questions, .. } => questions,
+            Phase::Pending | Phase::Requested { .. } | Phase::Working { .. } | Phase::Reported { .. } => &[],
+        }
+    }
+
+    /// The word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Phase::Pending => "Pending",
+            Phase::Requested { .. } => "Requested",
+            Phase::Working { .. } => "Working",
+            Phase::Waiting { .. } => "Waiting",
+            Phase::Reported { .. } => "Reported",
+        }
+    }
+}
+
+impl Task {
+    /// Whether the assignee is at work, and not at a safe point.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.phase, Phase::Working { .. })
+    }
+
+    /// Where it stands, the session being open.
+    pub fn standing(&self) -> Standing {
+        match &self.phase {
+            Phase::Pending => Standing::Pending,
+            Phase::Requested { .. } => Standing::Requested,
+            Phase::Working { .. } => Standing::Working,
+            Phase::Waiting { questions, .. } => {
+                if questions.iter().any(|question| question.need == Need::Authorization) {
+                    Standing::WaitingAuthorization
+                } else if questions.is_empty() {
+                    Standing::WaitingReply
+                } else {
+                    Standing::WaitingInput
+                }
+            }
+            Phase::Reported { report: Report::Complete { .. }, .. } => Standing::ReportedComplete,
+            Phase::Reported { report: Report::Fail(_), .. } => Standing::ReportedFail,
+        }
+    }
+
+    /// Whether the agent has the task, or may take it.
+    pub fn is_receiver(&self, binding: &Binding, agent: &AgentId) -> bool {
+        match self.phase.assignee() {
+            Some(assignee) => assignee == agent,
+            None => self.may_take(binding, agent).is_ok(),
+        }
+    }
+
+    /// Which side of the conversation the agent is on.
+    pub fn party(&self, binding: &Binding, agent: &AgentId) -> Option<Party> {
+        if *agent == binding.requester {
+            Some(Party::Requester)
+        } else if self.is_receiver(binding, agent) {
+            Some(Party::Receiver)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the agent may take the task, were it free (RFC-MACP-0009 §5 rules 2, 2a, 3c).
+    pub fn may_take(&self, binding: &Binding, agent: &AgentId) -> Result<(), Refusal> {
+        let not_eligible = || Refusal::NotEligible { agent: agent.clone() };
+        let request = self.phase.request().ok_or(Refusal::NotRequested)?;
+        if *agent == binding.requester || !binding.participants.contains(agent) {
+            return Err(not_eligible());
+        }
+        if self.declined.contains_key(agent) {
+            return Err(Refusal::Declined { agent: agent.clone() });
+        }
+        match &request.assignee {
+            Some(named) if named != agent => {
+                if !self.declined.contains_key(named) {
+                    Err(not_eligible())
+                } else if !binding.charter.reassignment {
+                    Err(Refusal::ReassignmentDenied)
+                } else {
+                    Ok(())
+                }
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn anybody_left(&self, binding: &Binding) -> bool {
+        binding.participants.iter().any(|agent| self.may_take(binding, agent).is_ok())
+    }
+
+    pub(crate) fn next_due(&self) -> Option<(Timestamp, Draft)> {
+        let window = self.conversation.check_in?;
+        Some((window.due, Draft::runtime(Fact::CheckInMissed { message: window.message }).at(window.due)))
+    }
+}

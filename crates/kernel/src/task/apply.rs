@@ -1,0 +1,237 @@
+//! What an event makes of a task.
+
+use std::sync::Arc;
+
+use crate::command::Progress;
+use crate::conversation::Party;
+use crate::event::{Event, Fact, Question};
+use crate::id::{AgentId, Blob, Millis, QuestionKey, Seq};
+use crate::orders::OrderKind;
+use crate::session::Binding;
+use crate::task::{Phase, Report, Task};
+
+impl Task {
+    /// An agent turned the task down, or gave it back.
+    pub(super) fn leave(&mut self, agent: &AgentId) {
+        let had_it = self.phase.assignee() == Some(agent);
+        self.declined.insert(agent.clone(), had_it);
+        if let (true, Some(request)) = (had_it, self.phase.request().cloned()) {
+            self.phase = Phase::Requested { request };
+        }
+    }
+
+    /// Tell the other side of the conversation that the state changed.
+    pub(crate) fn notice(&mut self, binding: &Binding, event: &Event) {
+        let from = event.author.agent().and_then(|agent| {
+            if *agent == binding.requester {
+                Some(Party::Requester)
+            } else if binding.participants.contains(agent) {
+                Some(Party::Receiver)
+            } else {
+                None
+            }
+        });
+        self.conversation.notice(event.seq, from);
+    }
+
+    pub(crate) fn apply(&mut self, binding: &Binding, event: &Event) {
+        let seq = event.seq;
+        match &event.fact {
+            Fact::Requested(request) => {
+                self.phase = Phase::Requested { request: Arc::new(request.clone()) };
+                self.conversation.message(seq, Party::Requester);
+                let window = request.check_in_ms.or(binding.charter.check_in_ms);
+                self.conversation.expect_check_in(seq, event.at, window);
+            }
+            Fact::Accepted { .. } => {
+                if let (Phase::Requested { request }, Some(agent)) = (&self.phase, event.author.agent()) {
+                    let request = Arc::clone(request);
+                    self.phase = Phase::Working { request, assignee: agent.clone(), progress: None };
+                }
+                self.conversation.check_in = None;
+            }
+            Fact::Declined { .. } => {
+                if let Some(agent) = event.author.agent() {
+                    self.leave(agent);
+                }
+                self.conversation.check_in = None;
+            }
+            Fact::Updated { progress, withdrawn } => {
+                self.go_on(progress, withdrawn);
+                self.reach_safe_point(seq);
+            }
+            Fact::Asked { questions, progress } => {
+                self.keys_used.extend(questions.iter().map(|question| question.key.clone()));
+                self.wait_for(questions, progress);
+                self.reach_safe_point(seq);
+            }
+            Fact::Checkpointed => self.reach_safe_point(seq),
+            Fact::Delivered { up_to } => self.orders.deliver(*up_to),
+            Fact::Answered { answers } => {
+                self.order(seq, OrderKind::Answers(answers.clone()));
+                for answer in answers {
+                    self.close_question(&answer.key);
+                }
+            }
+            Fact::Steered { text } => self.order(seq, OrderKind::Steer(text.clone())),
+            Fact::PauseRequested { reason } => {
+                self.order(seq, OrderKind::Pause(reason.clone()));
+                self.pause = Some(reason.clone());
+            }
+            Fact::Completed { output, summary } => {
+                self.reported(Report::Complete { output: output.clone(), summary: summary.clone() });
+            }
+            Fact::Failed(failure) => self.reported(Report::Fail(failure.clone())),
+            Fact::Said { body, awaits_reply, answers, check_in_ms } => {
+                if event.author.agent() == Some(&binding.requester) {
+                    self.requester_said(event, body, answers, *check_in_ms);
+                } else {
+                    self.assignee_said(seq, body, *awaits_reply);
+                }
+            }
+            Fact::Read { up_to } => {
+                if let Some(party) = event.author.agent().and_then(|agent| self.party(binding, agent)) {
+                    self.conversation.read(party, *up_to);
+                }
+            }
+            Fact::Acknowledged | Fact::CheckInMissed { .. } => self.conversation.check_in = None,
+            Fact::KeySet { key } => {
+                if let Some(party) = event.author.agent().and_then(|agent| self.party(binding, agent)) {
+                    self.conversation.side_mut(party).key = key.clone();
+                }
+            }
+            Fact::ChildAdded { child } => self.children.push((seq, child.clone())),
+            Fact::Suspended { .. } => {
+                self.pause = None;
+                self.orders.drop_pause();
+            }
+            Fact::Started(_)
+            | Fact::Cancelled { .. }
+            | Fact::Resumed { .. }
+            | Fact::Expired { .. }
+            | Fact::Committed(_)
+            | Fact::ErrandSettled { .. }
+            | Fact::Offered { .. }
+            | Fact::ContextAdded { .. }
+            | Fact::OfferAccepted { .. }
+            | Fact::OfferDeclined { .. } => {}
+        }
+    }
+
+    /// An accepted update, question or checkpoint: what was ordered before may be handed over, and the assignee has
+    /// shown that it is there.
+    fn reach_safe_point(&mut self, seq: Seq) {
+        self.orders.safe_point(seq);
+        self.conversation.check_in = None;
+    }
+
+    /// Queue an order. While the assignee waits it is at a safe point all the time.
+    fn order(&mut self, seq: Seq, what: OrderKind) {
+        self.orders.push(seq, what);
+        if matches!(self.phase, Phase::Waiting { .. }) {
+            self.orders.safe_point(seq);
+        }
+    }
+
+    fn go_on(&mut self, news: &Progress, withdrawn: &[QuestionKey]) {
+        if let Phase::Working { progress, .. } | Phase::Waiting { progress, .. } = &mut self.phase {
+            *progress = Some(Arc::new(news.clone()));
+        }
+        for key in withdrawn {
+            self.close_question(key);
+        }
+        // An update ends the wait for a reply as well, unless questions are still open.
+        if let Phase::Waiting { awaits_reply, .. } = &mut self.phase {
+            *awaits_reply = false;
+        }
+        self.work_if_nothing_is_awaited();
+    }
+
+    fn wait_for(&mut self, new: &[Question], news: &Progress) {
+        let told = Some(Arc::new(news.clone()));
+        match std::mem::take(&mut self.phase) {
+            Phase::Working { request, assignee, .. } => {
+                let questions = new.to_vec();
+                self.phase =
+                    Phase::Waiting { request, assignee, progress: told, questions, awaits_reply: false };
+            }
+            Phase::Waiting { request, assignee, mut questions, awaits_reply, .. } => {
+                questions.extend_from_slice(new);
+                self.phase = Phase::Waiting { request, assignee, progress: told, questions, awaits_reply };
+            }
+            other @ (Phase::Pending | Phase::Requested { .. } | Phase::Reported { .. }) => self.phase = other,
+        }
+    }
+
+    fn close_question(&mut self, key: &QuestionKey) {
+        if let Phase::Waiting { questions, .. } = &mut self.phase {
+            questions.retain(|question| question.key != *key);
+        }
+        self.work_if_nothing_is_awaited();
+    }
+
+    fn work_if_nothing_is_awaited(&mut self) {
+        if let Phase::Waiting { request, assignee, progress, questions, awaits_reply: false } = &self.phase
+            && questions.is_empty()
+        {
+            self.phase = Phase::Working {
+                request: Arc::clone(request),
+                assignee: assignee.clone(),
+                progress: progress.clone(),
+            };
+        }
+    }
+
+    fn reported(&mut self, report: Report) {
+        if let (Some(request), Some(assignee)) =
+            (self.phase.request().cloned(), self.phase.assignee().cloned())
+        {
+            self.phase = Phase::Reported { request, assignee, report };
+        }
+        // A report voids a pending pause.
+        self.pause = None;
+        self.orders.drop_pause();
+        self.conversation.check_in = None;
+    }
+
+    fn requester_said(
+        &mut self,
+        event: &Event,
+        body: &Blob,
+        answers: &Option<QuestionKey>,
+        check_in_ms: Option<Millis>,
+    ) {
+        let seq = event.seq;
+        self.conversation.message(seq, Party::Requester);
+        self.conversation.expect_check_in(seq, event.at, check_in_ms);
+        self.order(seq, OrderKind::Message { body: body.clone(), answers: answers.clone() });
+        if let Some(key) = answers {
+            self.close_question(key);
+        }
+        if let Phase::Waiting { awaits_reply, .. } = &mut self.phase {
+            *awaits_reply = false;
+        }
+        self.work_if_nothing_is_awaited();
+    }
+
+    fn assignee_said(&mut self, seq: Seq, body: &Blob, awaits: bool) {
+        self.conversation.message(seq, Party::Receiver);
+        self.conversation.last_words = Some(body.clone());
+        self.conversation.check_in = None;
+        if !awaits {
+            return;
+        }
+        match std::mem::take(&mut self.phase) {
+            Phase::Working { request, assignee, progress } => {
+                let questions = Vec::new();
+                self.phase = Phase::Waiting { request, assignee, progress, questions, awaits_reply: true };
+                self.orders.safe_point(seq);
+            }
+            Phase::Waiting { request, assignee, progress, questions, .. } => {
+                self.phase = Phase::Waiting { request, assignee, progress, questions, awaits_reply: true };
+                self.orders.safe_point(seq);
+            }
+            other @ (Phase::Pending | Phase::Requested { .. } | Phase::Reported { .. }) => self.phase = other,
+        }
+    }
+}

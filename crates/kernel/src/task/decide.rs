@@ -1,0 +1,640 @@
+//! What a task makes of a command.
+
+use std::collections::BTreeSet;
+
+use crate::charter::{OnDecline, Settlement};
+use crate::command::{Answer, Command, NewQuestion, Progress, Request, TaskAct};
+use crate::commitment::Commitment;
+use crate::conversation::Party;
+use crate::event::{Fact, Question};
+use crate::id::{AgentId, Author, Blob, Millis, QuestionKey, Seq, SessionId, Text, Timestamp};
+use crate::limits::Limits;
+use crate::refusal::Refusal;
+use crate::session::{Binding, Draft, Session};
+use crate::task::{Phase, Report, Task};
+
+/// Why a task that settles by itself was cancelled when nobody was left to take it.
+const NO_ASSIGNEE: &str = "no_assignee";
+
+/// What `decide` looks at, in one hand.
+struct Scene<'a> {
+    session: &'a Session,
+    command: &'a Command,
+    limits: &'a Limits,
+    now: Timestamp,
+}
+
+impl Scene<'_> {
+    fn binding(&self) -> &Binding {
+        &self.session.binding
+    }
+
+    fn agent(&self) -> Result<&AgentId, Refusal> {
+        self.command.by.agent().ok_or_else(|| Refusal::invalid("expected an agent, found the runtime"))
+    }
+
+    fn says(&self, fact: Fact) -> Draft {
+        Draft::primary(self.command, fact)
+    }
+
+    fn runtime_only(&self) -> Result<(), Refusal> {
+        if self.command.by == Author::Runtime { Ok(()) } else { Err(Refusal::NotRuntime) }
+    }
+}
+
+impl Task {
+    pub(crate) fn decide(
+        &self,
+        session: &Session,
+        command: &Command,
+        act: &TaskAct,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<Vec<Draft>, Refusal> {
+        let scene = Scene { session, command, limits, now };
+        match act {
+            TaskAct::Request(request) => self.request(&scene, request),
+            TaskAct::Accept { task, assignee, reason } => self.accept(&scene, task, assignee, reason),
+            TaskAct::Decline { task, assignee, reason } => self.decline(&scene, task, assignee, reason),
+            TaskAct::Update { task, progress, withdraws } => self.update(&scene, task, progress, *withdraws),
+            TaskAct::Ask { task, questions, progress } => self.ask(&scene, task, questions, progress),
+            TaskAct::Checkpoint => self.checkpoint(&scene),
+            TaskAct::Deliver { up_to } => self.deliver(&scene, *up_to),
+            TaskAct::Answer { answers, ignore_unknown, refuse_when_paused } => {
+                self.answer(&scene, answers, *ignore_unknown, *refuse_when_paused)
+            }
+            TaskAct::Steer { text } => self.steer(&scene, text),
+            TaskAct::Complete { task, assignee, output, summary } => {
+                let fact = Fact::Completed { output: output.clone(), summary: summary.clone() };
+                self.report(&scene, task, assignee, fact, scene.binding().charter.on_complete)
+            }
+            TaskAct::Fail { task, assignee, failure } => {
+                let fact = Fact::Failed(failure.clone());
+                self.report(&scene, task, assignee, fact, scene.binding().charter.on_fail)
+            }
+            TaskAct::Say { body, awaits_reply, check_in_ms } => {
+                self.say(&scene, body, *awaits_reply, *check_in_ms)
+            }
+            TaskAct::Read { up_to } => self.read(&scene, *up_to),
+            TaskAct::Acknowledge => self.acknowledge(&scene),
+            TaskAct::SetKey { key } => self.set_key(&scene, key),
+            TaskAct::CanHandOn { by, to } => self.can_hand_on(&scene, by, to).map(|_| Vec::new()),
+            TaskAct::CanHaveChild { by } => self.can_have_child(&scene, by),
+            TaskAct::HandOn { handoff, to } => self.hand_on(&scene, handoff, to),
+            TaskAct::AddChild { child } => self.add_child(&scene, child),
+        }
+    }
+
+    /// RFC-MACP-0009 §5 rule 1.
+    fn request(&self, scene: &Scene<'_>, request: &Request) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_be_open()?;
+        scene.session.must_be_requester(&scene.command.by)?;
+        scene.agent()?;
+        match &self.phase {
+            Phase::Pending => {}
+            Phase::Requested { .. }
+            | Phase::Working { .. }
+            | Phase::Waiting { .. }
+            | Phase::Reported { .. } => return Err(Refusal::AlreadyRequested),
+        }
+        if request.task.trim().is_empty() {
+            return Err(Refusal::invalid("expected a task id, found nothing"));
+        }
+        if let Some(named) = &request.assignee {
+            let binding = scene.binding();
+            if *named == binding.requester || !binding.participants.contains(named) {
+                return Err(Refusal::invalid(format!(
+                    "expected a participant other than the requester as the assignee, found {named}"
+                )));
+            }
+        }
+        Ok(vec![scene.says(Fact::Requested(request.clone()))])
+    }
+
+    /// RFC-MACP-0009 §5 rules 2, 2a, 3, 3a.
+    fn accept(
+        &self,
+        scene: &Scene<'_>,
+        task: &Option<Text>,
+        assignee: &Option<AgentId>,
+        reason: &Text,
+    ) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_be_open()?;
+        let agent = scene.agent()?;
+        self.check_names(task, assignee, agent)?;
+        match &self.phase {
+            Phase::Pending => Err(Refusal::NotRequested),
+            Phase::Requested { .. } => {
+                self.may_take(scene.binding(), agent)?;
+                Ok(vec![scene.says(Fact::Accepted { reason: reason.clone(), handoff: None })])
+            }
+            Phase::Working { assignee, .. }
+            | Phase::Waiting { assignee, .. }
+            | Phase::Reported { assignee, .. } => {
+                // Who could never have had it hears that first.
+                if assignee != agent {
+                    self.may_take(scene.binding(), agent)?;
+                }
+                Err(Refusal::AlreadyAssigned { assignee: assignee.clone() })
+            }
+        }
+    }
+
+    /// RFC-MACP-0009 §5 rules 2, 2a, 3b, 3c.
+    fn decline(
+        &self,
+        scene: &Scene<'_>,
+        task: &Option<Text>,
+        assignee: &Option<AgentId>,
+        reason: &Text,
+    ) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_be_open()?;
+        let agent = scene.agent()?;
+        self.check_names(task, assignee, agent)?;
+        let fact = Fact::Declined { reason: reason.clone(), handoff: None };
+        let mut drafts = vec![scene.says(fact)];
+        match &self.phase {
+            Phase::Pending => return Err(Refusal::NotRequested),
+            Phase::Requested { .. } => self.may_take(scene.binding(), agent)?,
+            Phase::Working { assignee, .. } | Phase::Waiting { assignee, .. } => {
+                if assignee != agent {
+                    self.may_take(scene.binding(), agent)?;
+                    return Err(Refusal::AlreadyAssigned { assignee: assignee.clone() });
+                }
+                if !scene.binding().charter.reassignment {
+                    return Err(Refusal::ReassignmentDenied);
+                }
+            }
+            Phase::Reported { .. } => return Err(Refusal::AlreadyReported),
+        }
+        drafts.extend(self.after_decline(scene, agent, reason));
+        Ok(drafts)
+    }
+
+    /// What the charter makes of a decline, and of a pause that waited for somebody who is gone.
+    fn after_decline(&self, scene: &Scene<'_>, agent: &AgentId, reason: &Text) -> Option<Draft> {
+        let binding = scene.binding();
+        let mut after = self.clone();
+        after.leave(agent);
+        match binding.charter.on_decline {
+            OnDecline::FailAtOnce => {
+                Some(Draft::for_agent(&binding.requester, binding.settlement(false, reason)))
+            }
+            OnDecline::CancelWhenNobodyLeft if !after.anybody_left(binding) => {
+                Some(Draft::runtime(Fact::Cancelled { reason: Text::from(NO_ASSIGNEE) }))
+            }
+            OnDecline::StayOpen | OnDecline::CancelWhenNobodyLeft => {
+                self.pause.as_ref().map(|why| Draft::runtime(scene.session.suspended(why, scene.now)))
+            }
+        }
+    }
+
+    /// RFC-MACP-0009 §5 rule 4.
+    fn update(
+        &self,
+        scene: &Scene<'_>,
+        task: &Option<Text>,
+        progress: &Progress,
+        withdraws: bool,
+    ) -> Result<Vec<Draft>, Refusal> {
+        let mut drafts = self.as_assignee(scene, task)?;
+        progress.check()?;
+        let withdrawn = if withdraws {
+            self.phase.questions().iter().map(|question| question.key.clone()).collect()
+        } else {
+            Vec::new()
+        };
+        drafts.push(scene.says(Fact::Updated { progress: progress.clone(), withdrawn }));
+        self.safe_point(scene, &mut drafts);
+        Ok(drafts)
+    }
+
+    fn ask(
+        &self,
+        scene: &Scene<'_>,
+        task: &Option<Text>,
+        questions: &[NewQuestion],
+        progress: &Progress,
+    ) -> Result<Vec<Draft>, Refusal> {
+        let mut drafts = self.as_assignee(scene, task)?;
+        progress.check()?;
+        if questions.is_empty() {
+            return Err(Refusal::invalid("expected at least one question, found none"));
+        }
+        let limit = scene.limits.questions_open_max;
+        if self.phase.questions().len() + questions.len() > limit {
+            return Err(Refusal::TooManyQuestions { limit });
+        }
+        let seq = Seq(scene.session.head.0 + drafts.len() as u64 + 1);
+        let questions = self.name_questions(seq, questions)?;
+        drafts.push(scene.says(Fact::Asked { questions, progress: progress.clone() }));
+        self.safe_point(scene, &mut drafts);
+        Ok(drafts)
+    }
+
+    /// Keys are unique for the task's life; without one a question is called after its sequence number.
+    fn name_questions(&self, seq: Seq, questions: &[NewQuestion]) -> Result<Vec<Question>, Refusal> {
+        let mut used: BTreeSet<QuestionKey> = BTreeSet::new();
+        let mut named = Vec::with_capacity(questions.len());
+        for (index, question) in questions.iter().enumerate() {
+            let key = match &question.key {
+                Some(key) if key.as_str().is_empty() => {
+                    return Err(Refusal::invalid("expected the key of a question, found an empty one"));
+                }
+                Some(key) => key.clone(),
+                None if index == 0 => QuestionKey::from(format!("q{seq}")),
+                None => QuestionKey::from(format!("q{seq}.{}", index + 1)),
+            };
+            if self.keys_used.contains(&key) || !used.insert(key.clone()) {
+                return Err(Refusal::QuestionKeyUsed { key });
+            }
+            named.push(Question {
+                key,
+                need: question.need,
+                text: question.text.clone(),
+                schema: question.schema.clone(),
+            });
+        }
+        Ok(named)
+    }
+
+    fn checkpoint(&self, scene: &Scene<'_>) -> Result<Vec<Draft>, Refusal> {
+        let mut drafts = self.as_assignee(scene, &None)?;
+        // A safe point at which nothing waits and nothing is learnt need not be remembered.
+        let nothing_new = self.orders.last_waiting().is_none() && self.conversation.check_in.is_none();
+        if drafts.is_empty() && nothing_new && self.pause.is_none() {
+            return Ok(drafts);
+        }
+        drafts.push(scene.says(Fact::Checkpointed));
+        self.safe_point(scene, &mut drafts);
+        Ok(drafts)
+    }
+
+    /// At a safe point the orders are handed over, if the answer can carry them, and a pause takes effect.
+    fn safe_point(&self, scene: &Scene<'_>, drafts: &mut Vec<Draft>) {
+        if let (Some(up_to), true) = (self.orders.last_waiting(), scene.command.takes_orders) {
+            drafts.push(Draft::also(scene.command, Fact::Delivered { up_to }));
+        }
+        if let Some(why) = &self.pause {
+            drafts.push(Draft::runtime(scene.session.suspended(why, scene.now)));
+        }
+    }
+
+    fn deliver(&self, scene: &Scene<'_>, up_to: Seq) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_be_open()?;
+        if let Author::Agent(agent) = &scene.command.by {
+            self.must_be_assignee(agent)?;
+        }
+        if up_to <= self.orders.delivered_up_to() {
+            return Ok(Vec::new());
+        }
+        if !self.orders.deliverable().any(|order| order.seq == up_to) {
+            return Err(Refusal::NotDeliverable);
+        }
+        Ok(vec![scene.says(Fact::Delivered { up_to })])
+    }
+
+    fn answer(
+        &self,
+        scene: &Scene<'_>,
+        answers: &[Answer],
+        ignore_unknown: bool,
+        refuse_when_paused: bool,
+    ) -> Result<Vec<Draft>, Refusal> {
+        if refuse_when_paused {
+            scene.session.must_be_open()?;
+        }
+        scene.session.must_not_have_ended()?;
+        scene.session.must_be_requester(&scene.command.by)?;
+        let mut known: Vec<Answer> = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let open = self.phase.questions().iter().any(|question| question.key == answer.key);
+            let twice = known.iter().any(|other| other.key == answer.key);
+            if open && !twice {
+                known.push(answer.clone());
+            } else if !ignore_unknown {
+                return Err(Refusal::UnknownQuestion { key: answer.key.clone() });
+            }
+        }
+        if known.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(vec![scene.says(Fact::Answered { answers: known })])
+    }
+
+    fn steer(&self, scene: &Scene<'_>, text: &Text) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_not_have_ended()?;
+        scene.session.must_be_requester(&scene.command.by)?;
+        match &self.phase {
+            Phase::Pending => return Err(Refusal::NotRequested),
+            Phase::Requested { .. } | Phase::Working { .. } | Phase::Waiting { .. } => {}
+            Phase::Reported { .. } => return Err(Refusal::AlreadyReported),
+        }
+        if text.trim().is_empty() {
+            return Err(Refusal::invalid("expected a message to steer by, found nothing"));
+        }
+        let limit = scene.limits.steers_pending_max;
+        if self.orders.steers() >= limit {
+            return Err(Refusal::TooManySteers { limit });
+        }
+        Ok(vec![scene.says(Fact::Steered { text: text.clone() })])
+    }
+
+    /// RFC-MACP-0009 §5 rules 4 and 5.
+    fn report(
+        &self,
+        scene: &Scene<'_>,
+        task: &Option<Text>,
+        assignee: &Option<AgentId>,
+        fact: Fact,
+        settlement: Settlement,
+    ) -> Result<Vec<Draft>, Refusal> {
+        let mut drafts = self.as_assignee(scene, task)?;
+        self.check_names(task, assignee, scene.agent()?)?;
+        let positive = matches!(fact, Fact::Completed { .. });
+        drafts.push(scene.says(fact));
+        if settlement == Settlement::AtOnce {
+            let binding = scene.binding();
+            let reason =
+                if positive { "the assignee completed the task" } else { "the assignee failed the task" };
+            drafts.push(Draft::for_agent(&binding.requester, binding.settlement(positive, reason)));
+        }
+        Ok(drafts)
+    }
+
+    fn say(
+        &self,
+        scene: &Scene<'_>,
+        body: &Blob,
+        awaits_reply: bool,
+        check_in_ms: Option<Millis>,
+    ) -> Result<Vec<Draft>, Refusal> {
+        let agent = scene.agent()?;
+        let limit = scene.limits.messages_per_task_max;
+        let by_requester = *agent == scene.binding().requester;
+        let mut drafts = if by_requester {
+            self.check_requester_may_speak(scene)?;
+            Vec::new()
+        } else {
+            self.as_assignee(scene, &None)?
+        };
+        if self.conversation.messages >= limit {
+            return Err(Refusal::TooManyMessages { limit });
+        }
+        let charter = &scene.binding().charter;
+        let answers = match self.phase.questions().first() {
+            Some(oldest) if by_requester && charter.message_answers => Some(oldest.key.clone()),
+            Some(_) | None => None,
+        };
+        drafts.push(scene.says(Fact::Said {
+            body: body.clone(),
+            awaits_reply: awaits_reply && !by_requester,
+            answers,
+            check_in_ms: if by_requester { check_in_ms.or(charter.check_in_ms) } else { None },
+        }));
+        Ok(drafts)
+    }
+
+    fn check_requester_may_speak(&self, scene: &Scene<'_>) -> Result<(), Refusal> {
+        scene.session.must_not_have_ended()?;
+        match &self.phase {
+            Phase::Pending => Err(Refusal::NotRequested),
+            Phase::Requested { .. } | Phase::Working { .. } | Phase::Waiting { .. } => Ok(()),
+            Phase::Reported { .. } => Err(Refusal::AlreadyReported),
+        }
+    }
+
+    /// Reading gives the other side a receipt. It is allowed in every state: the end must be readable too.
+    fn read(&self, scene: &Scene<'_>, up_to: Seq) -> Result<Vec<Draft>, Refusal> {
+        let agent = scene.agent()?;
+        let party = self.must_be_party(scene, agent)?;
+        let side = self.conversation.side(party);
+        let mut drafts = Vec::new();
+        let up_to = up_to.min(scene.session.head);
+        if side.unread.iter().any(|seq| *seq <= up_to) {
+            drafts.push(scene.says(Fact::Read { up_to }));
+        }
+        // A reader whose answer carries the orders is at a safe point.
+        let working = self.phase.assignee() == Some(agent) && scene.session.must_be_open().is_ok();
+        let waits = self.orders.last_waiting().is_some() || self.pause.is_some();
+        if scene.command.takes_orders && working && waits && !matches!(self.phase, Phase::Reported { .. }) {
+            drafts.push(Draft::also(scene.command, Fact::Checkpointed));
+            self.safe_point(scene, &mut drafts);
+        }
+        Ok(drafts)
+    }
+
+    fn acknowledge(&self, scene: &Scene<'_>) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_not_have_ended()?;
+        let agent = scene.agent()?;
+        match self.must_be_party(scene, agent)? {
+            Party::Receiver if self.conversation.check_in.is_some() => {
+                Ok(vec![scene.says(Fact::Acknowledged)])
+            }
+            Party::Receiver | Party::Requester => Ok(Vec::new()),
+        }
+    }
+
+    fn set_key(&self, scene: &Scene<'_>, key: &Option<Text>) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_not_have_ended()?;
+        let agent = scene.agent()?;
+        let party = self.must_be_party(scene, agent)?;
+        if self.conversation.side(party).key == *key {
+            return Ok(Vec::new());
+        }
+        Ok(vec![scene.says(Fact::KeySet { key: key.clone() })])
+    }
+
+    /// A running task can be handed on by its assignee or its requester, to a participant that has not declined, where
+    /// the charter allows reassignment.
+    fn can_hand_on(&self, scene: &Scene<'_>, by: &AgentId, to: &AgentId) -> Result<AgentId, Refusal> {
+        scene.session.must_not_have_ended()?;
+        let binding = scene.binding();
+        let assignee = match &self.phase {
+            Phase::Pending | Phase::Requested { .. } => return Err(Refusal::NotRunning),
+            Phase::Working { assignee, .. } | Phase::Waiting { assignee, .. } => assignee,
+            Phase::Reported { .. } => return Err(Refusal::AlreadyReported),
+        };
+        if by != assignee && *by != binding.requester {
+            return Err(Refusal::NotAssignee { agent: by.clone() });
+        }
+        if !binding.charter.reassignment {
+            return Err(Refusal::ReassignmentDenied);
+        }
+        self.may_inherit(binding, to)?;
+        Ok(assignee.clone())
+    }
+
+    fn may_inherit(&self, binding: &Binding, to: &AgentId) -> Result<(), Refusal> {
+        if *to == binding.requester || !binding.participants.contains(to) {
+            return Err(Refusal::NotEligible { agent: to.clone() });
+        }
+        if self.declined.contains_key(to) {
+            return Err(Refusal::Declined { agent: to.clone() });
+        }
+        Ok(())
+    }
+
+    /// What a committed handoff does to the task that its scope names: the old assignee leaves, the new one accepts.
+    fn hand_on(&self, scene: &Scene<'_>, handoff: &SessionId, to: &AgentId) -> Result<Vec<Draft>, Refusal> {
+        scene.runtime_only()?;
+        scene.session.must_be_open()?;
+        let requester = scene.binding().requester.clone();
+        let from = self.can_hand_on(scene, &requester, to)?;
+        if from == *to {
+            return Ok(Vec::new());
+        }
+        let left = Fact::Declined { reason: Text::from("handed on"), handoff: Some(handoff.clone()) };
+        let taken = Fact::Accepted { reason: Text::from("handed on"), handoff: Some(handoff.clone()) };
+        Ok(vec![Draft::for_agent(&from, left), Draft::for_agent(to, taken).of(scene.command)])
+    }
+
+    fn can_have_child(&self, scene: &Scene<'_>, by: &AgentId) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_not_have_ended()?;
+        if !scene.session.involves(by) {
+            return Err(Refusal::NotParticipant { agent: by.clone() });
+        }
+        let limit = scene.limits.children_per_task_max;
+        if self.children.len() >= limit {
+            return Err(Refusal::TooManyChildren { limit });
+        }
+        Ok(Vec::new())
+    }
+
+    fn add_child(&self, scene: &Scene<'_>, child: &SessionId) -> Result<Vec<Draft>, Refusal> {
+        scene.runtime_only()?;
+        scene.session.must_not_have_ended()?;
+        if self.children.iter().any(|(_, known)| known == child) {
+            return Ok(Vec::new());
+        }
+        Ok(vec![scene.says(Fact::ChildAdded { child: child.clone() })])
+    }
+
+    /// Whether the task can be committed so; says what must be written before the commitment.
+    pub(crate) fn check_commit(
+        &self,
+        binding: &Binding,
+        commitment: &Commitment,
+    ) -> Result<Vec<Draft>, Refusal> {
+        let needs_output = binding.charter.require_output && commitment.positive;
+        match &self.phase {
+            Phase::Pending => Err(Refusal::NotReported),
+            Phase::Requested { request } => {
+                let named_declined =
+                    request.assignee.as_ref().is_some_and(|named| self.declined.contains_key(named));
+                if !commitment.positive && (named_declined || !self.anybody_left(binding)) {
+                    Ok(Vec::new())
+                } else if binding.charter.commit_completes && commitment.positive {
+                    Err(Refusal::NotTakenPart)
+                } else {
+                    Err(Refusal::NotReported)
+                }
+            }
+            Phase::Working { assignee, .. } | Phase::Waiting { assignee, .. } => {
+                if !(binding.charter.commit_completes && commitment.positive) {
+                    return Err(Refusal::NotReported);
+                }
+                let output = self.conversation.last_words.clone().unwrap_or_default();
+                if needs_output && output.is_empty() {
+                    return Err(Refusal::OutputRequired);
+                }
+                let fact = Fact::Completed { output, summary: Text::default() };
+                Ok(vec![Draft::for_agent(assignee, fact)])
+            }
+            Phase::Reported { report, .. } => match report {
+                Report::Complete { output, .. } if needs_output && output.is_empty() => {
+                    Err(Refusal::OutputRequired)
+                }
+                Report::Fail(_) if needs_output => Err(Refusal::OutputRequired),
+                Report::Complete { .. } | Report::Fail(_) => Ok(Vec::new()),
+            },
+        }
+    }
+
+    fn must_be_party(&self, scene: &Scene<'_>, agent: &AgentId) -> Result<Party, Refusal> {
+        self.party(scene.binding(), agent).ok_or_else(|| Refusal::NotEligible { agent: agent.clone() })
+    }
+
+    fn must_be_assignee(&self, agent: &AgentId) -> Result<(), Refusal> {
+        if self.phase.assignee() == Some(agent) {
+            return Ok(());
+        }
+        Err(Refusal::NotAssignee { agent: agent.clone() })
+    }
+
+    /// What everything that the assignee does has in common. Where the charter says that acting accepts, an agent that
+    /// may take the task takes it by acting.
+    fn as_assignee(&self, scene: &Scene<'_>, task: &Option<Text>) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_be_open()?;
+        let agent = scene.agent()?;
+        self.check_names(task, &None, agent)?;
+        match &self.phase {
+            Phase::Pending => Err(Refusal::NotRequested),
+            Phase::Requested { .. } => {
+                if !scene.binding().charter.acting_accepts {
+                    return Err(Refusal::NotAssignee { agent: agent.clone() });
+                }
+                self.may_take(scene.binding(), agent)?;
+                let accepted = Fact::Accepted { reason: Text::default(), handoff: None };
+                Ok(vec![Draft::also(scene.command, accepted)])
+            }
+            Phase::Working { .. } | Phase::Waiting { .. } => {
+                self.must_be_assignee(agent)?;
+                Ok(Vec::new())
+            }
+            Phase::Reported { .. } => {
+                self.must_be_assignee(agent)?;
+                Err(Refusal::AlreadyReported)
+            }
+        }
+    }
+
+    fn check_names(
+        &self,
+        task: &Option<Text>,
+        assignee: &Option<AgentId>,
+        agent: &AgentId,
+    ) -> Result<(), Refusal> {
+        if let (Some(found), Some(request)) = (task, self.phase.request())
+            && *found != request.task
+        {
+            return Err(Refusal::WrongTask { expected: request.task.clone(), found: found.clone() });
+        }
+        match assignee {
+            Some(named) if named != agent => {
+                Err(Refusal::invalid(format!("expected the sender {agent} as the assignee, found {named}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl Progress {
+    fn check(&self) -> Result<(), Refusal> {
+        match self.done {
+            Some(done) if !done.is_finite() || done < 0.0 => {
+                Err(Refusal::invalid(format!("expected a progress of 0 or more, found {done}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl Binding {
+    /// The commitment that the runtime writes on the requester's behalf.
+    fn settlement(&self, positive: bool, reason: &str) -> Fact {
+        let reason = if reason.trim().is_empty() { "declined" } else { reason };
+        let action = if positive { "task.completed" } else { "task.failed" };
+        Fact::Committed(Box::new(Commitment {
+            commitment: Text::from(format!("handover:{}", self.id)),
+            action: Text::from(action),
+            scope: Text::from("task"),
+            reason: Text::from(reason),
+            mode_version: self.versions.mode.clone(),
+            policy_version: self.versions.policy.clone(),
+            configuration_version: self.versions.configuration.clone(),
+            positive,
+            supersedes: None,
+        }))
+    }
+}

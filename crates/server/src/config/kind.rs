@@ -1,0 +1,77 @@
+//! The kinds of values that a key can have.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use toml::Value;
+
+/// What a key may hold: how to read it, or else what was expected, and how to write it.
+pub(super) struct Kind<T> {
+    pub(super) parse: Box<Parse<T>>,
+    pub(super) print: Box<dyn Fn(&T) -> Value>,
+}
+
+/// A text as a value, or else what was expected.
+type Parse<T> = dyn Fn(&str) -> Result<T, String>;
+
+pub(super) fn number<T>(range: RangeInclusive<u64>) -> Kind<T>
+where
+    T: TryFrom<u64> + TryInto<i64> + Copy,
+{
+    let expected = format!("a whole number from {} to {}", range.start(), range.end());
+    let parse = move |text: &str| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| expected.clone())
+    };
+    let print = |number: &T| {
+        let number =
+            (*number).try_into().ok().expect("every range in the table ends far below the greatest i64");
+        Value::Integer(number)
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+pub(super) fn directory() -> Kind<PathBuf> {
+    let parse = |text: &str| match text {
+        "" => Err("the path of a directory".to_owned()),
+        path => Ok(PathBuf::from(path)),
+    };
+    Kind {
+        parse: Box::new(parse),
+        print: Box::new(|path| Value::String(path.to_string_lossy().into_owned())),
+    }
+}
+
+/// An address that only this machine can reach: with the development identity anyone who can connect can be anyone.
+pub(super) fn loopback() -> Kind<SocketAddr> {
+    let parse = |text: &str| {
+        let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+        match numeric.as_deref().unwrap_or(text).parse::<SocketAddr>() {
+            Err(_) => Err("an address with a port, such as 127.0.0.1:8420".to_owned()),
+            Ok(address) if address.ip().is_loopback() => Ok(address),
+            Ok(address) => Err(format!(
+                "a loopback address, because there is only the development identity so far, which lets whoever can \
+                 connect act as any agent (use 127.0.0.1:{port} or [::1]:{port}, and a tunnel to reach it from another \
+                 machine)",
+                port = address.port()
+            )),
+        }
+    };
+    Kind { parse: Box::new(parse), print: Box::new(|address| Value::String(address.to_string())) }
+}
+
+pub(super) fn one_of<T: Copy + PartialEq + 'static>(choices: &'static [(&'static str, T)]) -> Kind<T> {
+    let parse = |text: &str| {
+        let choice = choices.iter().find(|(name, _)| *name == text);
+        choice.map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            format!("one of {}", names.join(", "))
+        })
+    };
+    let print = |value: &T| {
+        let choice = choices.iter().find(|(_, choice)| choice == value);
+        Value::String(choice.expect("every value was parsed from a choice").0.to_owned())
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}

@@ -120,6 +120,8 @@ pub struct Session {
     pub lifecycle: Lifecycle,
     /// When its time is up, while it is open.
     pub deadline: Option<Timestamp>,
+    /// When it ended, if it has.
+    pub ended_at: Option<Timestamp>,
     /// How long it was suspended so far, a suspension that lasts not counted.
     pub suspended_ms: Millis,
     /// Its last event.

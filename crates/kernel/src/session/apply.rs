@@ -64,6 +64,7 @@ impl Session {
         let mut session = Session {
             lifecycle: Lifecycle::Open,
             deadline: start.ttl_ms.map(|ttl| base.plus(ttl)),
+            ended_at: None,
             suspended_ms: 0,
             head: Seq(0),
             ordinal: Ordinal(0),
@@ -131,6 +132,9 @@ impl Session {
             | Fact::ContextAdded { .. }
             | Fact::OfferAccepted { .. }
             | Fact::OfferDeclined { .. } => {}
+        }
+        if self.lifecycle.is_terminal() && self.ended_at.is_none() {
+            self.ended_at = Some(event.at);
         }
         match &mut self.mode {
             Mode::Task(task) => task.apply(&binding, event),

@@ -1,0 +1,250 @@
+//! From the wire's words to the kernel's.
+
+use handover_kernel::charter::Authority;
+use handover_kernel::command::{Answer, Failure, Progress, Reply, Request, Start};
+use handover_kernel::commitment::{Commitment, Supersedes};
+use handover_kernel::errand::Verdict;
+use handover_kernel::event::{Question, Started};
+use handover_kernel::{Author, Blob, Charter, Event, Fact, Ordinal, Seq, Timestamp};
+use prost::bytes::Bytes;
+
+use super::Error;
+use super::wire::{self, Numbered};
+
+pub(super) fn event(event: wire::Event) -> Result<Event, Error> {
+    let seq = Seq(required("seq", event.seq)?);
+    let fact = kernel_fact(event.fact.ok_or(Error::UnknownKind { seq })?)?;
+    Ok(Event {
+        seq,
+        at: Timestamp(required("at", event.at)?),
+        author: match required("author", event.author)? {
+            wire::Author::Agent(agent) => Author::Agent(agent.into()),
+            wire::Author::Runtime(()) => Author::Runtime,
+        },
+        face: numbered("face", event.face)?,
+        ordinal: event.ordinal.map(Ordinal),
+        id: event.id.map(Into::into),
+        verbatim: event.verbatim.map(blob),
+        fact,
+    })
+}
+
+fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
+    Ok(match fact {
+        wire::Fact::Started(fact) => Fact::Started(Box::new(started(*fact)?)),
+        wire::Fact::Cancelled(fact) => Fact::Cancelled { reason: fact.reason.into() },
+        wire::Fact::Suspended(fact) => {
+            Fact::Suspended { reason: fact.reason.into(), banked_ms: fact.banked_ms }
+        }
+        wire::Fact::Resumed(fact) => Fact::Resumed { reason: fact.reason.into(), banked_ms: fact.banked_ms },
+        wire::Fact::Expired(fact) => Fact::Expired { cause: numbered("expired.cause", fact.cause)? },
+        wire::Fact::Committed(fact) => Fact::Committed(Box::new(committed(*fact)?)),
+        wire::Fact::ErrandSettled(fact) => Fact::ErrandSettled {
+            errand: Seq(required("errand_settled.errand", fact.errand)?),
+            verdict: match required("errand_settled.verdict", fact.verdict)? {
+                wire::Verdict::Done(()) => Verdict::Done,
+                wire::Verdict::Refused(refused) => Verdict::Refused { code: refused.code.into() },
+            },
+        },
+
+        wire::Fact::Requested(fact) => Fact::Requested(requested(*fact)),
+        wire::Fact::Accepted(fact) => {
+            Fact::Accepted { reason: fact.reason.into(), handoff: fact.handoff.map(Into::into) }
+        }
+        wire::Fact::Declined(fact) => {
+            Fact::Declined { reason: fact.reason.into(), handoff: fact.handoff.map(Into::into) }
+        }
+        wire::Fact::Updated(fact) => Fact::Updated {
+            progress: progress(required("updated.progress", fact.progress)?),
+            withdrawn: texts(fact.withdrawn),
+        },
+        wire::Fact::Asked(fact) => Fact::Asked {
+            questions: fact.questions.into_iter().map(question).collect::<Result<_, Error>>()?,
+            progress: progress(required("asked.progress", fact.progress)?),
+        },
+        wire::Fact::Checkpointed(()) => Fact::Checkpointed,
+        wire::Fact::Delivered(fact) => {
+            Fact::Delivered { up_to: Seq(required("delivered.up_to", fact.up_to)?) }
+        }
+        wire::Fact::Answered(fact) => {
+            Fact::Answered { answers: fact.answers.into_iter().map(answer).collect::<Result<_, Error>>()? }
+        }
+        wire::Fact::Steered(fact) => Fact::Steered { text: fact.text.into() },
+        wire::Fact::PauseRequested(fact) => Fact::PauseRequested { reason: fact.reason.into() },
+        wire::Fact::Completed(fact) => {
+            Fact::Completed { output: blob(fact.output), summary: fact.summary.into() }
+        }
+        wire::Fact::Failed(fact) => Fact::Failed(failed(fact)),
+        wire::Fact::Said(fact) => Fact::Said {
+            body: blob(fact.body),
+            awaits_reply: fact.awaits_reply,
+            answers: fact.answers.map(Into::into),
+            check_in_ms: fact.check_in_ms,
+        },
+        wire::Fact::Read(fact) => Fact::Read { up_to: Seq(required("read.up_to", fact.up_to)?) },
+        wire::Fact::Acknowledged(()) => Fact::Acknowledged,
+        wire::Fact::CheckInMissed(fact) => {
+            Fact::CheckInMissed { message: Seq(required("check_in_missed.message", fact.message)?) }
+        }
+        wire::Fact::KeySet(fact) => Fact::KeySet { key: fact.key.map(Into::into) },
+        wire::Fact::ChildAdded(fact) => {
+            Fact::ChildAdded { child: required("child_added.child", fact.child)?.into() }
+        }
+
+        wire::Fact::Offered(fact) => Fact::Offered {
+            handoff: required("offered.handoff", fact.handoff)?.into(),
+            target: required("offered.target", fact.target)?.into(),
+            scope: fact.scope.into(),
+            reason: fact.reason.into(),
+        },
+        wire::Fact::ContextAdded(fact) => Fact::ContextAdded {
+            handoff: required("context_added.handoff", fact.handoff)?.into(),
+            content_type: fact.content_type.into(),
+            body: blob(fact.body),
+        },
+        wire::Fact::OfferAccepted(fact) => Fact::OfferAccepted {
+            handoff: required("offer_accepted.handoff", fact.handoff)?.into(),
+            reason: fact.reason.into(),
+            implicit: fact.implicit,
+        },
+        wire::Fact::OfferDeclined(fact) => Fact::OfferDeclined {
+            handoff: required("offer_declined.handoff", fact.handoff)?.into(),
+            reason: fact.reason.into(),
+        },
+    })
+}
+
+fn started(started: wire::Started) -> Result<Started, Error> {
+    Ok(Started {
+        base: Timestamp(required("started.base", started.base)?),
+        start: Start {
+            mode: numbered("started.mode", started.mode)?,
+            participants: texts(started.participants),
+            charter: charter(required("started.charter", started.charter)?)?,
+            mode_version: started.mode_version.into(),
+            configuration_version: started.configuration_version.into(),
+            policy_version: started.policy_version.into(),
+            ttl_ms: started.ttl_ms,
+            sent_at: started.sent_at.map(Timestamp),
+            intent: started.intent.into(),
+            context_id: started.context_id.into(),
+            extension_keys: texts(started.extension_keys),
+            parent: started.parent.map(Into::into),
+        },
+    })
+}
+
+fn charter(charter: wire::Charter) -> Result<Charter, Error> {
+    Ok(Charter {
+        authority: match required("charter.authority", charter.authority)? {
+            wire::Authority::Requester(()) => Authority::Requester,
+            wire::Authority::AnyParticipant(()) => Authority::AnyParticipant,
+            wire::Authority::Designated(designated) => Authority::Designated(texts(designated.agents)),
+        },
+        on_complete: numbered("charter.on_complete", charter.on_complete)?,
+        on_fail: numbered("charter.on_fail", charter.on_fail)?,
+        on_decline: numbered("charter.on_decline", charter.on_decline)?,
+        cancel: numbered("charter.cancel", charter.cancel)?,
+        pause: numbered("charter.pause", charter.pause)?,
+        reassignment: charter.reassignment,
+        require_output: charter.require_output,
+        acting_accepts: charter.acting_accepts,
+        message_answers: charter.message_answers,
+        commit_completes: charter.commit_completes,
+        notices: charter.notices,
+        check_in_ms: charter.check_in_ms,
+        suspension_cap_ms: required("charter.suspension_cap_ms", charter.suspension_cap_ms)?,
+        implicit_accept_ms: charter.implicit_accept_ms,
+    })
+}
+
+fn committed(committed: wire::Committed) -> Result<Commitment, Error> {
+    let supersedes = match committed.supersedes {
+        Some(supersedes) => Some(Supersedes {
+            session: required("supersedes.session", supersedes.session)?.into(),
+            hash: supersedes.hash.into(),
+        }),
+        None => None,
+    };
+    Ok(Commitment {
+        commitment: committed.commitment.into(),
+        action: committed.action.into(),
+        scope: committed.scope.into(),
+        reason: committed.reason.into(),
+        mode_version: committed.mode_version.into(),
+        policy_version: committed.policy_version.into(),
+        configuration_version: committed.configuration_version.into(),
+        positive: committed.positive,
+        supersedes,
+    })
+}
+
+fn requested(requested: wire::Requested) -> Request {
+    Request {
+        task: requested.task.into(),
+        title: requested.title.into(),
+        instructions: requested.instructions.into(),
+        assignee: requested.assignee.map(Into::into),
+        input: blob(requested.input),
+        wanted_by: requested.wanted_by.map(Timestamp),
+        check_in_ms: requested.check_in_ms,
+    }
+}
+
+fn progress(progress: wire::Progress) -> Progress {
+    Progress {
+        status: progress.status.into(),
+        done: progress.done,
+        message: progress.message.into(),
+        partial: blob(progress.partial),
+    }
+}
+
+fn question(question: wire::Question) -> Result<Question, Error> {
+    Ok(Question {
+        key: required("question.key", question.key)?.into(),
+        need: numbered("question.need", question.need)?,
+        text: question.text.into(),
+        schema: blob(question.schema),
+    })
+}
+
+fn answer(answer: wire::Answer) -> Result<Answer, Error> {
+    Ok(Answer {
+        key: required("answer.key", answer.key)?.into(),
+        reply: match required("answer.reply", answer.reply)? {
+            wire::Reply::Content(body) => Reply::Content(blob(body)),
+            wire::Reply::Refused(()) => Reply::Refused,
+            wire::Reply::Dismissed(()) => Reply::Dismissed,
+        },
+    })
+}
+
+fn failed(failed: wire::Failed) -> Failure {
+    Failure {
+        code: failed.code.into(),
+        reason: failed.reason.into(),
+        retryable: failed.retryable,
+        protocol_error: failed.protocol_error,
+        output: blob(failed.output),
+    }
+}
+
+fn required<T>(field: &'static str, found: Option<T>) -> Result<T, Error> {
+    found.ok_or(Error::Missing { field })
+}
+
+fn numbered<T: Numbered>(field: &'static str, value: u32) -> Result<T, Error> {
+    match value {
+        0 => Err(Error::Missing { field }),
+        value => T::of(value).ok_or(Error::UnknownValue { field, value }),
+    }
+}
+
+fn blob(bytes: Bytes) -> Blob {
+    Blob::from(&bytes[..])
+}
+
+fn texts<T: From<String>, C: FromIterator<T>>(texts: Vec<String>) -> C {
+    texts.into_iter().map(T::from).collect()
+}

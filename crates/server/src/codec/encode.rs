@@ -1,0 +1,283 @@
+//! From the kernel's words to the wire's. Every pattern names every field, so that a new one stops the build here.
+
+use std::sync::Arc;
+
+use handover_kernel::charter::Authority;
+use handover_kernel::command::{Answer, Failure, Progress, Reply, Request, Start};
+use handover_kernel::commitment::{Commitment, Supersedes};
+use handover_kernel::errand::Verdict;
+use handover_kernel::event::{Question, Started};
+use handover_kernel::{Author, Blob, Charter, Event, Fact};
+use prost::bytes::Bytes;
+
+use super::wire::{self, Numbered};
+
+pub(super) fn event(event: &Event) -> wire::Event {
+    let Event { seq, at, author, face, ordinal, id, verbatim, fact } = event;
+    wire::Event {
+        seq: Some(seq.0),
+        at: Some(at.0),
+        author: Some(match author {
+            Author::Agent(agent) => wire::Author::Agent(string(agent.as_str())),
+            Author::Runtime => wire::Author::Runtime(()),
+        }),
+        face: face.number(),
+        ordinal: ordinal.map(|ordinal| ordinal.0),
+        id: id.as_ref().map(|id| string(id.as_str())),
+        verbatim: verbatim.as_ref().map(bytes),
+        fact: Some(wire_fact(fact)),
+    }
+}
+
+fn wire_fact(fact: &Fact) -> wire::Fact {
+    match fact {
+        Fact::Started(fact) => wire::Fact::Started(Box::new(started(fact))),
+        Fact::Cancelled { reason } => wire::Fact::Cancelled(wire::Cancelled { reason: string(reason) }),
+        Fact::Suspended { reason, banked_ms } => {
+            wire::Fact::Suspended(wire::Suspended { reason: string(reason), banked_ms: *banked_ms })
+        }
+        Fact::Resumed { reason, banked_ms } => {
+            wire::Fact::Resumed(wire::Resumed { reason: string(reason), banked_ms: *banked_ms })
+        }
+        Fact::Expired { cause } => wire::Fact::Expired(wire::Expired { cause: cause.number() }),
+        Fact::Committed(commitment) => wire::Fact::Committed(Box::new(committed(commitment))),
+        Fact::ErrandSettled { errand, verdict } => wire::Fact::ErrandSettled(wire::ErrandSettled {
+            errand: Some(errand.0),
+            verdict: Some(match verdict {
+                Verdict::Done => wire::Verdict::Done(()),
+                Verdict::Refused { code } => wire::Verdict::Refused(wire::Refused { code: string(code) }),
+            }),
+        }),
+
+        Fact::Requested(request) => wire::Fact::Requested(Box::new(requested(request))),
+        Fact::Accepted { reason, handoff } => wire::Fact::Accepted(wire::Accepted {
+            reason: string(reason),
+            handoff: handoff.as_ref().map(|id| string(id.as_str())),
+        }),
+        Fact::Declined { reason, handoff } => wire::Fact::Declined(wire::Declined {
+            reason: string(reason),
+            handoff: handoff.as_ref().map(|id| string(id.as_str())),
+        }),
+        Fact::Updated { progress, withdrawn } => wire::Fact::Updated(wire::Updated {
+            progress: Some(wire_progress(progress)),
+            withdrawn: withdrawn.iter().map(|key| string(key.as_str())).collect(),
+        }),
+        Fact::Asked { questions, progress } => wire::Fact::Asked(wire::Asked {
+            questions: questions.iter().map(question).collect(),
+            progress: Some(wire_progress(progress)),
+        }),
+        Fact::Checkpointed => wire::Fact::Checkpointed(()),
+        Fact::Delivered { up_to } => wire::Fact::Delivered(wire::Delivered { up_to: Some(up_to.0) }),
+        Fact::Answered { answers } => {
+            wire::Fact::Answered(wire::Answered { answers: answers.iter().map(answer).collect() })
+        }
+        Fact::Steered { text } => wire::Fact::Steered(wire::Steered { text: string(text) }),
+        Fact::PauseRequested { reason } => {
+            wire::Fact::PauseRequested(wire::PauseRequested { reason: string(reason) })
+        }
+        Fact::Completed { output, summary } => {
+            wire::Fact::Completed(wire::Completed { output: bytes(output), summary: string(summary) })
+        }
+        Fact::Failed(failure) => wire::Fact::Failed(failed(failure)),
+        Fact::Said { body, awaits_reply, answers, check_in_ms } => wire::Fact::Said(wire::Said {
+            body: bytes(body),
+            awaits_reply: *awaits_reply,
+            answers: answers.as_ref().map(|key| string(key.as_str())),
+            check_in_ms: *check_in_ms,
+        }),
+        Fact::Read { up_to } => wire::Fact::Read(wire::Read { up_to: Some(up_to.0) }),
+        Fact::Acknowledged => wire::Fact::Acknowledged(()),
+        Fact::CheckInMissed { message } => {
+            wire::Fact::CheckInMissed(wire::CheckInMissed { message: Some(message.0) })
+        }
+        Fact::KeySet { key } => wire::Fact::KeySet(wire::KeySet { key: key.as_deref().map(string) }),
+        Fact::ChildAdded { child } => {
+            wire::Fact::ChildAdded(wire::ChildAdded { child: Some(string(child.as_str())) })
+        }
+
+        Fact::Offered { handoff, target, scope, reason } => wire::Fact::Offered(wire::Offered {
+            handoff: Some(string(handoff.as_str())),
+            target: Some(string(target.as_str())),
+            scope: string(scope),
+            reason: string(reason),
+        }),
+        Fact::ContextAdded { handoff, content_type, body } => wire::Fact::ContextAdded(wire::ContextAdded {
+            handoff: Some(string(handoff.as_str())),
+            content_type: string(content_type),
+            body: bytes(body),
+        }),
+        Fact::OfferAccepted { handoff, reason, implicit } => wire::Fact::OfferAccepted(wire::OfferAccepted {
+            handoff: Some(string(handoff.as_str())),
+            reason: string(reason),
+            implicit: *implicit,
+        }),
+        Fact::OfferDeclined { handoff, reason } => wire::Fact::OfferDeclined(wire::OfferDeclined {
+            handoff: Some(string(handoff.as_str())),
+            reason: string(reason),
+        }),
+    }
+}
+
+fn started(started: &Started) -> wire::Started {
+    let Started { start, base } = started;
+    let Start {
+        mode,
+        participants,
+        charter,
+        mode_version,
+        configuration_version,
+        policy_version,
+        ttl_ms,
+        sent_at,
+        intent,
+        context_id,
+        extension_keys,
+        parent,
+    } = start;
+    wire::Started {
+        base: Some(base.0),
+        mode: mode.number(),
+        participants: participants.iter().map(|agent| string(agent.as_str())).collect(),
+        charter: Some(wire_charter(charter)),
+        mode_version: string(mode_version),
+        configuration_version: string(configuration_version),
+        policy_version: string(policy_version),
+        ttl_ms: *ttl_ms,
+        sent_at: sent_at.map(|at| at.0),
+        intent: string(intent),
+        context_id: string(context_id),
+        extension_keys: extension_keys.iter().map(|key| string(key)).collect(),
+        parent: parent.as_ref().map(|id| string(id.as_str())),
+    }
+}
+
+fn wire_charter(charter: &Charter) -> wire::Charter {
+    let Charter {
+        authority,
+        on_complete,
+        on_fail,
+        on_decline,
+        cancel,
+        pause,
+        reassignment,
+        require_output,
+        acting_accepts,
+        message_answers,
+        commit_completes,
+        notices,
+        check_in_ms,
+        suspension_cap_ms,
+        implicit_accept_ms,
+    } = charter;
+    wire::Charter {
+        authority: Some(match authority {
+            Authority::Requester => wire::Authority::Requester(()),
+            Authority::AnyParticipant => wire::Authority::AnyParticipant(()),
+            Authority::Designated(agents) => wire::Authority::Designated(wire::Designated {
+                agents: agents.iter().map(|agent| string(agent.as_str())).collect(),
+            }),
+        }),
+        on_complete: on_complete.number(),
+        on_fail: on_fail.number(),
+        on_decline: on_decline.number(),
+        cancel: cancel.number(),
+        pause: pause.number(),
+        reassignment: *reassignment,
+        require_output: *require_output,
+        acting_accepts: *acting_accepts,
+        message_answers: *message_answers,
+        commit_completes: *commit_completes,
+        notices: *notices,
+        check_in_ms: *check_in_ms,
+        suspension_cap_ms: Some(*suspension_cap_ms),
+        implicit_accept_ms: *implicit_accept_ms,
+    }
+}
+
+fn committed(made: &Commitment) -> wire::Committed {
+    let Commitment {
+        commitment,
+        action,
+        scope,
+        reason,
+        mode_version,
+        policy_version,
+        configuration_version,
+        positive,
+        supersedes,
+    } = made;
+    wire::Committed {
+        commitment: string(commitment),
+        action: string(action),
+        scope: string(scope),
+        reason: string(reason),
+        mode_version: string(mode_version),
+        policy_version: string(policy_version),
+        configuration_version: string(configuration_version),
+        positive: *positive,
+        supersedes: supersedes.as_ref().map(|Supersedes { session, hash }| wire::Supersedes {
+            session: Some(string(session.as_str())),
+            hash: string(hash),
+        }),
+    }
+}
+
+fn requested(request: &Request) -> wire::Requested {
+    let Request { task, title, instructions, assignee, input, wanted_by, check_in_ms } = request;
+    wire::Requested {
+        task: string(task),
+        title: string(title),
+        instructions: string(instructions),
+        assignee: assignee.as_ref().map(|agent| string(agent.as_str())),
+        input: bytes(input),
+        wanted_by: wanted_by.map(|at| at.0),
+        check_in_ms: *check_in_ms,
+    }
+}
+
+fn wire_progress(progress: &Progress) -> wire::Progress {
+    let Progress { status, done, message, partial } = progress;
+    wire::Progress { status: string(status), done: *done, message: string(message), partial: bytes(partial) }
+}
+
+fn question(question: &Question) -> wire::Question {
+    let Question { key, need, text, schema } = question;
+    wire::Question {
+        key: Some(string(key.as_str())),
+        need: need.number(),
+        text: string(text),
+        schema: bytes(schema),
+    }
+}
+
+fn answer(answer: &Answer) -> wire::Answer {
+    let Answer { key, reply } = answer;
+    wire::Answer {
+        key: Some(string(key.as_str())),
+        reply: Some(match reply {
+            Reply::Content(body) => wire::Reply::Content(bytes(body)),
+            Reply::Refused => wire::Reply::Refused(()),
+            Reply::Dismissed => wire::Reply::Dismissed(()),
+        }),
+    }
+}
+
+fn failed(failure: &Failure) -> wire::Failed {
+    let Failure { code, reason, retryable, protocol_error, output } = failure;
+    wire::Failed {
+        code: string(code),
+        reason: string(reason),
+        retryable: *retryable,
+        protocol_error: *protocol_error,
+        output: bytes(output),
+    }
+}
+
+/// The same bytes, shared rather than copied.
+fn bytes(blob: &Blob) -> Bytes {
+    if blob.is_empty() { Bytes::new() } else { Bytes::from_owner(Arc::clone(blob)) }
+}
+
+fn string(text: &str) -> String {
+    text.to_owned()
+}

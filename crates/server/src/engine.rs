@@ -1,0 +1,27 @@
+//! The engine: commands in, durable events out.
+//!
+//! In reading order:
+//! - [`shard`]: the only writer of its sessions, a plain state machine
+//! - [`errands`]: what spans two sessions
+//! - [`timers`]: when to wake which session
+//! - [`quota`]: how many sessions each agent has open
+//! - [`hub`]: who hears of which events
+//! - [`shell`]: the threads that carry out what these ask for
+//! - [`subscription`]: what is stored joined to what is live
+//! - [`index`]: the index, made again from the logs
+//!
+//! Always: what is answered or published is durable. Never: a rule about tasks.
+
+pub mod errands;
+pub mod hub;
+pub mod index;
+pub mod quota;
+pub mod shard;
+pub mod shell;
+pub mod subscription;
+pub mod timers;
+
+pub use hub::{Delivery, Topic};
+pub use shard::{Accepted, Answer, Denied};
+pub use shell::{Engine, Settings};
+pub use subscription::{Ended, Subscription};

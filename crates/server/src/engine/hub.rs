@@ -1,0 +1,255 @@
+//! Who hears of which events: by session, by agent, or everything. A plain state machine.
+//!
+//! A subscriber has a bounded queue. One that does not keep up is cut off and can begin again from the last number
+//! that it saw: nothing is dropped in silence. [`Follower`] joins what is stored to what is live, without a gap and
+//! without a repeat.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use handover_kernel::Event;
+
+use crate::engine::shard::{Key, Published};
+
+/// What a subscriber wants to hear of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// The events of one session, numbered by their place in its log.
+    Session(Key),
+    /// The events of the sessions that one agent has a part in, numbered by their position among all events.
+    Agent {
+        /// The agent's namespace.
+        tenant: Box<str>,
+        /// The agent.
+        agent: Box<str>,
+    },
+    /// Every event, numbered by its position.
+    Everything,
+}
+
+/// One event, as a subscriber gets it.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Where it stands on the subscriber's topic: begin again after it to miss nothing.
+    pub number: u64,
+    /// Whose event it is.
+    pub key: Key,
+    /// The event.
+    pub event: Arc<Event>,
+}
+
+/// The name of a subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SubscriberId(u64);
+
+#[derive(Debug)]
+struct Subscriber<W> {
+    topic: Topic,
+    queue: VecDeque<Delivery>,
+    queue_max: usize,
+    cut: bool,
+    waker: W,
+}
+
+/// What a subscriber's queue holds.
+#[derive(Debug)]
+pub enum Taken {
+    /// These, possibly none.
+    Events(Vec<Delivery>),
+    /// It did not keep up and was cut off.
+    Cut,
+}
+
+/// All subscribers; `W` is how one is woken.
+#[derive(Debug)]
+pub struct Hub<W> {
+    subscribers: BTreeMap<SubscriberId, Subscriber<W>>,
+    by_topic: BTreeMap<Topic, BTreeSet<SubscriberId>>,
+    next: u64,
+}
+
+impl<W> Default for Hub<W> {
+    fn default() -> Self {
+        Hub { subscribers: BTreeMap::new(), by_topic: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<W: Clone> Hub<W> {
+    /// Begin to queue the events of a topic.
+    pub fn join(&mut self, topic: &Topic, queue_max: usize, waker: W) -> SubscriberId {
+        let id = SubscriberId(self.next);
+        self.next += 1;
+        self.by_topic.entry(topic.clone()).or_default().insert(id);
+        let queue = VecDeque::new();
+        self.subscribers.insert(id, Subscriber { topic: topic.clone(), queue, queue_max, cut: false, waker });
+        id
+    }
+
+    /// Stop.
+    pub fn leave(&mut self, id: SubscriberId) {
+        if let Some(subscriber) = self.subscribers.remove(&id)
+            && let Some(ids) = self.by_topic.get_mut(&subscriber.topic)
+        {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_topic.remove(&subscriber.topic);
+            }
+        }
+    }
+
+    /// How many subscribers there are.
+    pub fn len(&self) -> usize {
+        self.subscribers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.subscribers.is_empty()
+    }
+
+    /// Queue durable events for everybody who wants them; says whom to wake, and how many were cut off. To be called in
+    /// the order of the positions.
+    pub fn publish(&mut self, published: &Published) -> (Vec<W>, usize) {
+        let mut wake = Vec::new();
+        let mut cut = 0;
+        if self.subscribers.is_empty() {
+            return (wake, cut);
+        }
+        let agents = published.binding.participants.iter().chain([&published.binding.requester]);
+        let agents: BTreeSet<&str> = agents.map(|agent| agent.as_str()).collect();
+        let topics = [Topic::Session(Arc::clone(&published.key)), Topic::Everything].into_iter().chain(
+            agents
+                .into_iter()
+                .map(|agent| Topic::Agent { tenant: published.key.tenant.clone(), agent: agent.into() }),
+        );
+        for topic in topics {
+            let Some(ids) = self.by_topic.get(&topic) else {
+                continue;
+            };
+            for id in ids {
+                if let Some(subscriber) = self.subscribers.get_mut(id).filter(|subscriber| !subscriber.cut) {
+                    subscriber.queue(published);
+                    cut += usize::from(subscriber.cut);
+                    wake.push(subscriber.waker.clone());
+                }
+            }
+        }
+        (wake, cut)
+    }
+
+    /// What waits for a subscriber, at most `max` of it.
+    pub fn take(&mut self, id: SubscriberId, max: usize) -> Taken {
+        match self.subscribers.get_mut(&id) {
+            Some(subscriber) if subscriber.queue.is_empty() && subscriber.cut => Taken::Cut,
+            Some(subscriber) => {
+                let count = subscriber.queue.len().min(max);
+                Taken::Events(subscriber.queue.drain(..count).collect())
+            }
+            None => Taken::Cut,
+        }
+    }
+}
+
+impl<W> Subscriber<W> {
+    fn queue(&mut self, published: &Published) {
+        for (index, event) in published.events.iter().enumerate() {
+            if self.queue.len() >= self.queue_max {
+                // What is queued is still good; after it the subscriber must begin again.
+                self.cut = true;
+                return;
+            }
+            let number = match self.topic {
+                Topic::Session(_) => event.seq.0,
+                Topic::Agent { .. } | Topic::Everything => published.first + index as u64,
+            };
+            let (key, event) = (Arc::clone(&published.key), Arc::clone(event));
+            self.queue.push_back(Delivery { number, key, event });
+        }
+    }
+}
+
+/// How many stored events a follower asks for at a time.
+pub const PAGE_MAX: usize = 256;
+
+/// What a follower needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Stored events after this number, at most [`PAGE_MAX`].
+    Page {
+        /// The last number that it has.
+        after: u64,
+    },
+    /// To join the hub, and then a page.
+    Join {
+        /// The last number that it has.
+        after: u64,
+    },
+    /// What its queue holds.
+    Live,
+}
+
+/// Joins what is stored to what is live: reads until it has caught up, joins the hub, reads once more what was
+/// written meanwhile, and then takes what comes, passing over what it has.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    last: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    CatchingUp,
+    Joining,
+    Closing,
+    Live,
+}
+
+impl Follower {
+    /// Begin after this number; 0 is the beginning.
+    pub fn after(number: u64) -> Follower {
+        Follower { last: number, stage: Stage::CatchingUp }
+    }
+
+    /// The last number that was passed on.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// What it needs next.
+    pub fn need(&self) -> Need {
+        match self.stage {
+            Stage::CatchingUp | Stage::Closing => Need::Page { after: self.last },
+            Stage::Joining => Need::Join { after: self.last },
+            Stage::Live => Need::Live,
+        }
+    }
+
+    /// It has joined the hub.
+    pub fn joined(&mut self) {
+        self.stage = Stage::Closing;
+    }
+
+    /// A page of stored events; says what of it to pass on.
+    pub fn page(&mut self, page: Vec<Delivery>) -> Vec<Delivery> {
+        if page.len() < PAGE_MAX {
+            self.stage = match self.stage {
+                Stage::CatchingUp => Stage::Joining,
+                Stage::Joining | Stage::Closing | Stage::Live => Stage::Live,
+            };
+        }
+        self.fresh(page)
+    }
+
+    /// What the queue held; says what of it to pass on.
+    pub fn live(&mut self, events: Vec<Delivery>) -> Vec<Delivery> {
+        self.fresh(events)
+    }
+
+    fn fresh(&mut self, mut events: Vec<Delivery>) -> Vec<Delivery> {
+        events.retain(|delivery| delivery.number > self.last);
+        if let Some(last) = events.last() {
+            self.last = last.number;
+        }
+        events
+    }
+}

@@ -1,0 +1,631 @@
+//! One shard: the only writer of its sessions. A plain state machine that calls nothing.
+//!
+//! It takes inputs (a command, what was read, what became of a commit) and returns effects (read this, tell that). It
+//! decides on memory, ahead of the disk: what it decides gathers in a batch while the batch before it is being
+//! written, and every answer that rests on something that is not durable is held back until it is. If someone else
+//! appended first, the session is read again and its commands are decided again. If the store fails, nothing that
+//! rests on it is answered as accepted, and all memory is dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use handover_kernel::command::{Act, Command};
+use handover_kernel::errand::Errand;
+use handover_kernel::session::{Binding, Standing};
+use handover_kernel::{
+    Event, Fact, Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, replay, step,
+};
+use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
+
+use crate::codec;
+use crate::view::{self, Listed};
+
+/// A session's key, shared by everything that speaks of it.
+pub type Key = Arc<SessionKey>;
+
+/// How much a shard may hold.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Commands that may wait for the disk.
+    pub queue_max: usize,
+    /// Events that one batch may hold before no more commands are taken.
+    pub batch_events_max: usize,
+    /// Sessions that may stay in memory.
+    pub sessions_in_memory_max: usize,
+    /// How long a session that nobody asks for stays in memory.
+    pub idle_ms: u64,
+    /// How long a finished one does.
+    pub finished_idle_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            queue_max: 4096,
+            batch_events_max: 1024,
+            sessions_in_memory_max: 25_000,
+            idle_ms: 60_000,
+            finished_idle_ms: 1_000,
+        }
+    }
+}
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub enum Ticket<T> {
+    /// Somebody outside.
+    Client(T),
+    /// The watch over the clock.
+    Wake,
+    /// Nobody.
+    Nobody,
+    /// The session that owes this errand.
+    Errand {
+        /// Which session.
+        from: Key,
+        /// Which errand.
+        errand: Seq,
+    },
+}
+
+/// What the shard wants done.
+#[derive(Debug)]
+pub enum Effect<T> {
+    /// Read the whole log of this session and come back with [`Shard::loaded`].
+    Load(Key),
+    /// Tell whoever waits.
+    Answer {
+        /// Who.
+        ticket: Ticket<T>,
+        /// What.
+        answer: Answer,
+    },
+    /// These events are durable.
+    Publish(Published),
+    /// The session wants to be woken then, or not at all.
+    Wake {
+        /// Which session.
+        key: Key,
+        /// When.
+        at: Option<Timestamp>,
+    },
+    /// The session owes something to another one.
+    Errand {
+        /// Which session.
+        from: Key,
+        /// What.
+        errand: Errand,
+    },
+}
+
+/// Durable events of one session.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Which session.
+    pub key: Key,
+    /// What was bound when it started.
+    pub binding: Arc<Binding>,
+    /// The events, in order.
+    pub events: Vec<Arc<Event>>,
+    /// The position of the first of them among all events; the others follow.
+    pub first: u64,
+    /// Whether the session has ended with them.
+    pub ended: bool,
+}
+
+/// What somebody is told.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The command was accepted, now or before, and is durable.
+    Accepted(Accepted),
+    /// It was not.
+    Denied(Denied),
+    /// The session as it is, durably; none if there is none.
+    State(Option<Arc<Session>>),
+}
+
+/// What the sender of an accepted command is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// What the kernel says.
+    pub receipt: Receipt,
+    /// Where the session stands now.
+    pub standing: Standing,
+}
+
+/// Why a command was not accepted.
+#[derive(Clone, Debug)]
+pub enum Denied {
+    /// The domain says no.
+    Refused(Refusal),
+    /// The world failed; the outcome may be unknown.
+    Fault(Arc<Fault>),
+    /// The log of the session cannot be read.
+    Unreadable(Arc<str>),
+    /// The engine takes no more commands.
+    Stopping,
+}
+
+/// Everything that was read of a session.
+#[derive(Debug)]
+pub struct Log {
+    /// Its events, all of them.
+    pub events: Vec<Vec<u8>>,
+    /// When it was deleted, if it was.
+    pub tombstone: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Work<T> {
+    Command { ticket: Ticket<T>, command: Command },
+    Read { reader: T },
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    Loading { waiting: Vec<Work<T>> },
+    Ready(Box<Ready>),
+}
+
+/// A session in memory, ahead of the disk by what the batches hold.
+#[derive(Debug)]
+struct Ready {
+    session: Option<Arc<Session>>,
+    /// Its id may not be used again yet.
+    tombstone: bool,
+    /// The last event that is on disk.
+    durable: Seq,
+    /// What its index row says.
+    listed: Listed,
+    /// When the store will wake it.
+    wake: Option<Timestamp>,
+    last_used: Timestamp,
+}
+
+/// What one commit writes, and who waits for it.
+#[derive(Debug)]
+struct Batch<T> {
+    entries: BTreeMap<Key, Entry>,
+    held: Vec<Held<T>>,
+    events: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    append: Append,
+    events: Vec<Arc<Event>>,
+    binding: Arc<Binding>,
+    /// When the session wants to be woken, if that changed.
+    wake_at: Option<Option<Timestamp>>,
+    ended: bool,
+}
+
+/// An answer that rests on something that is not durable yet, with the work to decide it again.
+#[derive(Debug)]
+struct Held<T> {
+    key: Key,
+    work: Work<T>,
+    answer: Answer,
+}
+
+impl<T> Default for Batch<T> {
+    fn default() -> Self {
+        Batch { entries: BTreeMap::new(), held: Vec::new(), events: 0 }
+    }
+}
+
+/// One shard.
+#[derive(Debug)]
+pub struct Shard<T> {
+    settings: Settings,
+    limits: Limits,
+    slots: BTreeMap<Key, Slot<T>>,
+    /// What is being gathered.
+    pending: Batch<T>,
+    /// What is being written, in the order in which it was handed to the store.
+    flight: Option<Batch<T>>,
+    /// Commands that wait for anything.
+    backlog: usize,
+    /// When each session in memory is looked at again to see whether it is idle.
+    idle: BTreeSet<(Timestamp, Key)>,
+}
+
+impl<T> Shard<T> {
+    /// An empty shard.
+    pub fn new(settings: Settings, limits: Limits) -> Shard<T> {
+        Shard {
+            settings,
+            limits,
+            slots: BTreeMap::new(),
+            pending: Batch::default(),
+            flight: None,
+            backlog: 0,
+            idle: BTreeSet::new(),
+        }
+    }
+
+    /// How many sessions are in memory.
+    pub fn sessions(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether anything waits to be written.
+    pub fn has_pending(&self) -> bool {
+        self.flight.is_none() && !self.pending.entries.is_empty()
+    }
+
+    /// Whether nothing waits for anything.
+    pub fn is_quiet(&self) -> bool {
+        self.backlog == 0 && self.flight.is_none() && self.pending.entries.is_empty()
+    }
+
+    /// A command for one of the shard's sessions.
+    pub fn submit(
+        &mut self,
+        ticket: Ticket<T>,
+        key: &Key,
+        command: Command,
+        now: Timestamp,
+    ) -> Vec<Effect<T>> {
+        let full =
+            self.backlog >= self.settings.queue_max || self.pending.events >= self.settings.batch_events_max;
+        if full && matches!(ticket, Ticket::Client(_)) {
+            return vec![Effect::Answer { ticket, answer: Answer::Denied(Denied::Refused(Refusal::Busy)) }];
+        }
+        // A start needs no look at the disk: if the session exists, the store will say so.
+        let optimistic = matches!(command.act, Act::Start(_));
+        let mut effects = Vec::new();
+        self.take(key, Work::Command { ticket, command }, optimistic, now, &mut effects);
+        effects
+    }
+
+    /// Somebody wants to see a session.
+    pub fn read(&mut self, reader: T, key: &Key, now: Timestamp) -> Vec<Effect<T>> {
+        if self.backlog >= self.settings.queue_max {
+            let answer = Answer::Denied(Denied::Refused(Refusal::Busy));
+            return vec![Effect::Answer { ticket: Ticket::Client(reader), answer }];
+        }
+        let mut effects = Vec::new();
+        self.take(key, Work::Read { reader }, false, now, &mut effects);
+        effects
+    }
+
+    fn take(
+        &mut self,
+        key: &Key,
+        work: Work<T>,
+        optimistic: bool,
+        now: Timestamp,
+        effects: &mut Vec<Effect<T>>,
+    ) {
+        match self.slots.get_mut(key) {
+            Some(Slot::Loading { waiting }) => {
+                waiting.push(work);
+                self.backlog += 1;
+            }
+            Some(Slot::Ready(_)) => self.decide(key, work, now, effects),
+            None if optimistic => {
+                self.settle_in(key, None, false, now);
+                self.decide(key, work, now, effects);
+            }
+            None => {
+                self.slots.insert(Arc::clone(key), Slot::Loading { waiting: vec![work] });
+                self.backlog += 1;
+                effects.push(Effect::Load(Arc::clone(key)));
+            }
+        }
+    }
+
+    /// What was read of a session.
+    pub fn loaded(&mut self, key: &Key, log: Result<Log, Arc<Fault>>, now: Timestamp) -> Vec<Effect<T>> {
+        let mut effects = Vec::new();
+        let waiting = match self.slots.get_mut(key) {
+            Some(Slot::Loading { waiting }) => std::mem::take(waiting),
+            // The slot was dropped while the read was under way: nobody waits for it.
+            Some(Slot::Ready(_)) | None => return effects,
+        };
+        self.backlog -= waiting.len();
+        let read = match log {
+            Ok(log) => revive(key, &log).map(|session| (session, log.tombstone.is_some())),
+            Err(fault) => Err(Denied::Fault(fault)),
+        };
+        match read {
+            Ok((session, tombstone)) => {
+                self.slots.remove(key);
+                self.settle_in(key, session, tombstone, now);
+                for work in waiting {
+                    // A decision may drop the slot again: a start that was refused leaves nothing.
+                    self.take(key, work, false, now, &mut effects);
+                }
+            }
+            Err(denied) => {
+                self.slots.remove(key);
+                effects.extend(waiting.into_iter().map(|work| work.answered(Answer::Denied(denied.clone()))));
+            }
+        }
+        effects
+    }
+
+    fn settle_in(&mut self, key: &Key, session: Option<Session>, tombstone: bool, now: Timestamp) {
+        let listed = session.as_ref().map_or_else(Listed::nothing, Listed::of);
+        let ready = Ready {
+            durable: session.as_ref().map_or(Seq(0), |session| session.head),
+            wake: session.as_ref().and_then(Session::wake_at),
+            session: session.map(Arc::new),
+            tombstone,
+            listed,
+            last_used: now,
+        };
+        self.slots.insert(Arc::clone(key), Slot::Ready(Box::new(ready)));
+        self.idle.insert((Timestamp(now.0 + self.settings.idle_ms), Arc::clone(key)));
+    }
+
+    fn decide(&mut self, key: &Key, work: Work<T>, now: Timestamp, effects: &mut Vec<Effect<T>>) {
+        let Some(Slot::Ready(ready)) = self.slots.get_mut(key) else {
+            unreachable!("a session is decided only when it is in memory");
+        };
+        ready.last_used = now;
+        let answer =
+            match &work {
+                Work::Read { .. } => Answer::State(ready.session.clone()),
+                Work::Command { command, .. } => {
+                    let (answer, decided) = ready.put(key, command, &self.limits, now);
+                    if !decided.is_empty() {
+                        self.pending.add(key, ready, decided);
+                    }
+                    if let (Act::Tick, Some(session)) = (&command.act, &ready.session) {
+                        // What a session owes is carried out once the reason for it is durable.
+                        if session.head == ready.durable {
+                            effects.extend(session.errands.iter().map(|errand| Effect::Errand {
+                                from: Arc::clone(key),
+                                errand: errand.clone(),
+                            }));
+                        }
+                    }
+                    answer
+                }
+            };
+        let settled = ready.is_durable();
+        if settled && ready.session.is_none() && !ready.tombstone {
+            // Nothing is known of this id: the next command looks at the disk.
+            self.slots.remove(key);
+        }
+        if settled {
+            effects.push(work.answered(answer));
+            return;
+        }
+        self.backlog += 1;
+        let held = Held { key: Arc::clone(key), work, answer };
+        match &mut self.flight {
+            Some(flight) if !self.pending.entries.contains_key(key) => flight.held.push(held),
+            Some(_) | None => self.pending.held.push(held),
+        }
+    }
+
+    /// What is to be written next, if nothing is being written. Its outcome comes back with [`Shard::complete`].
+    pub fn take_batch(&mut self) -> Option<Vec<Append>> {
+        if !self.has_pending() {
+            return None;
+        }
+        let mut batch = std::mem::take(&mut self.pending);
+        let appends = batch.entries.values_mut().map(Entry::take_append).collect();
+        self.flight = Some(batch);
+        Some(appends)
+    }
+
+    /// What became of the batch that was taken, one outcome for each of its items.
+    pub fn complete(&mut self, result: Result<&[Outcome], Arc<Fault>>, now: Timestamp) -> Vec<Effect<T>> {
+        let Some(flight) = self.flight.take() else {
+            unreachable!("a batch is completed once");
+        };
+        match result {
+            Ok(outcomes) => self.committed(flight, outcomes, now),
+            Err(fault) => self.failed(flight, &fault),
+        }
+    }
+
+    fn committed(&mut self, flight: Batch<T>, outcomes: &[Outcome], now: Timestamp) -> Vec<Effect<T>> {
+        assert_eq!(outcomes.len(), flight.entries.len(), "the store answers every item of a batch");
+        let mut effects = Vec::new();
+        let mut lost: BTreeMap<Key, Vec<Work<T>>> = BTreeMap::new();
+        for ((key, entry), outcome) in flight.entries.into_iter().zip(outcomes) {
+            match outcome {
+                Outcome::Appended { first } => self.published(key, entry, *first, &mut effects),
+                Outcome::Conflict { .. } | Outcome::Tombstone { .. } => {
+                    lost.insert(key, Vec::new());
+                }
+            }
+        }
+        for held in flight.held {
+            self.backlog -= 1;
+            match lost.get_mut(&held.key) {
+                Some(works) => works.push(held.work),
+                None => effects.push(held.work.answered(held.answer)),
+            }
+        }
+        for (key, works) in lost {
+            self.decide_again(key, works, now, &mut effects);
+        }
+        effects
+    }
+
+    fn published(&mut self, key: Key, entry: Entry, first: u64, effects: &mut Vec<Effect<T>>) {
+        if let (Some(Slot::Ready(ready)), Some(last)) = (self.slots.get_mut(&key), entry.events.last()) {
+            ready.durable = ready.durable.max(last.seq);
+        }
+        if let Some(at) = entry.wake_at {
+            effects.push(Effect::Wake { key: Arc::clone(&key), at });
+        }
+        let Entry { events, binding, ended, .. } = entry;
+        effects.push(Effect::Publish(Published { key, binding, events, first, ended }));
+    }
+
+    /// Someone else was first: forget the session, read it again, and decide again what was decided on it.
+    fn decide_again(
+        &mut self,
+        key: Key,
+        mut works: Vec<Work<T>>,
+        now: Timestamp,
+        effects: &mut Vec<Effect<T>>,
+    ) {
+        self.slots.remove(&key);
+        if let Some(entry) = self.pending.entries.remove(&key) {
+            self.pending.events -= entry.events.len();
+        }
+        let (again, kept) =
+            std::mem::take(&mut self.pending.held).into_iter().partition(|held| held.key == key);
+        self.pending.held = kept;
+        self.backlog -= again.len();
+        works.extend(again.into_iter().map(|held: Held<T>| held.work));
+        for work in works {
+            self.take(&key, work, false, now, effects);
+        }
+    }
+
+    /// The store failed: the outcome of what was being written is unknown, and all memory is dropped.
+    fn failed(&mut self, flight: Batch<T>, fault: &Arc<Fault>) -> Vec<Effect<T>> {
+        let pending = std::mem::take(&mut self.pending);
+        let held = flight.held.into_iter().chain(pending.held);
+        let effects: Vec<Effect<T>> =
+            held.map(|held| held.work.answered(Answer::Denied(Denied::Fault(Arc::clone(fault))))).collect();
+        self.backlog -= effects.len();
+        self.slots.retain(|_, slot| matches!(slot, Slot::Loading { .. }));
+        self.idle.clear();
+        effects
+    }
+
+    /// Let go of the sessions that nobody asked for in a while, finished ones first.
+    pub fn sweep(&mut self, now: Timestamp) {
+        while let Some((at, key)) = self.idle.first().cloned() {
+            let over = self.slots.len() > self.settings.sessions_in_memory_max;
+            if at > now && !over {
+                return;
+            }
+            self.idle.pop_first();
+            let Some(Slot::Ready(ready)) = self.slots.get(&key) else {
+                continue;
+            };
+            let ended = ready.session.as_ref().is_none_or(|session| session.lifecycle.is_terminal());
+            let linger = if ended { self.settings.finished_idle_ms } else { self.settings.idle_ms };
+            let until = Timestamp(ready.last_used.0 + linger);
+            if ready.is_durable() && (until <= now || over) {
+                self.slots.remove(&key);
+            } else {
+                self.idle.insert((until.max(Timestamp(now.0 + 1)), key));
+                if over {
+                    // What is left cannot go yet: look again when something has been written.
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Ready {
+    fn is_durable(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.head == self.durable)
+    }
+
+    /// Put a command to the session, and say what to answer and what was decided.
+    fn put(&mut self, key: &Key, command: &Command, limits: &Limits, now: Timestamp) -> (Answer, Vec<Event>) {
+        if self.tombstone && self.session.is_none() {
+            let starts = matches!(command.act, Act::Start(_));
+            let refusal = if starts { Refusal::SessionExists } else { Refusal::SessionNotFound };
+            return (Answer::Denied(Denied::Refused(refusal)), Vec::new());
+        }
+        let id = match &self.session {
+            Some(session) => session.binding.id.clone(),
+            None => SessionId::from(&*key.session),
+        };
+        let mut slot = self.session.take().map(Arc::unwrap_or_clone);
+        let step = step(&mut slot, &id, command, limits, now);
+        self.session = slot.map(Arc::new);
+        let answer = match (step.answer, &self.session) {
+            (Ok(receipt), Some(session)) => {
+                Answer::Accepted(Accepted { receipt, standing: session.standing() })
+            }
+            (Ok(_), None) => unreachable!("an accepted command leaves a session"),
+            (Err(refusal), _) => Answer::Denied(Denied::Refused(refusal)),
+        };
+        (answer, step.events)
+    }
+}
+
+impl<T> Batch<T> {
+    /// Add what was decided on a session, with its index row and its wake time if they changed.
+    fn add(&mut self, key: &Key, ready: &mut Ready, decided: Vec<Event>) {
+        let (Some(session), Some(first)) = (&ready.session, decided.first()) else {
+            unreachable!("what was decided was decided on a session");
+        };
+        self.events += decided.len();
+        let entry = self.entries.entry(Arc::clone(key)).or_insert_with(|| Entry {
+            append: Append {
+                key: SessionKey::clone(key),
+                expected: first.seq.0 - 1,
+                events: Vec::new(),
+                row: None,
+                wake: Wake::Unchanged,
+            },
+            events: Vec::new(),
+            binding: Arc::clone(&session.binding),
+            wake_at: None,
+            ended: false,
+        });
+        entry.append.events.extend(decided.iter().map(codec::encode));
+        entry.ended |= decided.iter().any(|event| ends_session(&event.fact));
+        entry.events.extend(decided.into_iter().map(Arc::new));
+        let listed = Listed::of(session);
+        if listed != ready.listed {
+            entry.append.row = Some(view::row(session));
+            ready.listed = listed;
+        }
+        let wake_at = session.wake_at();
+        if wake_at != ready.wake {
+            ready.wake = wake_at;
+            entry.wake_at = Some(wake_at);
+            entry.append.wake = wake(wake_at);
+        }
+    }
+}
+
+impl Entry {
+    fn take_append(&mut self) -> Append {
+        let key = self.append.key.clone();
+        let empty = Append { key, expected: 0, events: Vec::new(), row: None, wake: Wake::Unchanged };
+        std::mem::replace(&mut self.append, empty)
+    }
+}
+
+impl<T> Work<T> {
+    fn answered(self, answer: Answer) -> Effect<T> {
+        match self {
+            Work::Command { ticket, .. } => Effect::Answer { ticket, answer },
+            Work::Read { reader } => Effect::Answer { ticket: Ticket::Client(reader), answer },
+        }
+    }
+}
+
+fn ends_session(fact: &Fact) -> bool {
+    matches!(fact, Fact::Committed(_) | Fact::Cancelled { .. } | Fact::Expired { .. })
+}
+
+/// The store's word for a wake time.
+pub fn wake(at: Option<Timestamp>) -> Wake {
+    match at {
+        Some(at) => Wake::At(at.0),
+        None => Wake::Never,
+    }
+}
+
+/// The session that a log tells of.
+pub fn revive(key: &SessionKey, log: &Log) -> Result<Option<Session>, Denied> {
+    let unreadable =
+        |what: String| Denied::Unreadable(Arc::from(format!("session {key} cannot be read: {what}")));
+    let events: Vec<Event> = log
+        .events
+        .iter()
+        .map(|bytes| codec::decode(bytes))
+        .collect::<Result<_, _>>()
+        .map_err(|error| unreadable(error.to_string()))?;
+    replay(&SessionId::from(&*key.session), &events).map_err(|error| unreadable(error.to_string()))
+}

@@ -1,0 +1,595 @@
+//! The threads that carry out what the state machines ask for. Thin: every decision is made elsewhere.
+//!
+//! A shard is a state machine behind a lock: whoever brings a command decides it there and then, on memory. One thread,
+//! the committer, gathers the batches of all shards into one durable commit, publishes and answers; it is the only one
+//! that appends. Readers load sessions, and one thread watches the clock.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use handover_kernel::command::{Act, Command};
+use handover_kernel::id::Author;
+use handover_kernel::{Limits, Session, Timestamp};
+use handover_store::{Append, Fault, Outcome, SessionKey, Store};
+use tokio::sync::{Notify, oneshot};
+
+use crate::engine::errands;
+use crate::engine::hub::Hub;
+use crate::engine::quota::Quota;
+use crate::engine::shard::{self, Accepted, Answer, Denied, Effect, Key, Log, Published, Shard, Ticket};
+use crate::engine::timers::{SCAN_MAX, Timers};
+use crate::telemetry::{self, Metrics};
+
+/// How many events of a session are read at a time.
+const LOAD_PAGE: usize = 1024;
+
+/// How many wakes may be under way at once, so that a crowd of timers leaves room for everybody else.
+const WAKES_MAX: usize = 512;
+
+/// How often the engine looks for sessions that nobody needs in memory.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// How often finished sessions past their time are deleted, and how many at a time.
+const RETENTION_EVERY: Duration = Duration::from_secs(60);
+const RETENTION_BATCH: usize = 500;
+
+/// The watch over the clock must have stirred within this long for the engine to count as running.
+const PULSE_MAX_MS: u64 = 10_000;
+
+/// What the engine is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Over how many shards the sessions are spread.
+    pub shards: usize,
+    /// What each shard may hold.
+    pub shard: shard::Settings,
+    /// What the kernel allows.
+    pub limits: Limits,
+    /// How many sessions an agent may have open.
+    pub sessions_open_per_agent_max: u64,
+    /// How many events may wait for a subscriber.
+    pub subscriber_queue_max: usize,
+    /// How long a finished session is kept; none means for ever.
+    pub retention_ms: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            shards: 4,
+            shard: shard::Settings::default(),
+            limits: Limits::default(),
+            sessions_open_per_agent_max: 10_000,
+            subscriber_queue_max: 1024,
+            retention_ms: None,
+        }
+    }
+}
+
+/// Who waits for an answer, and the place that the command holds in its agent's quota.
+#[derive(Debug)]
+pub struct Reply {
+    sender: oneshot::Sender<Answer>,
+    reserved: Option<(Box<str>, Box<str>)>,
+}
+
+/// A running engine. Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) settings: Settings,
+    pub(super) hub: Mutex<Hub<Arc<Notify>>>,
+    pub(super) metrics: Arc<Metrics>,
+    shards: Vec<Mutex<Shard<Reply>>>,
+    timers: Mutex<Timers>,
+    quota: Mutex<Quota>,
+    /// Set when a fault made the quota's count unsure.
+    recount: AtomicBool,
+    loads: mpsc::Sender<Key>,
+    committer: Signal,
+    clock: Signal,
+    wakes: AtomicUsize,
+    stopping: AtomicBool,
+    /// When the watch over the clock last stirred.
+    pulse: AtomicU64,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+/// The time.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(since.as_millis() as u64)
+}
+
+impl Engine {
+    /// Start an engine on a store. Reads what it needs, not everything.
+    pub fn start(store: Arc<dyn Store>, settings: Settings, metrics: Arc<Metrics>) -> Result<Engine, Fault> {
+        let mut quota = Quota::new(settings.sessions_open_per_agent_max);
+        quota.recount(store.open_counts()?);
+        let (loads, queue) = mpsc::channel();
+        let shards = (0..settings.shards.max(1))
+            .map(|_| Mutex::new(Shard::new(settings.shard.clone(), settings.limits.clone())))
+            .collect();
+        let inner = Arc::new(Inner {
+            store,
+            settings,
+            hub: Mutex::new(Hub::default()),
+            metrics,
+            shards,
+            timers: Mutex::new(Timers::new()),
+            quota: Mutex::new(quota),
+            recount: AtomicBool::new(false),
+            loads,
+            committer: Signal::default(),
+            clock: Signal::default(),
+            wakes: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            pulse: AtomicU64::new(now().0),
+            threads: Mutex::new(Vec::new()),
+        });
+        let queue = Arc::new(Mutex::new(queue));
+        let mut threads = Vec::new();
+        for _ in 0..2 {
+            let (inner, queue) = (Arc::clone(&inner), Arc::clone(&queue));
+            threads.push(spawn("loader", move || inner.load_sessions(&queue))?);
+        }
+        let committer = Arc::clone(&inner);
+        threads.push(spawn("committer", move || committer.commit_batches())?);
+        let clock = Arc::clone(&inner);
+        threads.push(spawn("clock", move || clock.watch_the_clock())?);
+        lock(&inner.threads).extend(threads);
+        Ok(Engine { inner })
+    }
+
+    /// Put a command to a session. Answers when what it rests on is durable.
+    pub async fn submit(&self, key: SessionKey, command: Command) -> Result<Accepted, Denied> {
+        if let Some((other, question)) = errands::preflight(&key, &command)
+            && let Err(denied) = self.ask(other, question).await
+        {
+            return Err(match denied {
+                Denied::Refused(refusal) => Denied::Refused(errands::preflight_refusal(refusal)),
+                other @ (Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) => other,
+            });
+        }
+        self.ask(Arc::new(key), command).await
+    }
+
+    async fn ask(&self, key: Key, command: Command) -> Result<Accepted, Denied> {
+        if self.inner.stopping.load(Ordering::Acquire) {
+            return Err(Denied::Stopping);
+        }
+        let reserved = self.inner.reserve(&key, &command).map_err(Denied::Refused)?;
+        let (sender, answer) = oneshot::channel();
+        let ticket = Ticket::Client(Reply { sender, reserved });
+        let effects = self.inner.put(ticket, &key, command);
+        self.inner.carry_out(effects);
+        match answer.await {
+            Ok(Answer::Accepted(accepted)) => Ok(accepted),
+            Ok(Answer::Denied(denied)) => Err(denied),
+            Ok(Answer::State(_)) => unreachable!("a command is not answered with a state"),
+            Err(_) => Err(Denied::Stopping),
+        }
+    }
+
+    /// A session as it is, durably; none if there is none.
+    pub async fn session(&self, key: SessionKey) -> Result<Option<Arc<Session>>, Denied> {
+        if self.inner.stopping.load(Ordering::Acquire) {
+            return Err(Denied::Stopping);
+        }
+        let key = Arc::new(key);
+        let (sender, answer) = oneshot::channel();
+        let effects = lock(self.inner.shard(&key)).read(Reply { sender, reserved: None }, &key, now());
+        self.inner.carry_out(effects);
+        match answer.await {
+            Ok(Answer::State(session)) => Ok(session),
+            Ok(Answer::Denied(denied)) => Err(denied),
+            Ok(Answer::Accepted(_)) => unreachable!("a look is not answered with a receipt"),
+            Err(_) => Err(Denied::Stopping),
+        }
+    }
+
+    /// Whether the engine runs.
+    pub fn check(&self) -> Result<(), String> {
+        if self.inner.stopping.load(Ordering::Acquire) {
+            return Err("the engine is stopping".to_owned());
+        }
+        let silent = now().0.saturating_sub(self.inner.pulse.load(Ordering::Acquire));
+        if silent > PULSE_MAX_MS {
+            return Err(format!("the engine has not stirred for {silent} ms"));
+        }
+        Ok(())
+    }
+
+    /// How many sessions are in memory.
+    pub fn sessions_in_memory(&self) -> usize {
+        self.inner.shards.iter().map(|shard| lock(shard).sessions()).sum()
+    }
+
+    /// Take no more commands, finish what is under way, and end the threads. Blocks until it is done.
+    pub fn stop(&self) {
+        self.inner.stopping.store(true, Ordering::Release);
+        let threads = std::mem::take(&mut *lock(&self.inner.threads));
+        self.inner.committer.raise();
+        self.inner.clock.raise();
+        for thread in threads {
+            // A thread that panicked has said so; the others still want to be waited for.
+            _ = thread.join();
+        }
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
+impl Inner {
+    fn shard(&self, key: &SessionKey) -> &Mutex<Shard<Reply>> {
+        &self.shards[shard_of(key, self.shards.len())]
+    }
+
+    fn reserve(
+        &self,
+        key: &Key,
+        command: &Command,
+    ) -> Result<Option<(Box<str>, Box<str>)>, handover_kernel::Refusal> {
+        match (&command.act, &command.by) {
+            (Act::Start(_), Author::Agent(agent)) => {
+                lock(&self.quota).reserve(&key.tenant, agent.as_str())?;
+                Ok(Some((key.tenant.clone(), agent.as_str().into())))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn put(&self, ticket: Ticket<Reply>, key: &Key, command: Command) -> Vec<Effect<Reply>> {
+        let mut shard = lock(self.shard(key));
+        let effects = shard.submit(ticket, key, command, now());
+        let pending = shard.has_pending();
+        drop(shard);
+        if pending {
+            self.committer.raise();
+        }
+        effects
+    }
+
+    /// Carry out what a shard asked for, and what follows from that.
+    fn carry_out(&self, effects: Vec<Effect<Reply>>) {
+        let mut queue = VecDeque::from(effects);
+        while let Some(effect) = queue.pop_front() {
+            match effect {
+                Effect::Load(key) => {
+                    // The readers end only after everything that could ask them has ended.
+                    _ = self.loads.send(key);
+                }
+                Effect::Answer { ticket, answer } => queue.extend(self.answer(ticket, answer)),
+                Effect::Publish(published) => self.publish(&published),
+                Effect::Wake { key, at } => {
+                    lock(&self.timers).set(&key, at);
+                    if at.is_some() {
+                        self.clock.raise();
+                    }
+                }
+                Effect::Errand { from, errand } => {
+                    let (to, command) = errands::outbound(&from, &errand);
+                    let ticket = Ticket::Errand { from, errand: errand.id };
+                    queue.extend(self.put(ticket, &to, command));
+                }
+            }
+        }
+    }
+
+    fn answer(&self, ticket: Ticket<Reply>, answer: Answer) -> Vec<Effect<Reply>> {
+        match ticket {
+            Ticket::Client(reply) => {
+                self.count(&answer);
+                if let Some((tenant, agent)) = reply.reserved
+                    && !started(&answer)
+                {
+                    lock(&self.quota).release(&tenant, &agent);
+                }
+                // Whoever asked may be gone: what was decided stands all the same.
+                _ = reply.sender.send(answer);
+                Vec::new()
+            }
+            Ticket::Wake => {
+                self.wakes.fetch_sub(1, Ordering::AcqRel);
+                if let Answer::Denied(Denied::Unreadable(what)) = &answer {
+                    tracing::error!(%what, "a session that is due cannot be read");
+                }
+                Vec::new()
+            }
+            Ticket::Nobody => Vec::new(),
+            Ticket::Errand { from, errand } => match errands::homebound(errand, &answer) {
+                Some(command) => self.put(Ticket::Nobody, &from, command),
+                None => Vec::new(),
+            },
+        }
+    }
+
+    fn count(&self, answer: &Answer) {
+        let outcome = match answer {
+            Answer::Accepted(accepted) if accepted.receipt.duplicate => telemetry::Outcome::Duplicate,
+            Answer::Accepted(_) => telemetry::Outcome::Accepted,
+            Answer::Denied(Denied::Refused(_)) => telemetry::Outcome::Refused,
+            Answer::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) => {
+                telemetry::Outcome::Fault
+            }
+            Answer::State(_) => return,
+        };
+        self.metrics.count_command(outcome);
+    }
+
+    fn publish(&self, published: &Published) {
+        if published.ended {
+            lock(&self.quota).release(&published.key.tenant, published.binding.requester.as_str());
+        }
+        let (wake, cut) = lock(&self.hub).publish(published);
+        self.metrics.subscribers_cut.inc_by(cut as u64);
+        for waker in wake {
+            waker.notify_one();
+        }
+    }
+
+    /// The committer: one durable commit for whatever waits in all shards, then publish, then answer.
+    fn commit_batches(&self) {
+        loop {
+            let stopping = self.stopping.load(Ordering::Acquire);
+            let (batch, shares) = self.gather();
+            if !batch.is_empty() {
+                self.commit(&batch, &shares);
+                continue;
+            }
+            if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
+                return;
+            }
+            self.committer.wait(Duration::from_millis(if stopping { 5 } else { 1000 }));
+        }
+    }
+
+    fn gather(&self) -> (Vec<Append>, Vec<(usize, usize)>) {
+        let mut batch = Vec::new();
+        let mut shares = Vec::new();
+        for (index, shard) in self.shards.iter().enumerate() {
+            if let Some(mut appends) = lock(shard).take_batch() {
+                shares.push((index, appends.len()));
+                batch.append(&mut appends);
+            }
+        }
+        (batch, shares)
+    }
+
+    fn commit(&self, batch: &[Append], shares: &[(usize, usize)]) {
+        let begun = Instant::now();
+        let result = self.store.append(batch).map_err(Arc::new);
+        self.metrics.commit_seconds.observe(begun.elapsed().as_secs_f64());
+        match &result {
+            Ok(_) => {
+                let events: usize = batch.iter().map(|append| append.events.len()).sum();
+                self.metrics.commits.inc();
+                self.metrics.events_appended.inc_by(events as u64);
+            }
+            Err(fault) => {
+                self.metrics.store_faults.inc();
+                self.recount.store(true, Ordering::Release);
+                tracing::error!(error = %chain(fault), "the store did not take a batch");
+            }
+        }
+        let mut effects = Vec::new();
+        let mut from = 0;
+        for (index, count) in shares {
+            let share: Result<&[Outcome], Arc<Fault>> = match &result {
+                Ok(outcomes) => Ok(&outcomes[from..from + count]),
+                Err(fault) => Err(Arc::clone(fault)),
+            };
+            from += count;
+            effects.append(&mut lock(&self.shards[*index]).complete(share, now()));
+        }
+        // Everybody hears of events in the order of their positions, whatever shard they are from, and before anybody
+        // is answered.
+        effects.sort_by_key(|effect| match effect {
+            Effect::Publish(published) => published.first,
+            Effect::Load(_) | Effect::Answer { .. } | Effect::Wake { .. } | Effect::Errand { .. } => u64::MAX,
+        });
+        self.carry_out(effects);
+    }
+
+    /// A reader: loads the sessions that the shards ask for.
+    fn load_sessions(&self, queue: &Mutex<mpsc::Receiver<Key>>) {
+        loop {
+            let next = lock(queue).recv_timeout(Duration::from_millis(50));
+            match next {
+                Ok(key) => {
+                    let log = self.load(&key).map_err(Arc::new);
+                    let mut shard = lock(self.shard(&key));
+                    let effects = shard.loaded(&key, log, now());
+                    let pending = shard.has_pending();
+                    drop(shard);
+                    if pending {
+                        self.committer.raise();
+                    }
+                    self.carry_out(effects);
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if self.stopping.load(Ordering::Acquire)
+                        && self.shards.iter().all(|shard| lock(shard).is_quiet())
+                    {
+                        return;
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn load(&self, key: &SessionKey) -> Result<Log, Fault> {
+        let mut events = Vec::new();
+        loop {
+            let page = self.store.read(key, events.len() as u64, LOAD_PAGE)?;
+            let full = page.len() == LOAD_PAGE;
+            events.extend(page.into_iter().map(|event| event.bytes));
+            if !full {
+                break;
+            }
+        }
+        let tombstone = if events.is_empty() { self.store.tombstone(key)? } else { None };
+        Ok(Log { events, tombstone })
+    }
+
+    /// The watch over the clock: wakes what is due, lets go of what is idle, deletes what is past its time.
+    fn watch_the_clock(&self) {
+        let mut swept = Instant::now();
+        let mut retained: Option<Instant> = None;
+        while !self.stopping.load(Ordering::Acquire) {
+            self.pulse.store(now().0, Ordering::Release);
+            self.scan();
+            self.wake_due();
+            if swept.elapsed() >= SWEEP_EVERY {
+                swept = Instant::now();
+                self.sweep();
+            }
+            if retained.is_none_or(|at| at.elapsed() >= RETENTION_EVERY) {
+                retained = Some(Instant::now());
+                self.retain();
+            }
+            let crowded = self.wakes.load(Ordering::Acquire) >= WAKES_MAX;
+            let next = Duration::from_millis(lock(&self.timers).next_at().since(now()));
+            let pause = if crowded { Duration::from_millis(5) } else { next.min(SWEEP_EVERY) };
+            if !pause.is_zero() {
+                self.clock.wait(pause);
+            }
+        }
+    }
+
+    fn scan(&self) {
+        let Some(scan) = lock(&self.timers).scan(now()) else {
+            return;
+        };
+        let found = match self.store.due(scan.until.0, SCAN_MAX) {
+            Ok(rows) => Some(rows.into_iter().map(|(key, at)| (Arc::new(key), Timestamp(at))).collect()),
+            Err(fault) => {
+                self.metrics.store_faults.inc();
+                tracing::error!(error = %chain(&fault), "the store did not say who is due");
+                None
+            }
+        };
+        lock(&self.timers).scanned(scan, found, now());
+    }
+
+    fn wake_due(&self) {
+        let room = WAKES_MAX.saturating_sub(self.wakes.load(Ordering::Acquire));
+        let due = lock(&self.timers).due(now(), room);
+        for key in due {
+            self.metrics.ticks.inc();
+            self.wakes.fetch_add(1, Ordering::AcqRel);
+            let effects = self.put(Ticket::Wake, &key, Command::runtime(Act::Tick));
+            self.carry_out(effects);
+        }
+    }
+
+    fn sweep(&self) {
+        let mut in_memory = 0;
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.sweep(now());
+            in_memory += shard.sessions();
+        }
+        self.metrics.sessions_in_memory.set(in_memory as i64);
+        self.metrics.subscribers.set(lock(&self.hub).len() as i64);
+        if self.recount.swap(false, Ordering::AcqRel) {
+            match self.store.open_counts() {
+                Ok(counts) => lock(&self.quota).recount(counts),
+                Err(_) => self.recount.store(true, Ordering::Release),
+            }
+        }
+    }
+
+    /// Delete finished sessions past their time; their ids stay taken for as long again.
+    fn retain(&self) {
+        let Some(keep) = self.settings.retention_ms else {
+            return;
+        };
+        let before = now().0.saturating_sub(keep);
+        loop {
+            match self.store.delete_finished(before, now().0, RETENTION_BATCH) {
+                Ok(deleted) if deleted.len() < RETENTION_BATCH => break,
+                Ok(_) if self.stopping.load(Ordering::Acquire) => return,
+                Ok(_) => {}
+                Err(fault) => {
+                    tracing::error!(error = %chain(&fault), "finished sessions could not be deleted");
+                    return;
+                }
+            }
+        }
+        if let Err(fault) = self.store.forget_tombstones(before) {
+            tracing::error!(error = %chain(&fault), "tombstones could not be removed");
+        }
+    }
+}
+
+/// Whether the answer is that of a session that has just started.
+pub fn started(answer: &Answer) -> bool {
+    match answer {
+        Answer::Accepted(accepted) => !accepted.receipt.duplicate,
+        Answer::Denied(_) | Answer::State(_) => false,
+    }
+}
+
+/// The shard of a session: FNV-1a of both parts of its key, the same on every machine.
+pub fn shard_of(key: &SessionKey, shards: usize) -> usize {
+    let bytes = key.tenant.bytes().chain([0]).chain(key.session.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    (hash % shards as u64) as usize
+}
+
+/// A flag that one thread waits for.
+#[derive(Default)]
+struct Signal {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn raise(&self) {
+        let mut raised = lock(&self.raised);
+        if !*raised {
+            *raised = true;
+            self.changed.notify_one();
+        }
+    }
+
+    fn wait(&self, at_most: Duration) {
+        let raised = lock(&self.raised);
+        let (mut raised, _) = self
+            .changed
+            .wait_timeout_while(raised, at_most, |raised| !*raised)
+            .unwrap_or_else(PoisonError::into_inner);
+        *raised = false;
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, Fault> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|error| Fault::Unavailable { doing: "starting the engine's threads", source: error.into() })
+}
+
+/// A lock's holder that panics takes the process with it, so a poisoned lock is never met in earnest.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A fault and its sources in one line.
+fn chain(fault: &Fault) -> String {
+    let sources = std::iter::successors(Some(fault as &dyn std::error::Error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,159 @@
+//! What a list or a card shows of a session: a pure function of the session, so that it can be thrown away and made
+//! again from the log.
+
+use handover_kernel::id::Author;
+use handover_kernel::session::{Lifecycle, Standing};
+use handover_kernel::{AgentId, Session, Text, Timestamp};
+use handover_store::IndexRow;
+use prost::Message;
+
+/// The listed facts of a session. Its index row is written again when, and only when, one of these changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    standing: Standing,
+    assignee: Option<AgentId>,
+    deadline: Option<Timestamp>,
+    title: Option<Text>,
+    /// Where the session starts, so that the first row is always written.
+    exists: bool,
+}
+
+impl Listed {
+    /// Of a session that does not exist yet.
+    pub fn nothing() -> Listed {
+        Listed { standing: Standing::Pending, assignee: None, deadline: None, title: None, exists: false }
+    }
+
+    /// Of a session as it is.
+    pub fn of(session: &Session) -> Listed {
+        Listed {
+            standing: session.standing(),
+            assignee: assignee(session).cloned(),
+            deadline: session.deadline,
+            title: title(session).cloned(),
+            exists: true,
+        }
+    }
+}
+
+/// What a list shows beside what it can be found by.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Summary {
+    /// The title of a task, or the scope of the last offer.
+    #[prost(string, tag = "1")]
+    pub title: String,
+    /// Who has the task, or was offered the responsibility.
+    #[prost(string, optional, tag = "2")]
+    pub assignee: Option<String>,
+    /// When its time is up, in milliseconds of the Unix epoch.
+    #[prost(uint64, optional, tag = "3")]
+    pub deadline: Option<u64>,
+    /// The task that it is part of.
+    #[prost(string, optional, tag = "4")]
+    pub parent: Option<String>,
+    /// What the session was started for.
+    #[prost(string, tag = "5")]
+    pub intent: String,
+    /// Why it was cancelled.
+    #[prost(string, optional, tag = "6")]
+    pub cancelled: Option<String>,
+    /// By whom; absent if the runtime did.
+    #[prost(string, optional, tag = "7")]
+    pub cancelled_by: Option<String>,
+}
+
+/// The number of a standing in the index. Stored: never change one, add a new one.
+pub fn status_number(standing: Standing) -> u8 {
+    match standing {
+        Standing::Pending => 1,
+        Standing::Requested => 2,
+        Standing::Working => 3,
+        Standing::WaitingInput => 4,
+        Standing::WaitingAuthorization => 5,
+        Standing::WaitingReply => 6,
+        Standing::ReportedComplete => 7,
+        Standing::ReportedFail => 8,
+        Standing::Suspended => 9,
+        Standing::ResolvedPositive => 10,
+        Standing::ResolvedNegative => 11,
+        Standing::Expired => 12,
+        Standing::Cancelled => 13,
+    }
+}
+
+/// The number of a kind of session in the index. Stored: never change one, add a new one.
+pub fn kind_number(kind: handover_kernel::command::ModeKind) -> u8 {
+    match kind {
+        handover_kernel::command::ModeKind::Task => 1,
+        handover_kernel::command::ModeKind::Handoff => 2,
+    }
+}
+
+/// The index row of a session.
+pub fn row(session: &Session) -> IndexRow {
+    let binding = &session.binding;
+    let (cancelled, cancelled_by) = match &session.lifecycle {
+        Lifecycle::Cancelled { by, reason } => {
+            let by = match by {
+                Author::Agent(agent) => Some(agent.to_string()),
+                Author::Runtime => None,
+            };
+            (Some(reason.to_string()), by)
+        }
+        Lifecycle::Open
+        | Lifecycle::Suspended { .. }
+        | Lifecycle::Resolved { .. }
+        | Lifecycle::Expired { .. } => (None, None),
+    };
+    let summary = Summary {
+        title: title(session).map_or_else(String::new, ToString::to_string),
+        assignee: assignee(session).map(ToString::to_string),
+        deadline: session.deadline.map(|at| at.0),
+        parent: binding.parent.as_ref().map(ToString::to_string),
+        intent: binding.intent.to_string(),
+        cancelled,
+        cancelled_by,
+    };
+    IndexRow {
+        kind: kind_number(session.kind()),
+        status: status_number(session.standing()),
+        requester: binding.requester.as_str().into(),
+        agents: agents(session),
+        created_at: binding.created_at.0,
+        finished_at: session.ended_at.map(|at| at.0),
+        summary: summary.encode_to_vec(),
+    }
+}
+
+/// The agents whose lists show the session: the requester, the participants, and those who may bind its outcome.
+fn agents(session: &Session) -> Vec<Box<str>> {
+    use handover_kernel::charter::Authority;
+    let binding = &session.binding;
+    let mut agents: Vec<Box<str>> = vec![binding.requester.as_str().into()];
+    let designated = match &binding.charter.authority {
+        Authority::Designated(designated) => Some(designated),
+        Authority::Requester | Authority::AnyParticipant => None,
+    };
+    for agent in binding.participants.iter().chain(designated.into_iter().flatten()) {
+        if agents.iter().all(|known| **known != *agent.as_str()) {
+            agents.push(agent.as_str().into());
+        }
+    }
+    agents
+}
+
+fn assignee(session: &Session) -> Option<&AgentId> {
+    match (session.task(), session.handoff()) {
+        (Some(task), _) => task.phase.assignee(),
+        (None, Some(handoff)) => handoff.offers.last().map(|offer| &offer.target),
+        (None, None) => None,
+    }
+}
+
+fn title(session: &Session) -> Option<&Text> {
+    match (session.task(), session.handoff()) {
+        (Some(task), _) => task.phase.request().map(|request| &request.title),
+        (None, Some(handoff)) => handoff.offers.last().map(|offer| &offer.scope),
+        (None, None) => None,
+    }
+}

@@ -148,7 +148,9 @@ impl Session {
         {
             return Err(Refusal::NotParticipant { agent: agent.clone() });
         }
-        if let Act::Start(_) = command.act {
+        // A second MACP start is refused whatever its message id; on the other faces it may be a retry.
+        let starts = matches!(command.act, Act::Start(_));
+        if starts && command.face == Face::Macp {
             return Err(Refusal::SessionExists);
         }
         check_shape(command, limits)?;

@@ -38,12 +38,11 @@ pub fn preflight(key: &SessionKey, command: &Command) -> Option<(Key, Command)> 
 /// How the other session's no becomes the command's own: a session that the caller cannot see is not named.
 pub fn preflight_refusal(refusal: Refusal) -> Refusal {
     let unknown = "expected a task that the sender has a part in, found no such task";
-    match refusal {
-        Refusal::SessionNotFound | Refusal::NotParticipant { .. } | Refusal::WrongMode { .. } => {
-            Refusal::invalid(unknown)
-        }
-        other => other,
-    }
+    let hidden = matches!(
+        refusal,
+        Refusal::SessionNotFound | Refusal::NotParticipant { .. } | Refusal::WrongMode { .. }
+    );
+    if hidden { Refusal::invalid(unknown) } else { refusal }
 }
 
 /// Where an errand goes, and what it asks for there.

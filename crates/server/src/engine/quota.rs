@@ -8,7 +8,21 @@ use handover_kernel::Refusal;
 #[derive(Debug)]
 pub struct Quota {
     open_max: u64,
-    open: BTreeMap<(Box<str>, Box<str>), u64>,
+    open: BTreeMap<Place, u64>,
+}
+
+/// Whose sessions are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    tenant: Box<str>,
+    agent: Box<str>,
+}
+
+impl Place {
+    /// Of an agent in a tenant.
+    pub fn new(tenant: &str, agent: &str) -> Place {
+        Place { tenant: tenant.into(), agent: agent.into() }
+    }
 }
 
 impl Quota {
@@ -19,32 +33,32 @@ impl Quota {
 
     /// What the store says: tenant, agent, count. Forgets what was counted before.
     pub fn recount(&mut self, counts: Vec<(Box<str>, Box<str>, u64)>) {
-        self.open = counts.into_iter().map(|(tenant, agent, count)| ((tenant, agent), count)).collect();
+        self.open =
+            counts.into_iter().map(|(tenant, agent, count)| (Place { tenant, agent }, count)).collect();
     }
 
     /// Take a place for a session that is about to start.
-    pub fn reserve(&mut self, tenant: &str, agent: &str) -> Result<(), Refusal> {
-        let open = self.open.entry((tenant.into(), agent.into())).or_default();
+    pub fn reserve(&mut self, place: Place) -> Result<Place, Refusal> {
+        let open = self.open.entry(place.clone()).or_default();
         if *open >= self.open_max {
             return Err(Refusal::TooManySessions { limit: self.open_max });
         }
         *open += 1;
-        Ok(())
+        Ok(place)
     }
 
     /// Give a place back: the session did not start, or has ended.
-    pub fn release(&mut self, tenant: &str, agent: &str) {
-        let place = (tenant.into(), agent.into());
-        if let Some(open) = self.open.get_mut(&place) {
+    pub fn release(&mut self, place: &Place) {
+        if let Some(open) = self.open.get_mut(place) {
             *open = open.saturating_sub(1);
             if *open == 0 {
-                self.open.remove(&place);
+                self.open.remove(place);
             }
         }
     }
 
     /// How many sessions the agent has open.
-    pub fn open(&self, tenant: &str, agent: &str) -> u64 {
-        self.open.get(&(tenant.into(), agent.into())).copied().unwrap_or_default()
+    pub fn open(&self, place: &Place) -> u64 {
+        self.open.get(place).copied().unwrap_or_default()
     }
 }

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::id::Author;
-use handover_kernel::{Limits, Session, Timestamp};
+use handover_kernel::{Limits, Refusal, Session, Timestamp};
 use handover_store::{Append, Fault, Outcome, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::errands;
 use crate::engine::hub::Hub;
-use crate::engine::quota::Quota;
+use crate::engine::quota::{Place, Quota};
 use crate::engine::shard::{self, Accepted, Answer, Denied, Effect, Key, Log, Published, Shard, Ticket};
 use crate::engine::timers::{SCAN_MAX, Timers};
 use crate::telemetry::{self, Metrics};
@@ -73,7 +73,7 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Reply {
     sender: oneshot::Sender<Answer>,
-    reserved: Option<(Box<str>, Box<str>)>,
+    reserved: Option<Place>,
 }
 
 /// A running engine. Cheap to clone; all clones are the same engine.
@@ -234,15 +234,11 @@ impl Inner {
         &self.shards[shard_of(key, self.shards.len())]
     }
 
-    fn reserve(
-        &self,
-        key: &Key,
-        command: &Command,
-    ) -> Result<Option<(Box<str>, Box<str>)>, handover_kernel::Refusal> {
+    /// A place for the session that the command starts, if it starts one.
+    fn reserve(&self, key: &Key, command: &Command) -> Result<Option<Place>, Refusal> {
         match (&command.act, &command.by) {
             (Act::Start(_), Author::Agent(agent)) => {
-                lock(&self.quota).reserve(&key.tenant, agent.as_str())?;
-                Ok(Some((key.tenant.clone(), agent.as_str().into())))
+                lock(&self.quota).reserve(Place::new(&key.tenant, agent.as_str())).map(Some)
             }
             _ => Ok(None),
         }
@@ -289,10 +285,8 @@ impl Inner {
         match ticket {
             Ticket::Client(reply) => {
                 self.count(&answer);
-                if let Some((tenant, agent)) = reply.reserved
-                    && !started(&answer)
-                {
-                    lock(&self.quota).release(&tenant, &agent);
+                if let Some(place) = reply.reserved.filter(|_| !started(&answer)) {
+                    lock(&self.quota).release(&place);
                 }
                 // Whoever asked may be gone: what was decided stands all the same.
                 _ = reply.sender.send(answer);
@@ -328,7 +322,8 @@ impl Inner {
 
     fn publish(&self, published: &Published) {
         if published.ended {
-            lock(&self.quota).release(&published.key.tenant, published.binding.requester.as_str());
+            let requester = published.binding.requester.as_str();
+            lock(&self.quota).release(&Place::new(&published.key.tenant, requester));
         }
         let (wake, cut) = lock(&self.hub).publish(published);
         self.metrics.subscribers_cut.inc_by(cut as u64);

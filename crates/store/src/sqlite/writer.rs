@@ -91,11 +91,13 @@ enum Row {
     Present { finished_at: Option<i64> },
 }
 
-/// What the items of a group leave to be written for one session: the last of each wins.
+/// What the items of a group leave to be written for one session: the last of each wins, but the first row says which
+/// agents there are.
 struct Touched<'a> {
     key: &'a SessionKey,
     /// The last sequence number, if there are new events.
     grown: Option<i64>,
+    agents: &'a [Box<str>],
     row: Option<&'a IndexRow>,
     wake: Wake,
 }
@@ -191,10 +193,16 @@ impl Writer {
         if let Some(known) = self.sessions.get_mut(&item.key) {
             known.head = head;
         }
-        let unchanged = Touched { key: &item.key, grown: None, row: None, wake: Wake::Unchanged };
+        let unchanged =
+            Touched { key: &item.key, grown: None, agents: &[], row: None, wake: Wake::Unchanged };
         let touched = group.entry(known.number).or_insert(unchanged);
         touched.grown = (head > known.head).then_some(head).or(touched.grown);
-        touched.row = item.row.as_ref().or(touched.row);
+        if let Some(row) = &item.row {
+            if touched.row.is_none() {
+                touched.agents = &row.agents;
+            }
+            touched.row = Some(row);
+        }
         if item.wake != Wake::Unchanged {
             touched.wake = item.wake;
         }
@@ -232,7 +240,7 @@ impl Writer {
     fn settle(&mut self, group: &mut Group<'_>, hints: &mut Vec<Hint>) -> rusqlite::Result<()> {
         for (number, touched) in std::mem::take(group) {
             if let Some(row) = touched.row {
-                self.write_row(number, touched.key, row)?;
+                self.write_row(number, touched.key, row, touched.agents)?;
             }
             self.write_wake(number, touched.wake)?;
             hints.extend(touched.grown.map(|head| Hint { key: touched.key.clone(), head: natural(head) }));
@@ -240,12 +248,18 @@ impl Writer {
         Ok(())
     }
 
-    fn write_row(&mut self, number: Number, key: &SessionKey, row: &IndexRow) -> rusqlite::Result<()> {
+    fn write_row(
+        &mut self,
+        number: Number,
+        key: &SessionKey,
+        row: &IndexRow,
+        agents: &[Box<str>],
+    ) -> rusqlite::Result<()> {
         let known = self.sessions.get_mut(key).map_or(Row::Unknown, |known| known.listed);
         let known = if known == Row::Unknown { self.read_row(number)? } else { known };
         let finished_at = row.finished_at.map(signed);
         match known {
-            Row::Unknown | Row::Absent => self.insert_row(number, key, row)?,
+            Row::Unknown | Row::Absent => self.insert_row(number, key, row, agents)?,
             Row::Present { finished_at: before } if before == finished_at => {
                 // Naming finished_at here would rewrite the entries of two more indexes.
                 let mut update = self.connection.prepare_cached(
@@ -293,7 +307,13 @@ impl Writer {
         Ok(found.map_or(Row::Absent, |finished_at| Row::Present { finished_at }))
     }
 
-    fn insert_row(&mut self, number: Number, key: &SessionKey, row: &IndexRow) -> rusqlite::Result<()> {
+    fn insert_row(
+        &mut self,
+        number: Number,
+        key: &SessionKey,
+        row: &IndexRow,
+        agents: &[Box<str>],
+    ) -> rusqlite::Result<()> {
         let mut insert = self
             .connection
             .prepare_cached("INSERT INTO index_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
@@ -304,12 +324,11 @@ impl Writer {
             signed(row.created_at),
             row.finished_at.map(signed),
             row.requester,
-            agents::encode(&row.agents),
+            agents::encode(agents),
             row.summary,
         ])?;
         drop(insert);
-        let agents = row.agents.iter().map(|agent| Some(&**agent));
-        for agent in agents.chain([None]) {
+        for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
             let list = self.list(&key.tenant, agent)?;
             let mut insert =
                 self.connection.prepare_cached("INSERT OR IGNORE INTO index_listed VALUES (?1, ?2)")?;
@@ -443,7 +462,7 @@ impl Writer {
     fn restore_index(&mut self, rows: &[(SessionKey, IndexRow, Wake)]) -> rusqlite::Result<()> {
         for (key, row, wake) in rows {
             if let Some(known) = self.find(key)? {
-                self.write_row(known.number, key, row)?;
+                self.write_row(known.number, key, row, &row.agents)?;
                 self.write_wake(known.number, *wake)?;
             }
         }

@@ -382,10 +382,10 @@ impl Start {
         if self.ttl_ms == Some(0) {
             return Err(Refusal::invalid("expected a time to live above 0 ms, found 0"));
         }
+        if distinct.iter().all(|agent| *agent == requester) {
+            return Err(Refusal::invalid("expected a participant other than the requester, found none"));
+        }
         match self.mode {
-            ModeKind::Task if distinct.iter().all(|agent| *agent == requester) => {
-                Err(Refusal::invalid("expected a participant other than the requester, found none"))
-            }
             ModeKind::Handoff if !distinct.contains(requester) => Err(Refusal::invalid(
                 "expected the owner among the participants of a handoff, found only others",
             )),

@@ -1,0 +1,360 @@
+//! Events of every kind with anything in them, whether or not a session could have written them.
+
+use std::fmt::Debug;
+
+use handover_kernel::charter::{Authority, Cancel, OnDecline, PauseAt, Settlement};
+use handover_kernel::command::{Answer, Failure, ModeKind, Need, Progress, Reply, Request, Start};
+use handover_kernel::commitment::{Commitment, Supersedes};
+use handover_kernel::errand::Verdict;
+use handover_kernel::event::{ExpiryCause, Question, Started};
+use handover_kernel::{AgentId, Author, Blob, Charter, Event, Face, Fact, Ordinal, Seq, Text, Timestamp};
+use proptest::collection::{btree_set, vec};
+use proptest::option;
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use proptest::sample::select;
+use proptest::strategy::BoxedStrategy;
+
+/// An enum whose values can be listed. The list is checked: a new value stops the build.
+pub trait Listed: Copy + Debug + PartialEq + 'static {
+    const ALL: &'static [Self];
+}
+
+macro_rules! listed {
+    ($($kind:ident { $($value:ident),+ })+) => {
+        $(impl Listed for $kind {
+            const ALL: &'static [$kind] = {
+                const fn _every_value_is_listed(value: $kind) {
+                    match value {
+                        $($kind::$value => {})+
+                    }
+                }
+                &[$($kind::$value),+]
+            };
+        })+
+    };
+}
+
+listed! {
+    Face { Macp, Mcp, Grid, Console, Cli, Runtime }
+    ModeKind { Task, Handoff }
+    Settlement { Review, AtOnce }
+    OnDecline { StayOpen, CancelWhenNobodyLeft, FailAtOnce }
+    Cancel { Requester, EitherParty }
+    PauseAt { Once, SafePoint }
+    Need { Input, Authorization }
+    ExpiryCause { Deadline, SuspensionCap }
+}
+
+macro_rules! kinds {
+    ($($kind:ident),+) => {
+        /// The kinds of facts.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind {
+            $($kind,)+
+        }
+
+        impl Kind {
+            pub const ALL: &'static [Kind] = &[$(Kind::$kind),+];
+
+            /// A new fact stops the build here, and then in `fact` below.
+            pub fn of(fact: &Fact) -> Kind {
+                match fact {
+                    $(Fact::$kind { .. } => Kind::$kind,)+
+                }
+            }
+        }
+    };
+}
+
+kinds!(
+    Started,
+    Cancelled,
+    Suspended,
+    Resumed,
+    Expired,
+    Committed,
+    ErrandSettled,
+    Requested,
+    Accepted,
+    Declined,
+    Updated,
+    Asked,
+    Checkpointed,
+    Delivered,
+    Answered,
+    Steered,
+    PauseRequested,
+    Completed,
+    Failed,
+    Said,
+    Read,
+    Acknowledged,
+    CheckInMissed,
+    KeySet,
+    ChildAdded,
+    Offered,
+    ContextAdded,
+    OfferAccepted,
+    OfferDeclined
+);
+
+/// Any event of any kind.
+pub fn event() -> impl Strategy<Value = Event> {
+    select(Kind::ALL).prop_flat_map(event_of)
+}
+
+/// Any event of this kind.
+pub fn event_of(kind: Kind) -> impl Strategy<Value = Event> {
+    let author = prop_oneof![id().prop_map(Author::Agent), Just(Author::Runtime)];
+    let ordinal = option::of(number().prop_map(Ordinal));
+    (seq(), time(), author, one::<Face>(), ordinal, option::of(id()), option::of(blob()), fact(kind))
+        .prop_map(|(seq, at, author, face, ordinal, id, verbatim, fact)| Event {
+            seq,
+            at,
+            author,
+            face,
+            ordinal,
+            id,
+            verbatim,
+            fact,
+        })
+}
+
+fn fact(kind: Kind) -> BoxedStrategy<Fact> {
+    match kind {
+        Kind::Started => (start(), time())
+            .prop_map(|(start, base)| Fact::Started(Box::new(Started { start, base })))
+            .boxed(),
+        Kind::Cancelled => text().prop_map(|reason| Fact::Cancelled { reason }).boxed(),
+        Kind::Suspended => (text(), option::of(number()))
+            .prop_map(|(reason, banked_ms)| Fact::Suspended { reason, banked_ms })
+            .boxed(),
+        Kind::Resumed => (text(), option::of(number()))
+            .prop_map(|(reason, banked_ms)| Fact::Resumed { reason, banked_ms })
+            .boxed(),
+        Kind::Expired => one::<ExpiryCause>().prop_map(|cause| Fact::Expired { cause }).boxed(),
+        Kind::Committed => commitment().prop_map(|made| Fact::Committed(Box::new(made))).boxed(),
+        Kind::ErrandSettled => {
+            (seq(), prop_oneof![Just(Verdict::Done), text().prop_map(|code| Verdict::Refused { code })])
+                .prop_map(|(errand, verdict)| Fact::ErrandSettled { errand, verdict })
+                .boxed()
+        }
+        Kind::Requested => request().prop_map(Fact::Requested).boxed(),
+        Kind::Accepted => (text(), option::of(id()))
+            .prop_map(|(reason, handoff)| Fact::Accepted { reason, handoff })
+            .boxed(),
+        Kind::Declined => (text(), option::of(id()))
+            .prop_map(|(reason, handoff)| Fact::Declined { reason, handoff })
+            .boxed(),
+        Kind::Updated => (progress(), vec(id(), 0..4))
+            .prop_map(|(progress, withdrawn)| Fact::Updated { progress, withdrawn })
+            .boxed(),
+        Kind::Asked => (vec(question(), 0..4), progress())
+            .prop_map(|(questions, progress)| Fact::Asked { questions, progress })
+            .boxed(),
+        Kind::Checkpointed => Just(Fact::Checkpointed).boxed(),
+        Kind::Delivered => seq().prop_map(|up_to| Fact::Delivered { up_to }).boxed(),
+        Kind::Answered => vec(answer(), 0..4).prop_map(|answers| Fact::Answered { answers }).boxed(),
+        Kind::Steered => text().prop_map(|text| Fact::Steered { text }).boxed(),
+        Kind::PauseRequested => text().prop_map(|reason| Fact::PauseRequested { reason }).boxed(),
+        Kind::Completed => {
+            (blob(), text()).prop_map(|(output, summary)| Fact::Completed { output, summary }).boxed()
+        }
+        Kind::Failed => failure().prop_map(Fact::Failed).boxed(),
+        Kind::Said => (blob(), any::<bool>(), option::of(id()), option::of(number()))
+            .prop_map(|(body, awaits_reply, answers, check_in_ms)| Fact::Said {
+                body,
+                awaits_reply,
+                answers,
+                check_in_ms,
+            })
+            .boxed(),
+        Kind::Read => seq().prop_map(|up_to| Fact::Read { up_to }).boxed(),
+        Kind::Acknowledged => Just(Fact::Acknowledged).boxed(),
+        Kind::CheckInMissed => seq().prop_map(|message| Fact::CheckInMissed { message }).boxed(),
+        Kind::KeySet => option::of(text()).prop_map(|key| Fact::KeySet { key }).boxed(),
+        Kind::ChildAdded => id().prop_map(|child| Fact::ChildAdded { child }).boxed(),
+        Kind::Offered => (id(), id(), text(), text())
+            .prop_map(|(handoff, target, scope, reason)| Fact::Offered { handoff, target, scope, reason })
+            .boxed(),
+        Kind::ContextAdded => (id(), text(), blob())
+            .prop_map(|(handoff, content_type, body)| Fact::ContextAdded { handoff, content_type, body })
+            .boxed(),
+        Kind::OfferAccepted => (id(), text(), any::<bool>())
+            .prop_map(|(handoff, reason, implicit)| Fact::OfferAccepted { handoff, reason, implicit })
+            .boxed(),
+        Kind::OfferDeclined => {
+            (id(), text()).prop_map(|(handoff, reason)| Fact::OfferDeclined { handoff, reason }).boxed()
+        }
+    }
+}
+
+fn start() -> impl Strategy<Value = Start> {
+    let versions = (text(), text(), text());
+    let times = (option::of(number()), option::of(time()));
+    let words = (text(), text(), vec(text(), 0..3));
+    (one::<ModeKind>(), vec(id(), 0..4), charter(), versions, times, words, option::of(id())).prop_map(
+        |(mode, participants, charter, versions, (ttl_ms, sent_at), words, parent)| {
+            let (mode_version, configuration_version, policy_version) = versions;
+            let (intent, context_id, extension_keys) = words;
+            Start {
+                mode,
+                participants,
+                charter,
+                mode_version,
+                configuration_version,
+                policy_version,
+                ttl_ms,
+                sent_at,
+                intent,
+                context_id,
+                extension_keys,
+                parent,
+            }
+        },
+    )
+}
+
+fn charter() -> impl Strategy<Value = Charter> {
+    let authority = prop_oneof![
+        Just(Authority::Requester),
+        Just(Authority::AnyParticipant),
+        btree_set(id::<AgentId>(), 0..3).prop_map(Authority::Designated),
+    ];
+    let enums =
+        (one::<Settlement>(), one::<Settlement>(), one::<OnDecline>(), one::<Cancel>(), one::<PauseAt>());
+    let spans = (option::of(number()), number(), option::of(number()));
+    (authority, enums, any::<[bool; 6]>(), spans).prop_map(|(authority, enums, flags, spans)| {
+        let (on_complete, on_fail, on_decline, cancel, pause) = enums;
+        let [reassignment, require_output, acting_accepts, message_answers, commit_completes, notices] =
+            flags;
+        let (check_in_ms, suspension_cap_ms, implicit_accept_ms) = spans;
+        Charter {
+            authority,
+            on_complete,
+            on_fail,
+            on_decline,
+            cancel,
+            pause,
+            reassignment,
+            require_output,
+            acting_accepts,
+            message_answers,
+            commit_completes,
+            notices,
+            check_in_ms,
+            suspension_cap_ms,
+            implicit_accept_ms,
+        }
+    })
+}
+
+fn commitment() -> impl Strategy<Value = Commitment> {
+    let words = (text(), text(), text(), text());
+    let versions = (text(), text(), text());
+    let supersedes = (id(), text()).prop_map(|(session, hash)| Supersedes { session, hash });
+    (words, versions, any::<bool>(), option::of(supersedes)).prop_map(
+        |((commitment, action, scope, reason), versions, positive, supersedes)| {
+            let (mode_version, policy_version, configuration_version) = versions;
+            Commitment {
+                commitment,
+                action,
+                scope,
+                reason,
+                mode_version,
+                policy_version,
+                configuration_version,
+                positive,
+                supersedes,
+            }
+        },
+    )
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    (text(), text(), text(), option::of(id()), blob(), option::of(time()), option::of(number())).prop_map(
+        |(task, title, instructions, assignee, input, wanted_by, check_in_ms)| Request {
+            task,
+            title,
+            instructions,
+            assignee,
+            input,
+            wanted_by,
+            check_in_ms,
+        },
+    )
+}
+
+fn progress() -> impl Strategy<Value = Progress> {
+    // Not a number is not even equal to itself; it has a test of its own.
+    let done = prop_oneof![
+        Just(0.0),
+        Just(1.0),
+        Just(f64::INFINITY),
+        any::<f64>().prop_filter("a number", |done| !done.is_nan())
+    ];
+    (text(), option::of(done), text(), blob()).prop_map(|(status, done, message, partial)| Progress {
+        status,
+        done,
+        message,
+        partial,
+    })
+}
+
+fn question() -> impl Strategy<Value = Question> {
+    (id(), one::<Need>(), text(), blob()).prop_map(|(key, need, text, schema)| Question {
+        key,
+        need,
+        text,
+        schema,
+    })
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    let reply = prop_oneof![blob().prop_map(Reply::Content), Just(Reply::Refused), Just(Reply::Dismissed)];
+    (id(), reply).prop_map(|(key, reply)| Answer { key, reply })
+}
+
+fn failure() -> impl Strategy<Value = Failure> {
+    (text(), text(), any::<bool>(), any::<bool>(), blob()).prop_map(
+        |(code, reason, retryable, protocol_error, output)| Failure {
+            code,
+            reason,
+            retryable,
+            protocol_error,
+            output,
+        },
+    )
+}
+
+fn one<T: Listed>() -> impl Strategy<Value = T> {
+    select(T::ALL)
+}
+
+fn id<T: From<String> + Debug>() -> impl Strategy<Value = T> {
+    string().prop_map(T::from)
+}
+
+fn text() -> impl Strategy<Value = Text> {
+    string().prop_map(Text::from)
+}
+
+fn string() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), any::<String>()]
+}
+
+fn blob() -> impl Strategy<Value = Blob> {
+    prop_oneof![Just(Vec::new()), vec(any::<u8>(), 1..200)].prop_map(Blob::from)
+}
+
+fn seq() -> impl Strategy<Value = Seq> {
+    number().prop_map(Seq)
+}
+
+fn time() -> impl Strategy<Value = Timestamp> {
+    number().prop_map(Timestamp)
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 0..1000_u64, any::<u64>(), Just(u64::MAX)]
+}

@@ -1,0 +1,398 @@
+//! Whole lives of sessions, from which the stored logs were made.
+//!
+//! A log that is stored stays as it is. To keep another life, add it here and run the tests with `UPDATE_GOLDEN=1`,
+//! which writes the logs that do not exist yet and never one that does.
+
+use handover_kernel::charter::{Charter, SUSPENSION_CAP_DEFAULT_MS};
+use handover_kernel::command::{
+    Answer, Failure, HandoffAct, ModeKind, Need, NewQuestion, Progress, Reply, Request, Start, TaskAct,
+};
+use handover_kernel::commitment::{Commitment, Supersedes};
+use handover_kernel::errand::Verdict;
+use handover_kernel::policy::{Descriptor, Scope};
+use handover_kernel::{
+    Act, AgentId, Blob, Command, Event, Face, HandoffId, Limits, Millis, QuestionKey, Seq, Session,
+    SessionId, Text, Timestamp, step,
+};
+
+/// One session from its start to its end, or part of the way. Its name is the id of the session.
+pub struct Life {
+    pub name: &'static str,
+    pub session: Option<Session>,
+    pub events: Vec<Event>,
+    now: Timestamp,
+}
+
+/// Every life that is stored.
+pub fn all() -> Vec<Life> {
+    vec![
+        macp_task_under_a_policy(),
+        mcp_task_with_questions(),
+        grid_conversation(),
+        handoff_accepted_implicitly(),
+        parent_cancelled_with_children(),
+        child_of_a_cancelled_parent(),
+        expired_at_its_deadline(),
+        expired_while_suspended(),
+        waiting_for_permission(),
+        owing_a_handoff(),
+    ]
+}
+
+impl Life {
+    fn new(name: &'static str) -> Life {
+        Life { name, session: None, events: Vec::new(), now: Timestamp(1_767_225_600_000) }
+    }
+
+    /// Put a command that must be accepted, this much later.
+    fn put(&mut self, later: Millis, command: Command) {
+        self.now = self.now.plus(later);
+        let id = SessionId::from(self.name);
+        let done = step(&mut self.session, &id, &command, &Limits::default(), self.now);
+        assert!(done.answer.is_ok(), "{}: {command:?} was refused: {:?}", self.name, done.answer);
+        self.events.extend(done.events);
+    }
+
+    fn start(&mut self, by: &str, face: Face, start: Start) {
+        self.put(0, command(by, face, Act::Start(Box::new(start))).with_id("start"));
+    }
+
+    fn task(&mut self, later: Millis, by: &str, face: Face, act: TaskAct) {
+        self.put(later, command(by, face, Act::Task(act)));
+    }
+
+    fn runtime(&mut self, later: Millis, act: Act) {
+        self.put(later, Command::runtime(act));
+    }
+}
+
+fn macp_task_under_a_policy() -> Life {
+    let mut life = Life::new("macp-task-under-a-policy");
+    let policy = Descriptor {
+        id: Text::from("policy.reviewed"),
+        scope: Scope::Mode(ModeKind::Task),
+        schema_version: 3,
+        rules: Text::from(
+            r#"{"assignment":{"allow_reassignment_on_reject":true},"completion":{"require_output":true},
+                "commitment":{"authority":"designated_role","designated_roles":["auditor","planner"]}}"#,
+        ),
+    };
+    let charter = policy.compile(ModeKind::Task).expect("the policy is valid");
+    let mut start = start(ModeKind::Task, charter, &["worker", "helper", "auditor"]);
+    start.policy_version = Text::from("policy.reviewed");
+    start.ttl_ms = Some(3_600_000);
+    start.sent_at = Some(Timestamp(life.now.0 - 1_500));
+    start.context_id = Text::from("ctx-7");
+    start.extension_keys = vec![Text::from("ext.trace"), Text::from("ext.billing")];
+    let mut begin = command("planner", Face::Macp, Act::Start(Box::new(start))).with_id("m-1");
+    begin.verbatim = Some(Blob::from([0x0a, 0x00, 0xff, 0x80]));
+    life.put(0, begin);
+    let mut ask =
+        command("planner", Face::Macp, Act::Task(TaskAct::Request(request("worker")))).with_id("m-2");
+    ask.verbatim = Some(Blob::from([]));
+    life.put(10, ask);
+    let named = Some(Text::from("t1"));
+    let decline = TaskAct::Decline {
+        task: named.clone(),
+        assignee: Some(AgentId::from("worker")),
+        reason: Text::from("busy"),
+    };
+    life.task(20, "worker", Face::Macp, decline);
+    let accept = TaskAct::Accept { task: named.clone(), assignee: None, reason: Text::from("free") };
+    life.task(30, "helper", Face::Macp, accept);
+    let update =
+        TaskAct::Update { task: named.clone(), progress: progress("reading", Some(0.1)), withdraws: false };
+    life.task(40, "helper", Face::Macp, update);
+    life.put(50, command("planner", Face::Macp, Act::Pause { reason: Text::from("lunch"), gently: false }));
+    life.put(60_000, command("planner", Face::Macp, Act::Resume { reason: Text::from("back") }));
+    let complete = TaskAct::Complete {
+        task: named,
+        assignee: Some(AgentId::from("helper")),
+        output: Blob::from(*b"{\"pages\":12}"),
+        summary: Text::from("twelve pages, äöü ✓"),
+    };
+    life.task(70, "helper", Face::Macp, complete);
+    let mut commitment = commitment("task.completed", true);
+    commitment.policy_version = Text::from("policy.reviewed");
+    commitment.supersedes = Some(Supersedes {
+        session: SessionId::from("an-earlier-session"),
+        hash: Text::from(format!("sha256:{}", "0a".repeat(32))),
+    });
+    life.put(80, command("auditor", Face::Macp, Act::Commit(Box::new(commitment))).with_id("m-9"));
+    life
+}
+
+fn mcp_task_with_questions() -> Life {
+    let mut life = Life::new("mcp-task-with-questions");
+    life.start("client", Face::Mcp, start(ModeKind::Task, Charter::mcp(), &["worker", "helper"]));
+    life.task(1, "client", Face::Mcp, TaskAct::Request(Request { assignee: None, ..request("worker") }));
+    let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    life.task(2, "worker", Face::Mcp, accept);
+    let questions = vec![
+        question(Some("which"), Need::Input, r#"{"type":"string"}"#),
+        question(Some("may-i"), Need::Authorization, ""),
+        question(None, Need::Input, ""),
+        question(Some("late"), Need::Input, ""),
+    ];
+    life.task(
+        3,
+        "worker",
+        Face::Mcp,
+        TaskAct::Ask { task: None, questions, progress: progress("stuck", Some(0.5)) },
+    );
+    let answers = vec![
+        answer("which", Reply::Content(Blob::from(*b"\"the second\""))),
+        answer("may-i", Reply::Refused),
+        answer("q4.3", Reply::Dismissed),
+    ];
+    let reply = TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: true };
+    life.task(4, "client", Face::Console, reply);
+    let update = TaskAct::Update { task: None, progress: progress("going on", None), withdraws: true };
+    let mut taking = command("worker", Face::Mcp, Act::Task(update));
+    taking.takes_orders = true;
+    life.put(5, taking);
+    life.task(6, "client", Face::Cli, TaskAct::Steer { text: Text::from("use the newer data") });
+    life.put(7, command("client", Face::Mcp, Act::Pause { reason: Text::from("wait"), gently: true }));
+    let mut checkpoint = command("worker", Face::Mcp, Act::Task(TaskAct::Checkpoint));
+    checkpoint.takes_orders = true;
+    life.put(8, checkpoint);
+    life.task(9, "client", Face::Mcp, TaskAct::Steer { text: Text::from("and the older") });
+    life.put(1_000, command("client", Face::Mcp, Act::Resume { reason: Text::default() }));
+    let failure = Failure {
+        code: Text::from("NO_DATA"),
+        reason: Text::from("there is none"),
+        retryable: true,
+        protocol_error: true,
+        output: Blob::from(*b"half"),
+    };
+    life.task(11, "worker", Face::Mcp, TaskAct::Fail { task: None, assignee: None, failure });
+    life
+}
+
+fn grid_conversation() -> Life {
+    let mut life = Life::new("grid-conversation");
+    life.start("sender", Face::Grid, start(ModeKind::Task, Charter::grid(), &["receiver"]));
+    let request = Request {
+        wanted_by: Some(Timestamp(life.now.0 + 86_400_000)),
+        check_in_ms: Some(5_000),
+        ..request("receiver")
+    };
+    life.task(1, "sender", Face::Grid, TaskAct::Request(request));
+    life.task(2, "sender", Face::Grid, TaskAct::SetKey { key: Some(Text::from("sender/main")) });
+    life.task(3, "receiver", Face::Grid, TaskAct::SetKey { key: Some(Text::default()) });
+    life.runtime(6_000, Act::Tick);
+    life.task(4, "sender", Face::Grid, say("are you there?", false, Some(10_000)));
+    life.task(5, "receiver", Face::Grid, TaskAct::Acknowledge);
+    life.task(6, "receiver", Face::Grid, TaskAct::Read { up_to: Seq(u64::MAX) });
+    life.task(7, "receiver", Face::Grid, say("yes; which one?", true, None));
+    life.task(8, "sender", Face::Grid, say("the blue one", false, None));
+    let questions = vec![question(Some("size"), Need::Input, "")];
+    let ask = TaskAct::Ask { task: None, questions, progress: Progress::default() };
+    life.task(9, "receiver", Face::Grid, ask);
+    life.task(10, "sender", Face::Grid, say("large", false, Some(1)));
+    life.task(11, "sender", Face::Grid, TaskAct::SetKey { key: None });
+    life.task(12, "receiver", Face::Grid, say("", false, None));
+    life.put(13, command("sender", Face::Grid, Act::Commit(Box::new(commitment("task.completed", true)))));
+    life
+}
+
+fn handoff_accepted_implicitly() -> Life {
+    let mut life = Life::new("handoff-accepted-implicitly");
+    let charter = Charter { implicit_accept_ms: Some(30_000), ..Charter::macp() };
+    life.start("owner", Face::Macp, start(ModeKind::Handoff, charter, &["owner", "first", "second"]));
+    life.put(1, handoff("owner", offer("h1", "first")).with_id("offer-1"));
+    let context = HandoffAct::Context {
+        handoff: HandoffId::from("h1"),
+        content_type: Text::from("text/plain"),
+        body: Blob::from(*b"everything you need"),
+    };
+    life.put(2, handoff("owner", context));
+    let decline = HandoffAct::Decline {
+        handoff: HandoffId::from("h1"),
+        by: Some(AgentId::from("first")),
+        reason: Text::from("not mine"),
+    };
+    life.put(3, handoff("first", decline));
+    life.put(4, handoff("owner", offer("h2", "second")));
+    life.put(5, command("owner", Face::Macp, Act::Pause { reason: Text::default(), gently: false }));
+    life.put(90_000, command("owner", Face::Macp, Act::Resume { reason: Text::default() }));
+    life.runtime(40_000, Act::Tick);
+    life.put(6, command("owner", Face::Macp, Act::Commit(Box::new(commitment("handoff.accepted", true)))));
+    let errand = owed(&life, 0);
+    life.runtime(7, Act::SettleErrand { errand, verdict: Verdict::Done });
+    life
+}
+
+fn parent_cancelled_with_children() -> Life {
+    let mut life = Life::new("parent-cancelled-with-children");
+    life.start("client", Face::Mcp, start(ModeKind::Task, Charter::mcp(), &["worker", "second"]));
+    life.task(1, "client", Face::Mcp, TaskAct::Request(request("worker")));
+    let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    life.task(2, "worker", Face::Mcp, accept);
+    let child = |name: &str| Act::Task(TaskAct::AddChild { child: SessionId::from(name) });
+    life.put(3, Command::runtime(child("child-of-a-cancelled-parent")).with_id("handover:errand:child:1"));
+    life.runtime(4, child("another-child"));
+    let hand_on = TaskAct::HandOn {
+        handoff: SessionId::from("handoff-accepted-implicitly"),
+        to: AgentId::from("second"),
+    };
+    life.put(5, Command::runtime(Act::Task(hand_on)).with_id("handover:errand:handoff:9"));
+    life.put(6, command("client", Face::Mcp, Act::Cancel { reason: Text::from("no longer needed") }));
+    let (first, second) = (owed(&life, 0), owed(&life, 1));
+    life.runtime(7, Act::SettleErrand { errand: first, verdict: Verdict::Done });
+    let refused = Verdict::Refused { code: Text::from("SESSION_NOT_FOUND") };
+    life.runtime(8, Act::SettleErrand { errand: second, verdict: refused });
+    life
+}
+
+fn child_of_a_cancelled_parent() -> Life {
+    let mut life = Life::new("child-of-a-cancelled-parent");
+    let mut start = start(ModeKind::Task, Charter::mcp(), &["helper"]);
+    start.parent = Some(SessionId::from("parent-cancelled-with-children"));
+    life.start("worker", Face::Mcp, start);
+    let errand = owed(&life, 0);
+    life.runtime(1, Act::SettleErrand { errand, verdict: Verdict::Done });
+    life.task(2, "worker", Face::Mcp, TaskAct::Request(request("helper")));
+    life.runtime(3, Act::Cancel { reason: Text::from("parent_cancelled") });
+    life
+}
+
+fn expired_at_its_deadline() -> Life {
+    let mut life = Life::new("expired-at-its-deadline");
+    let mut start = start(ModeKind::Task, Charter::macp(), &["worker"]);
+    start.ttl_ms = Some(1_000);
+    life.start("planner", Face::Macp, start);
+    life.task(1, "planner", Face::Macp, TaskAct::Request(request("worker")));
+    life.runtime(1_000, Act::Tick);
+    life
+}
+
+fn expired_while_suspended() -> Life {
+    let mut life = Life::new("expired-while-suspended");
+    life.start("planner", Face::Macp, start(ModeKind::Task, Charter::macp(), &["worker"]));
+    life.put(1, command("planner", Face::Macp, Act::Pause { reason: Text::from("later"), gently: false }));
+    life.runtime(SUSPENSION_CAP_DEFAULT_MS + 1, Act::Tick);
+    life
+}
+
+fn waiting_for_permission() -> Life {
+    let mut life = Life::new("waiting-for-permission");
+    let mut start = start(ModeKind::Task, Charter::mcp(), &["worker"]);
+    start.ttl_ms = Some(60_000);
+    life.start("client", Face::Mcp, start);
+    life.task(1, "client", Face::Mcp, TaskAct::Request(request("worker")));
+    let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    life.task(2, "worker", Face::Mcp, accept);
+    let questions = vec![question(Some("may-i"), Need::Authorization, "")];
+    life.task(3, "worker", Face::Mcp, TaskAct::Ask { task: None, questions, progress: Progress::default() });
+    life.task(4, "client", Face::Mcp, TaskAct::Steer { text: Text::from("carefully") });
+    life
+}
+
+fn owing_a_handoff() -> Life {
+    let mut life = Life::new("owing-a-handoff");
+    let participants = &["owner", "target"];
+    life.start("owner", Face::Macp, start(ModeKind::Handoff, Charter::macp(), participants));
+    life.put(1, handoff("owner", offer("h1", "target")));
+    let accept = HandoffAct::Accept {
+        handoff: HandoffId::from("h1"),
+        by: None,
+        reason: Text::from("gladly"),
+        implicit: false,
+    };
+    life.put(2, handoff("target", accept));
+    let commit = Act::Commit(Box::new(commitment("handoff.accepted", true)));
+    life.put(3, command("owner", Face::Macp, commit));
+    life
+}
+
+fn command(by: &str, face: Face, act: Act) -> Command {
+    Command::by(&AgentId::from(by), face, act)
+}
+
+fn handoff(by: &str, act: HandoffAct) -> Command {
+    command(by, Face::Macp, Act::Handoff(act))
+}
+
+fn start(mode: ModeKind, charter: Charter, participants: &[&str]) -> Start {
+    Start {
+        mode,
+        participants: participants.iter().map(|agent| AgentId::from(*agent)).collect(),
+        charter,
+        mode_version: Text::from("1.0"),
+        configuration_version: Text::from("c1"),
+        policy_version: Text::from("policy.default"),
+        ttl_ms: None,
+        sent_at: None,
+        intent: Text::from("read the report"),
+        context_id: Text::default(),
+        extension_keys: Vec::new(),
+        parent: None,
+    }
+}
+
+fn request(assignee: &str) -> Request {
+    Request {
+        task: Text::from("t1"),
+        title: Text::from("read"),
+        instructions: Text::from("read the report and say how long it is"),
+        assignee: Some(AgentId::from(assignee)),
+        input: Blob::from(*b"{\"report\":7}"),
+        wanted_by: None,
+        check_in_ms: None,
+    }
+}
+
+fn progress(status: &str, done: Option<f64>) -> Progress {
+    Progress {
+        status: Text::from(status),
+        done,
+        message: Text::from("page by page"),
+        partial: Blob::from([1, 2, 3]),
+    }
+}
+
+fn question(key: Option<&str>, need: Need, schema: &str) -> NewQuestion {
+    NewQuestion {
+        key: key.map(QuestionKey::from),
+        need,
+        text: Text::from("what now?"),
+        schema: Blob::from(schema.as_bytes()),
+    }
+}
+
+fn answer(key: &str, reply: Reply) -> Answer {
+    Answer { key: QuestionKey::from(key), reply }
+}
+
+fn say(body: &str, awaits_reply: bool, check_in_ms: Option<Millis>) -> TaskAct {
+    TaskAct::Say { body: Blob::from(body.as_bytes()), awaits_reply, check_in_ms }
+}
+
+fn offer(handoff: &str, target: &str) -> HandoffAct {
+    HandoffAct::Offer {
+        handoff: HandoffId::from(handoff),
+        target: AgentId::from(target),
+        scope: Text::from("task:parent-cancelled-with-children"),
+        reason: Text::from("going off duty"),
+    }
+}
+
+fn commitment(action: &str, positive: bool) -> Commitment {
+    Commitment {
+        commitment: Text::from("c-1"),
+        action: Text::from(action),
+        scope: Text::from("task"),
+        reason: Text::from("reviewed"),
+        mode_version: Text::from("1.0"),
+        policy_version: Text::default(),
+        configuration_version: Text::from("c1"),
+        positive,
+        supersedes: None,
+    }
+}
+
+fn owed(life: &Life, index: usize) -> Seq {
+    let session = life.session.as_ref().expect("the session has started");
+    session.errands.get(index).expect("the session owes an errand").id
+}

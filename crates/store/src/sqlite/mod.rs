@@ -95,6 +95,7 @@ impl SqliteStore {
         let opening = |source| fault("opening the database", source);
         let connection = schema::open_writer(&file, &options).map_err(opening)?;
         schema::migrate(&connection)?;
+        schema::move_log(&connection)?;
         let writer = Writer::over(connection).map_err(opening)?;
         let keeper = schema::open_reader(&file, &options).map_err(opening)?;
         Ok(SqliteStore {

@@ -123,6 +123,17 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Move what a process that did not close left in the write-ahead log into the database. If that process ended after a
+/// failed sync, some of the log may be in the system's memory and never reach the disk; here it is written once more,
+/// before anything new rests on it. Without room for that the store can still be read, and the log is as good as before.
+pub(super) fn move_log(connection: &Connection) -> Result<(), Fault> {
+    let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    match moved.map_err(|source| super::fault("moving the write-ahead log", source)) {
+        Err(fault) if !matches!(fault, Fault::Full { .. }) => Err(fault),
+        _ => Ok(()),
+    }
+}
+
 /// The one connection that writes. With `synchronous = FULL` a commit returns after the log of the database is synced.
 pub(super) fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(

@@ -37,6 +37,8 @@ pub struct Side {
 pub struct CheckIn {
     /// Which one.
     pub message: Seq,
+    /// Since when.
+    pub opened: Timestamp,
     /// Until when.
     pub due: Timestamp,
 }
@@ -94,14 +96,16 @@ impl Conversation {
     /// Open a window, unless an older message still waits for its acknowledgement.
     pub(crate) fn expect_check_in(&mut self, message: Seq, at: Timestamp, window: Option<Millis>) {
         if let (None, Some(window)) = (self.check_in, window) {
-            self.check_in = Some(CheckIn { message, due: at.plus(window) });
+            self.check_in = Some(CheckIn { message, opened: at, due: at.plus(window) });
         }
     }
 
-    /// Time in which the session was suspended does not count.
-    pub(crate) fn shift(&mut self, by: Millis) {
+    /// Time in which the session was suspended does not count. A message that came meanwhile has waited only since
+    /// it came.
+    pub(crate) fn shift(&mut self, since: Timestamp, until: Timestamp) {
         if let Some(check_in) = &mut self.check_in {
-            check_in.due = check_in.due.plus(by);
+            let stood_still = until.since(since.max(check_in.opened));
+            check_in.due = check_in.due.plus(stood_still);
         }
     }
 }

@@ -174,7 +174,7 @@ impl Session {
             let span = at.since(since);
             self.suspended_ms += span;
             match &mut self.mode {
-                Mode::Task(task) => task.conversation.shift(span),
+                Mode::Task(task) => task.conversation.shift(since, at),
                 Mode::Handoff(handoff) => handoff.shift(span),
             }
         }

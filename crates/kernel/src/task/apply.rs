@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::command::Progress;
 use crate::conversation::Party;
 use crate::event::{Event, Fact, Question};
-use crate::id::{AgentId, Blob, Millis, QuestionKey, Seq};
+use crate::id::{AgentId, Blob, Face, Millis, QuestionKey, Seq};
 use crate::orders::OrderKind;
 use crate::session::Binding;
 use crate::task::{Phase, Report, Task};
@@ -24,7 +24,8 @@ impl Task {
     pub(crate) fn notice(&mut self, binding: &Binding, event: &Event) {
         let from = event.author.agent().and_then(|agent| {
             if *agent == binding.requester {
-                Some(Party::Requester)
+                // What the runtime settled on its behalf is news to it.
+                (event.face != Face::Runtime).then_some(Party::Requester)
             } else if binding.participants.contains(agent) {
                 Some(Party::Receiver)
             } else {
@@ -55,6 +56,8 @@ impl Task {
                     self.leave(agent);
                 }
                 self.conversation.check_in = None;
+                // The key leads to a conversation of the one that left.
+                self.conversation.side_mut(Party::Receiver).key = None;
             }
             Fact::Updated { progress, withdrawn } => {
                 self.go_on(progress, withdrawn);

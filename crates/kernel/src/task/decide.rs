@@ -242,8 +242,7 @@ impl Task {
                     return Err(Refusal::invalid("expected the key of a question, found an empty one"));
                 }
                 Some(key) => key.clone(),
-                None if index == 0 => QuestionKey::from(format!("q{seq}")),
-                None => QuestionKey::from(format!("q{seq}.{}", index + 1)),
+                None => self.unused_key(seq, index, questions),
             };
             if self.keys_used.contains(&key) || !used.insert(key.clone()) {
                 return Err(Refusal::QuestionKeyUsed { key });
@@ -256,6 +255,19 @@ impl Task {
             });
         }
         Ok(named)
+    }
+
+    /// A question that did not ask for a name is never refused because of one.
+    fn unused_key(&self, seq: Seq, index: usize, questions: &[NewQuestion]) -> QuestionKey {
+        let first = if index == 0 { format!("q{seq}") } else { format!("q{seq}.{}", index + 1) };
+        let later = (2..).map(|number| format!("q{seq}.{}.{number}", index + 1));
+        std::iter::once(first)
+            .chain(later)
+            .map(QuestionKey::from)
+            .find(|key| {
+                !self.keys_used.contains(key) && questions.iter().all(|other| other.key.as_ref() != Some(key))
+            })
+            .expect("there are more names than questions")
     }
 
     fn checkpoint(&self, scene: &Scene<'_>) -> Result<Vec<Draft>, Refusal> {
@@ -392,6 +404,10 @@ impl Task {
             answers,
             check_in_ms: if by_requester { check_in_ms.or(charter.check_in_ms) } else { None },
         }));
+        // An assignee that begins to wait is at a safe point.
+        if awaits_reply && !by_requester {
+            self.safe_point(scene, &mut drafts);
+        }
         Ok(drafts)
     }
 
@@ -418,7 +434,8 @@ impl Task {
         let working = self.phase.assignee() == Some(agent) && scene.session.must_be_open().is_ok();
         let waits = self.orders.last_waiting().is_some() || self.pause.is_some();
         if scene.command.takes_orders && working && waits && !matches!(self.phase, Phase::Reported { .. }) {
-            drafts.push(Draft::also(scene.command, Fact::Checkpointed));
+            let fact = Fact::Checkpointed;
+            drafts.push(if drafts.is_empty() { scene.says(fact) } else { Draft::also(scene.command, fact) });
             self.safe_point(scene, &mut drafts);
         }
         Ok(drafts)

@@ -169,9 +169,17 @@ fn implicit_accept(rules: &Map<String, Value>) -> Result<Option<Millis>, Refusal
 }
 
 fn authority(rules: &Map<String, Value>) -> Result<Authority, Refusal> {
-    let Some(found) = group(rules, "commitment", &["authority", "designated_roles"])? else {
+    let known = ["authority", "designated_roles", "require_vote_quorum"];
+    let Some(found) = group(rules, "commitment", &known)? else {
         return Ok(Authority::Requester);
     };
+    // Public SDKs write it into every policy. It is about votes, which neither a task nor a handoff counts.
+    if let Some(other) = found.get("require_vote_quorum").filter(|value| !value.is_boolean()) {
+        return Err(invalid(format!(
+            "expected commitment.require_vote_quorum to be true or false, found {}",
+            kind(other)
+        )));
+    }
     let roles = roles(found)?;
     match found.get("authority") {
         None => Ok(Authority::Requester),

@@ -135,10 +135,10 @@ mod suspension {
     use super::*;
 
     fn banked(stage: &Stage) -> Option<u64> {
-        match &stage.last().fact {
-            Fact::Suspended { banked_ms, .. } | Fact::Resumed { banked_ms, .. } => *banked_ms,
-            other => panic!("neither suspended nor resumed: {other:?}"),
-        }
+        let (Fact::Suspended { banked_ms, .. } | Fact::Resumed { banked_ms, .. }) = &stage.last().fact else {
+            panic!("neither suspended nor resumed: {:?}", stage.last());
+        };
+        *banked_ms
     }
 
     // RFC-MACP-0001: suspension banks the rest, resume sets deadline = now + banked.

@@ -1,1 +1,23 @@
-//! Deterministic simulator.
+//! The real kernel and the real engine on a simulated clock and a store that fails.
+//!
+//! In reading order:
+//! - [`rng`]: numbers that a seed decides
+//! - [`plant`]: bugs put in on purpose, to show that the simulator can fail
+//! - [`disk`]: a store that refuses, tears, loses its answers and its unsynced writes
+//! - [`script`]: what the clients do
+//! - [`node`]: one engine, as its shell would drive it
+//! - [`world`]: the clock, the clients, the faults
+//! - [`check`]: what must hold
+//!
+//! Always: the same seed gives the same trace, byte for byte. Never: a clock, a thread, a hash map.
+
+pub mod check;
+pub mod disk;
+pub mod node;
+pub mod plant;
+pub mod rng;
+pub mod script;
+pub mod world;
+
+pub use plant::Plant;
+pub use world::{Report, run};

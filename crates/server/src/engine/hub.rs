@@ -48,6 +48,8 @@ struct Subscriber<W> {
     queue: VecDeque<Delivery>,
     queue_max: usize,
     cut: bool,
+    /// Something may be stored that was never queued.
+    missed: bool,
     waker: W,
 }
 
@@ -56,6 +58,8 @@ struct Subscriber<W> {
 pub enum Taken {
     /// These, possibly none.
     Events(Vec<Delivery>),
+    /// Something may be stored that was never queued: read again what is stored.
+    Missed,
     /// It did not keep up and was cut off.
     Cut,
 }
@@ -81,7 +85,9 @@ impl<W: Clone> Hub<W> {
         self.next += 1;
         self.by_topic.entry(topic.clone()).or_default().insert(id);
         let queue = VecDeque::new();
-        self.subscribers.insert(id, Subscriber { topic: topic.clone(), queue, queue_max, cut: false, waker });
+        let topic = topic.clone();
+        let subscriber = Subscriber { topic, queue, queue_max, cut: false, missed: false, waker };
+        self.subscribers.insert(id, subscriber);
         id
     }
 
@@ -137,9 +143,28 @@ impl<W: Clone> Hub<W> {
         (wake, cut)
     }
 
+    /// The outcome of a commit is unknown: what it wrote, if it wrote, is never published. Everybody reads again what is
+    /// stored; says whom to wake.
+    pub fn missed(&mut self) -> Vec<W> {
+        let all = self.subscribers.values_mut();
+        all.map(|subscriber| {
+            subscriber.missed = true;
+            subscriber.waker.clone()
+        })
+        .collect()
+    }
+
     /// What waits for a subscriber, at most `max` of it.
     pub fn take(&mut self, id: SubscriberId, max: usize) -> Taken {
         match self.subscribers.get_mut(&id) {
+            Some(subscriber) if subscriber.missed => {
+                // What is queued is stored as well, and may come after what was missed. Reading it again makes up for
+                // having been cut off, too.
+                subscriber.missed = false;
+                subscriber.cut = false;
+                subscriber.queue.clear();
+                Taken::Missed
+            }
             Some(subscriber) if subscriber.queue.is_empty() && subscriber.cut => Taken::Cut,
             Some(subscriber) => {
                 let count = subscriber.queue.len().min(max);
@@ -226,6 +251,11 @@ impl Follower {
 
     /// It has joined the hub.
     pub fn joined(&mut self) {
+        self.stage = Stage::Closing;
+    }
+
+    /// Something may be stored that was never live: read again, still joined.
+    pub fn missed(&mut self) {
         self.stage = Stage::Closing;
     }
 

@@ -8,7 +8,7 @@ use handover_kernel::Refusal;
 #[derive(Debug)]
 pub struct Quota {
     open_max: u64,
-    open: BTreeMap<Place, u64>,
+    counts: BTreeMap<Place, Count>,
 }
 
 /// Whose sessions are counted together.
@@ -16,6 +16,13 @@ pub struct Quota {
 pub struct Place {
     tenant: Box<str>,
     agent: Box<str>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    open: u64,
+    /// Starts that have not been answered yet.
+    starting: u64,
 }
 
 impl Place {
@@ -28,37 +35,60 @@ impl Place {
 impl Quota {
     /// Nothing is counted yet.
     pub fn new(open_max: u64) -> Quota {
-        Quota { open_max, open: BTreeMap::new() }
+        Quota { open_max, counts: BTreeMap::new() }
     }
 
-    /// What the store says: tenant, agent, count. Forgets what was counted before.
-    pub fn recount(&mut self, counts: Vec<(Box<str>, Box<str>, u64)>) {
-        self.open =
-            counts.into_iter().map(|(tenant, agent, count)| (Place { tenant, agent }, count)).collect();
+    /// What the store says: tenant, agent, count. To be called when every answer of the store has been dealt with, for
+    /// it forgets what was counted before.
+    pub fn recount(&mut self, open: Vec<(Box<str>, Box<str>, u64)>) {
+        for count in self.counts.values_mut() {
+            count.open = 0;
+        }
+        for (tenant, agent, open) in open {
+            self.counts.entry(Place { tenant, agent }).or_default().open = open;
+        }
+        self.counts.retain(|_, count| *count != Count::default());
     }
 
     /// Take a place for a session that is about to start.
     pub fn reserve(&mut self, place: Place) -> Result<Place, Refusal> {
-        let open = self.open.entry(place.clone()).or_default();
-        if *open >= self.open_max {
+        let count = self.counts.get(&place).copied().unwrap_or_default();
+        if count.open + count.starting >= self.open_max {
             return Err(Refusal::TooManySessions { limit: self.open_max });
         }
-        *open += 1;
+        self.change(&place, |count| count.starting += 1);
         Ok(place)
     }
 
-    /// Give a place back: the session did not start, or has ended.
-    pub fn release(&mut self, place: &Place) {
-        if let Some(open) = self.open.get_mut(place) {
-            *open = open.saturating_sub(1);
-            if *open == 0 {
-                self.open.remove(place);
-            }
-        }
+    /// The session has started.
+    pub fn started(&mut self, place: &Place) {
+        self.change(place, |count| {
+            count.starting = count.starting.saturating_sub(1);
+            count.open += 1;
+        });
     }
 
-    /// How many sessions the agent has open.
-    pub fn open(&self, place: &Place) -> u64 {
-        self.open.get(place).copied().unwrap_or_default()
+    /// It did not start after all.
+    pub fn abandoned(&mut self, place: &Place) {
+        self.change(place, |count| count.starting = count.starting.saturating_sub(1));
+    }
+
+    /// It has ended.
+    pub fn ended(&mut self, place: &Place) {
+        self.change(place, |count| count.open = count.open.saturating_sub(1));
+    }
+
+    /// How many sessions each agent has open, as the store would say it.
+    pub fn open(&self) -> Vec<(Box<str>, Box<str>, u64)> {
+        let open = self.counts.iter().filter(|(_, count)| count.open > 0);
+        open.map(|(place, count)| (place.tenant.clone(), place.agent.clone(), count.open)).collect()
+    }
+
+    fn change(&mut self, place: &Place, change: impl FnOnce(&mut Count)) {
+        let count = self.counts.entry(place.clone()).or_default();
+        change(count);
+        if *count == Count::default() {
+            self.counts.remove(place);
+        }
     }
 }

@@ -113,6 +113,13 @@ pub struct Published {
     pub ended: bool,
 }
 
+impl Published {
+    /// Whether the session has started with them.
+    pub fn started(&self) -> bool {
+        self.events.first().is_some_and(|event| event.seq == Seq(1))
+    }
+}
+
 /// What somebody is told.
 #[derive(Clone, Debug)]
 pub enum Answer {

@@ -92,6 +92,8 @@ pub(super) struct Inner {
     quota: Mutex<Quota>,
     /// Set when a fault made the quota's count unsure.
     recount: AtomicBool,
+    /// Set while it is unsure whether the last commit was kept.
+    doubt: AtomicBool,
     loads: mpsc::Sender<Key>,
     committer: Signal,
     clock: Signal,
@@ -126,6 +128,7 @@ impl Engine {
             timers: Mutex::new(Timers::new()),
             quota: Mutex::new(quota),
             recount: AtomicBool::new(false),
+            doubt: AtomicBool::new(false),
             loads,
             committer: Signal::default(),
             clock: Signal::default(),
@@ -286,7 +289,7 @@ impl Inner {
             Ticket::Client(reply) => {
                 self.count(&answer);
                 if let Some(place) = reply.reserved.filter(|_| !started(&answer)) {
-                    lock(&self.quota).release(&place);
+                    lock(&self.quota).abandoned(&place);
                 }
                 // Whoever asked may be gone: what was decided stands all the same.
                 _ = reply.sender.send(answer);
@@ -320,10 +323,23 @@ impl Inner {
         self.metrics.count_command(outcome);
     }
 
+    /// Subscribers read again what is stored: something may be there that will never be published.
+    fn read_again(&self) {
+        for waker in lock(&self.hub).missed() {
+            waker.notify_one();
+        }
+    }
+
     fn publish(&self, published: &Published) {
-        if published.ended {
-            let requester = published.binding.requester.as_str();
-            lock(&self.quota).release(&Place::new(&published.key.tenant, requester));
+        if published.started() || published.ended {
+            let place = Place::new(&published.key.tenant, published.binding.requester.as_str());
+            let mut quota = lock(&self.quota);
+            if published.started() {
+                quota.started(&place);
+            }
+            if published.ended {
+                quota.ended(&place);
+            }
         }
         let (wake, cut) = lock(&self.hub).publish(published);
         self.metrics.subscribers_cut.inc_by(cut as u64);
@@ -361,18 +377,25 @@ impl Inner {
     }
 
     fn commit(&self, batch: &[Append], shares: &[(usize, usize)]) {
+        self.recount();
         let begun = Instant::now();
         let result = self.store.append(batch).map_err(Arc::new);
         self.metrics.commit_seconds.observe(begun.elapsed().as_secs_f64());
         match &result {
             Ok(_) => {
                 let events: usize = batch.iter().map(|append| append.events.len()).sum();
+                // What an earlier commit left in doubt is certain now.
+                if self.doubt.swap(false, Ordering::AcqRel) {
+                    self.read_again();
+                }
                 self.metrics.commits.inc();
                 self.metrics.events_appended.inc_by(events as u64);
             }
             Err(fault) => {
                 self.metrics.store_faults.inc();
                 self.recount.store(true, Ordering::Release);
+                self.doubt.store(true, Ordering::Release);
+                self.read_again();
                 tracing::error!(error = %chain(fault), "the store did not take a batch");
             }
         }
@@ -497,6 +520,11 @@ impl Inner {
         }
         self.metrics.sessions_in_memory.set(in_memory as i64);
         self.metrics.subscribers.set(lock(&self.hub).len() as i64);
+    }
+
+    /// After a fault nobody knows which sessions started or ended: count again. Between two commits every answer of the
+    /// store has been dealt with, so the committer does it.
+    fn recount(&self) {
         if self.recount.swap(false, Ordering::AcqRel) {
             match self.store.open_counts() {
                 Ok(counts) => lock(&self.quota).recount(counts),

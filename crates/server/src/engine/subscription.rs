@@ -80,6 +80,7 @@ impl Subscription {
         match taken {
             Taken::Events(events) if events.is_empty() => self.notify.notified().await,
             Taken::Events(events) => self.ready.extend(self.follower.live(events)),
+            Taken::Missed => self.follower.missed(),
             Taken::Cut => return Err(Ended::TooSlow { resume_after: self.follower.last() }),
         }
         Ok(())

@@ -1,0 +1,71 @@
+//! What must hold. Each check says in a sentence what does not.
+
+use std::collections::BTreeSet;
+
+use handover_kernel::session::Lifecycle;
+use handover_kernel::{Event, Session, SessionId, Timestamp, replay};
+use handover_server::{codec, view};
+use handover_store::{MemoryStore, SessionKey, Store};
+
+/// The events of a session, with what is said of every log: no holes, no way back in time, no message twice.
+pub fn log(store: &MemoryStore, key: &SessionKey) -> Result<Vec<Event>, String> {
+    let stored = store.read(key, 0, usize::MAX).map_err(|fault| fault.to_string())?;
+    let mut events: Vec<Event> = Vec::with_capacity(stored.len());
+    let mut ids = BTreeSet::new();
+    for stored in stored {
+        let event = codec::decode(&stored.bytes).map_err(|error| format!("{key}: {error}"))?;
+        if event.seq.0 != stored.seq || stored.seq != events.len() as u64 + 1 {
+            return Err(format!("{key}: event {} stands at {} of the log", event.seq, stored.seq));
+        }
+        if let Some(last) = events.last()
+            && event.at < last.at
+        {
+            return Err(format!("{key}: event {} is older than the one before it", event.seq));
+        }
+        if let Some(id) = &event.id
+            && !ids.insert(id.clone())
+        {
+            return Err(format!("{key}: message {id} has two effects, the second at {}", event.seq));
+        }
+        events.push(event);
+    }
+    Ok(events)
+}
+
+/// A session as its log tells it.
+pub fn session(store: &MemoryStore, key: &SessionKey) -> Result<Option<Session>, String> {
+    let events = log(store, key)?;
+    replay(&SessionId::from(&*key.session), &events).map_err(|error| format!("{key}: {error}"))
+}
+
+/// The index says what the log says.
+pub fn index(store: &MemoryStore, key: &SessionKey, session: &Session) -> Result<(), String> {
+    let found = store.row(key).map_err(|fault| fault.to_string())?;
+    let expected = view::row(session);
+    if found.as_ref() != Some(&expected) {
+        return Err(format!("{key}: the index says {found:?}, the log says {expected:?}"));
+    }
+    Ok(())
+}
+
+/// Nothing is left undone: every session has ended or waits for somebody, and owes nothing that could be given.
+pub fn settled(
+    store: &MemoryStore,
+    key: &SessionKey,
+    session: &Session,
+    now: Timestamp,
+) -> Result<(), String> {
+    for errand in &session.errands {
+        let other = SessionKey::new(key.tenant.clone(), errand.to.as_str());
+        let waits = self::session(store, &other)?
+            .is_some_and(|other| matches!(other.lifecycle, Lifecycle::Suspended { .. }));
+        if !waits {
+            return Err(format!("{key}: still owes {errand:?}"));
+        }
+    }
+    let late = session.errands.is_empty() && session.wake_at().is_some_and(|at| at <= now);
+    if late {
+        return Err(format!("{key}: was due at {:?}, it is {now:?}", session.wake_at()));
+    }
+    Ok(())
+}

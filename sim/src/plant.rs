@@ -1,0 +1,68 @@
+//! Bugs put in on purpose, to show that the simulator can fail. None of them is in the product: each is in the part of
+//! the simulator that stands where a shell or a disk would stand.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// The store says that a commit is durable without syncing it.
+    SkipSync,
+    /// The shell tells the shard that a batch is written before it is.
+    AnswerBeforeAppend,
+    /// Loading a session forgets the ids of its messages.
+    ForgetDuplicates,
+    /// The store does not look at the sequence number that a writer expects.
+    IgnoreConflicts,
+    /// The watch over the clock sleeps.
+    LoseWakes,
+    /// A subscriber that was cut off goes on as if nothing had happened.
+    HideCut,
+    /// The index row of a batch is not written.
+    DropRows,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Plant; 7] = [
+        Plant::SkipSync,
+        Plant::AnswerBeforeAppend,
+        Plant::ForgetDuplicates,
+        Plant::IgnoreConflicts,
+        Plant::LoseWakes,
+        Plant::HideCut,
+        Plant::DropRows,
+    ];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Plant::SkipSync => "skip-sync",
+            Plant::AnswerBeforeAppend => "answer-before-append",
+            Plant::ForgetDuplicates => "forget-duplicates",
+            Plant::IgnoreConflicts => "ignore-conflicts",
+            Plant::LoseWakes => "lose-wakes",
+            Plant::HideCut => "hide-cut",
+            Plant::DropRows => "drop-rows",
+        }
+    }
+}
+
+impl fmt::Display for Plant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Plant {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Plant, String> {
+        let names: Vec<&str> = Plant::ALL.iter().map(|plant| plant.name()).collect();
+        Plant::ALL
+            .into_iter()
+            .find(|plant| plant.name() == name)
+            .ok_or_else(|| format!("expected one of {}, found {name:?}", names.join(", ")))
+    }
+}

@@ -1,0 +1,305 @@
+//! What the clients do: mostly what makes sense in the state that the session is in, sometimes anything.
+
+use std::sync::Arc;
+
+use handover_kernel::charter::{Authority, Charter};
+use handover_kernel::command::{
+    Act, Answer, Failure, HandoffAct, ModeKind, Need, NewQuestion, Progress, Reply, Request, Start, TaskAct,
+};
+use handover_kernel::commitment::Commitment;
+use handover_kernel::session::{Lifecycle, Mode};
+use handover_kernel::task::Phase;
+use handover_kernel::{AgentId, Blob, Face, HandoffId, QuestionKey, Session, SessionId, Text, Timestamp};
+
+use crate::rng::Rng;
+
+/// Everybody who takes part.
+pub const AGENTS: [&str; 5] = ["ada", "ben", "cleo", "dan", "eve"];
+
+fn agent(rng: &mut Rng) -> AgentId {
+    AgentId::from(*rng.pick(&AGENTS))
+}
+
+fn text(rng: &mut Rng) -> Text {
+    Text::from(format!("text {}", rng.below(100)))
+}
+
+fn blob(rng: &mut Rng) -> Blob {
+    let length = rng.below(40) as usize;
+    Arc::from(vec![rng.below(256) as u8; length])
+}
+
+/// The face that a session's agents use: its charter's own, mostly.
+pub fn face(rng: &mut Rng, session: Option<&Session>) -> Face {
+    match session {
+        Some(session) if rng.chance(700) => session.binding.face,
+        Some(_) | None => *rng.pick(&[Face::Macp, Face::Mcp, Face::Grid, Face::Console, Face::Cli]),
+    }
+}
+
+/// A new session: who starts it, through which face, and how.
+pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Face, Act) {
+    let requester = agent(rng);
+    let mode = if rng.chance(800) { ModeKind::Task } else { ModeKind::Handoff };
+    let (face, mut charter) = match rng.below(3) {
+        0 => (Face::Macp, Charter::macp()),
+        1 => (Face::Mcp, Charter::mcp()),
+        _ => (Face::Grid, Charter::grid()),
+    };
+    charter.reassignment |= rng.chance(300);
+    charter.suspension_cap_ms = rng.between(1_000, 60_000);
+    if mode == ModeKind::Handoff && rng.chance(500) {
+        charter.implicit_accept_ms = Some(rng.between(500, 10_000));
+    }
+    if rng.chance(100) {
+        charter.authority = Authority::AnyParticipant;
+    }
+    let mut participants: Vec<AgentId> = AGENTS.into_iter().map(AgentId::from).collect();
+    participants.retain(|agent| *agent == requester || rng.chance(700));
+    let start = Start {
+        mode,
+        participants,
+        charter,
+        mode_version: Text::from("1.0.0"),
+        configuration_version: Text::from("sim"),
+        policy_version: Text::from("policy.default"),
+        ttl_ms: rng.chance(800).then(|| rng.between(3_000, 120_000)),
+        sent_at: rng.chance(500).then(|| Timestamp(now.0.saturating_sub(rng.below(90_000)))),
+        intent: text(rng),
+        context_id: Text::default(),
+        extension_keys: Vec::new(),
+        parent: (!tasks.is_empty() && rng.chance(200)).then(|| rng.pick(tasks).clone()),
+    };
+    (requester, face, Act::Start(Box::new(start)))
+}
+
+/// Something to do with a session as it is.
+pub fn act(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> (AgentId, Act) {
+    if rng.chance(120) {
+        return (agent(rng), anything(rng, session, tasks));
+    }
+    let requester = session.binding.requester.clone();
+    match &session.lifecycle {
+        Lifecycle::Suspended { .. } if rng.chance(600) => (requester, Act::Resume { reason: text(rng) }),
+        Lifecycle::Suspended { .. } => (requester, Act::Task(TaskAct::Steer { text: text(rng) })),
+        Lifecycle::Open
+        | Lifecycle::Resolved { .. }
+        | Lifecycle::Expired { .. }
+        | Lifecycle::Cancelled { .. } => {
+            if rng.chance(60) {
+                return (requester, Act::Pause { reason: text(rng), gently: rng.chance(500) });
+            }
+            if rng.chance(15) {
+                return (requester, Act::Cancel { reason: text(rng) });
+            }
+            match &session.mode {
+                Mode::Task(task) => sensible_task(rng, session, &task.phase),
+                Mode::Handoff(_) => sensible_handoff(rng, session, tasks),
+            }
+        }
+    }
+}
+
+fn sensible_task(rng: &mut Rng, session: &Session, phase: &Phase) -> (AgentId, Act) {
+    let requester = session.binding.requester.clone();
+    let other = rng.pick(&session.binding.participants).clone();
+    let (by, act) = match phase {
+        Phase::Pending => (requester, TaskAct::Request(request(rng, session))),
+        Phase::Requested { .. } => match rng.below(6) {
+            0 => (other, TaskAct::Decline { task: None, assignee: None, reason: text(rng) }),
+            1 => (other, say(rng)),
+            2 => (requester, say(rng)),
+            _ => (other, TaskAct::Accept { task: None, assignee: None, reason: text(rng) }),
+        },
+        Phase::Working { assignee, .. } => match rng.below(12) {
+            0 => (assignee.clone(), ask(rng)),
+            1 => (requester, TaskAct::Steer { text: text(rng) }),
+            2 => (assignee.clone(), TaskAct::Checkpoint),
+            3 => (assignee.clone(), say(rng)),
+            4 => (requester, say(rng)),
+            5 => (assignee.clone(), TaskAct::Decline { task: None, assignee: None, reason: text(rng) }),
+            6 => (assignee.clone(), fail(rng)),
+            7 | 8 => (assignee.clone(), complete(rng)),
+            _ => (assignee.clone(), update(rng)),
+        },
+        Phase::Waiting { assignee, questions, .. } => match rng.below(6) {
+            0 => (assignee.clone(), update(rng)),
+            1 => (requester, say(rng)),
+            2 => return (requester, commit(rng, session)),
+            _ => {
+                let open = questions.iter().map(|question| question.key.clone());
+                (requester, answer(rng, open.collect()))
+            }
+        },
+        Phase::Reported { .. } => return (requester, commit(rng, session)),
+    };
+    (by, Act::Task(act))
+}
+
+fn sensible_handoff(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> (AgentId, Act) {
+    let requester = session.binding.requester.clone();
+    let Some(handoff) = session.handoff() else {
+        return (requester, Act::Tick);
+    };
+    match handoff.outstanding() {
+        Some(offer) => {
+            let (target, handoff) = (offer.target.clone(), offer.handoff.clone());
+            match rng.below(4) {
+                0 => (target, Act::Handoff(HandoffAct::Decline { handoff, by: None, reason: text(rng) })),
+                1 => {
+                    let act = HandoffAct::Context { handoff, content_type: text(rng), body: blob(rng) };
+                    (requester, Act::Handoff(act))
+                }
+                _ => {
+                    let act = HandoffAct::Accept { handoff, by: None, reason: text(rng), implicit: false };
+                    (target, Act::Handoff(act))
+                }
+            }
+        }
+        None if handoff.offers.is_empty() || (handoff.accepted().is_none() && rng.chance(500)) => {
+            (requester, offer(rng, session, tasks))
+        }
+        None => (requester, commit(rng, session)),
+    }
+}
+
+fn anything(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> Act {
+    let task = match rng.below(22) {
+        0 => TaskAct::Request(request(rng, session)),
+        1 => TaskAct::Accept { task: None, assignee: None, reason: text(rng) },
+        2 => TaskAct::Decline { task: None, assignee: None, reason: text(rng) },
+        3 => update(rng),
+        4 => ask(rng),
+        5 => TaskAct::Checkpoint,
+        6 => TaskAct::Deliver { up_to: session.head },
+        7 => answer(rng, vec![QuestionKey::from("q1")]),
+        8 => TaskAct::Steer { text: text(rng) },
+        9 => complete(rng),
+        10 => fail(rng),
+        11 => say(rng),
+        12 => TaskAct::Read { up_to: session.head },
+        13 => TaskAct::Acknowledge,
+        14 => TaskAct::SetKey { key: rng.chance(700).then(|| text(rng)) },
+        15 => return Act::Cancel { reason: text(rng) },
+        16 => return Act::Pause { reason: text(rng), gently: false },
+        17 => return Act::Resume { reason: text(rng) },
+        18 => return commit(rng, session),
+        19 => return offer(rng, session, tasks),
+        20 => return Act::Tick,
+        _ => {
+            let act = HandoffAct::Accept {
+                handoff: HandoffId::from("h1"),
+                by: None,
+                reason: text(rng),
+                implicit: false,
+            };
+            return Act::Handoff(act);
+        }
+    };
+    Act::Task(task)
+}
+
+fn request(rng: &mut Rng, session: &Session) -> Request {
+    Request {
+        task: Text::from("t1"),
+        title: text(rng),
+        instructions: text(rng),
+        assignee: rng.chance(500).then(|| rng.pick(&session.binding.participants).clone()),
+        input: blob(rng),
+        wanted_by: None,
+        check_in_ms: rng.chance(200).then(|| rng.between(100, 5_000)),
+    }
+}
+
+fn progress(rng: &mut Rng) -> Progress {
+    Progress {
+        status: text(rng),
+        done: Some(rng.below(100) as f64 / 100.0),
+        message: text(rng),
+        partial: blob(rng),
+    }
+}
+
+fn update(rng: &mut Rng) -> TaskAct {
+    TaskAct::Update { task: None, progress: progress(rng), withdraws: rng.chance(500) }
+}
+
+fn ask(rng: &mut Rng) -> TaskAct {
+    let count = rng.between(1, 3);
+    let questions = (0..count)
+        .map(|_| NewQuestion {
+            key: rng.chance(300).then(|| QuestionKey::from(format!("k{}", rng.below(5)))),
+            need: if rng.chance(700) { Need::Input } else { Need::Authorization },
+            text: text(rng),
+            schema: blob(rng),
+        })
+        .collect();
+    TaskAct::Ask { task: None, questions, progress: progress(rng) }
+}
+
+fn answer(rng: &mut Rng, mut keys: Vec<QuestionKey>) -> TaskAct {
+    if keys.len() > 1 && rng.chance(500) {
+        keys.truncate(1);
+    }
+    let answers = keys
+        .into_iter()
+        .map(|key| Answer {
+            key,
+            reply: match rng.below(4) {
+                0 => Reply::Refused,
+                1 => Reply::Dismissed,
+                _ => Reply::Content(blob(rng)),
+            },
+        })
+        .collect();
+    TaskAct::Answer { answers, ignore_unknown: rng.chance(500), refuse_when_paused: rng.chance(300) }
+}
+
+fn complete(rng: &mut Rng) -> TaskAct {
+    TaskAct::Complete { task: None, assignee: None, output: blob(rng), summary: text(rng) }
+}
+
+fn fail(rng: &mut Rng) -> TaskAct {
+    let failure = Failure {
+        code: text(rng),
+        reason: text(rng),
+        retryable: rng.chance(500),
+        protocol_error: rng.chance(100),
+        output: blob(rng),
+    };
+    TaskAct::Fail { task: None, assignee: None, failure }
+}
+
+fn say(rng: &mut Rng) -> TaskAct {
+    TaskAct::Say { body: blob(rng), awaits_reply: rng.chance(400), check_in_ms: None }
+}
+
+fn commit(rng: &mut Rng, session: &Session) -> Act {
+    let positive = rng.chance(700);
+    let versions = &session.binding.versions;
+    Act::Commit(Box::new(Commitment {
+        commitment: text(rng),
+        action: Text::from(if positive { "task.completed" } else { "task.failed" }),
+        scope: text(rng),
+        reason: text(rng),
+        mode_version: versions.mode.clone(),
+        policy_version: versions.policy.clone(),
+        configuration_version: versions.configuration.clone(),
+        positive,
+        supersedes: None,
+    }))
+}
+
+fn offer(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> Act {
+    let scope = if !tasks.is_empty() && rng.chance(700) {
+        Text::from(format!("task:{}", rng.pick(tasks)))
+    } else {
+        text(rng)
+    };
+    Act::Handoff(HandoffAct::Offer {
+        handoff: HandoffId::from(format!("h{}", rng.below(100))),
+        target: rng.pick(&session.binding.participants).clone(),
+        scope,
+        reason: text(rng),
+    })
+}

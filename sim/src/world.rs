@@ -1,0 +1,635 @@
+//! The clock, the clients and the faults: one seed decides everything that happens.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use handover_kernel::command::{Act, Command, ModeKind};
+use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp};
+use handover_server::engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
+use handover_server::engine::shard::{Answer, Denied, Key, Log, Settings};
+use handover_server::engine::subscription::read_page;
+use handover_store::{Fault, Outcome, SessionKey, Store};
+
+use crate::check;
+use crate::disk::{Disk, Faults, Odds};
+use crate::node::{Ask, Node};
+use crate::plant::Plant;
+use crate::rng::Rng;
+use crate::script;
+
+/// How many operations the clients of one world have.
+const OPS: usize = 90;
+
+/// How many sessions they have them on.
+const SESSIONS_MAX: usize = 14;
+
+/// When the faults stop.
+const FAULTS_UNTIL_MS: u64 = 60_000;
+
+/// When the world is looked at for the last time: every time to live and every suspension is over by then.
+const END_MS: u64 = 500_000;
+
+/// The clock begins here.
+const EPOCH_MS: u64 = 1_700_000_000_000;
+
+/// What one seed came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Everything that happened, a line each.
+    pub trace: String,
+    /// What did not hold, if something did not.
+    pub failure: Option<String>,
+    /// The faults that were injected.
+    pub faults: Faults,
+    /// How many operations were accepted.
+    pub accepted: u64,
+    /// How many operations were refused.
+    pub refused: u64,
+    /// How many events were written.
+    pub events: u64,
+    /// How many sessions ended.
+    pub ended: u64,
+}
+
+/// Run the world of a seed.
+pub fn run(seed: u64, plant: Option<Plant>) -> Report {
+    let mut world = World::new(seed, plant);
+    let failure = world.run().err();
+    if let Some(what) = &failure {
+        world.note(format!("FAILED {what}"));
+    }
+    let mut faults = world.disk.faults;
+    faults.cuts = world.cuts;
+    Report {
+        failure,
+        faults,
+        accepted: world.accepted,
+        refused: world.refused,
+        events: world.disk.store().last_position().unwrap_or_default(),
+        ended: world.ended,
+        trace: world.trace,
+    }
+}
+
+enum Happening {
+    /// A client thinks of something to do.
+    Act,
+    /// An operation reaches a node.
+    Arrive { op: usize, node: usize },
+    /// The client of an operation has waited long enough.
+    Impatience { op: usize, attempt: u32 },
+    /// The disk is asked for a session.
+    Read { node: usize, epoch: u64, key: Key },
+    /// What it said reaches the node.
+    Loaded { node: usize, epoch: u64, key: Key, log: Result<Log, Arc<Fault>> },
+    /// The batch reaches the disk.
+    Write { node: usize, epoch: u64 },
+    /// The disk's answer reaches the node.
+    Written { node: usize, epoch: u64, result: Result<Vec<Outcome>, Arc<Fault>> },
+    /// A node looks at the clock.
+    Clock { node: usize, epoch: u64 },
+    /// A node loses its memory.
+    Crash { node: usize },
+    /// It starts again.
+    Restart { node: usize },
+    /// A subscriber looks at what there is.
+    Follow { follower: usize },
+}
+
+struct Op {
+    key: Key,
+    command: Command,
+    attempts: u32,
+    done: bool,
+    /// The event of an accepted operation, as it was on disk when it was acknowledged.
+    acknowledged: Option<(Seq, Vec<u8>)>,
+}
+
+struct Reader {
+    topic: Topic,
+    follower: Follower,
+    joined: Option<(u64, SubscriberId)>,
+    seen: Vec<u64>,
+}
+
+struct World {
+    rng: Rng,
+    plant: Option<Plant>,
+    now: Timestamp,
+    queue: BTreeMap<(Timestamp, u64), Happening>,
+    tie: u64,
+    disk: Disk,
+    nodes: Vec<Node>,
+    settings: Settings,
+    limits: Limits,
+    ops: Vec<Op>,
+    sessions: Vec<Key>,
+    tasks: Vec<SessionId>,
+    readers: Vec<Reader>,
+    trace: String,
+    accepted: u64,
+    refused: u64,
+    ended: u64,
+    cuts: u64,
+    /// Out of a thousand looks at the queue.
+    crash_odds: u64,
+    latency_ms: u64,
+}
+
+impl World {
+    fn new(seed: u64, plant: Option<Plant>) -> World {
+        let mut rng = Rng::new(seed);
+        let odds = if rng.chance(800) {
+            Odds { refuse: rng.below(80), lose_answer: rng.below(80), tear: rng.below(60) }
+        } else {
+            Odds::default()
+        };
+        let nodes = if rng.chance(250) { 2 } else { 1 };
+        let settings = Settings {
+            queue_max: rng.between(4, 64) as usize,
+            batch_events_max: rng.between(4, 64) as usize,
+            sessions_in_memory_max: rng.between(1, 4) as usize,
+            idle_ms: rng.between(10, 5_000),
+            finished_idle_ms: rng.between(1, 500),
+        };
+        let limits = Limits {
+            steers_pending_max: 3,
+            questions_open_max: 4,
+            messages_per_task_max: 8,
+            ..Limits::default()
+        };
+        let crash_odds = if rng.chance(700) { rng.below(25) } else { 0 };
+        let latency_ms = rng.between(1, 60);
+        let disk = Disk::new(plant, odds);
+        let mut world = World {
+            plant,
+            now: Timestamp(EPOCH_MS),
+            queue: BTreeMap::new(),
+            tie: 0,
+            nodes: (0..nodes).map(|_| Node::start(&disk, 0, &settings, &limits)).collect(),
+            disk,
+            settings,
+            limits,
+            ops: Vec::new(),
+            sessions: Vec::new(),
+            tasks: Vec::new(),
+            readers: Vec::new(),
+            trace: String::new(),
+            accepted: 0,
+            refused: 0,
+            ended: 0,
+            cuts: 0,
+            crash_odds,
+            latency_ms,
+            rng,
+        };
+        world
+            .note(format!("seed {seed} nodes {nodes} odds {odds:?} crash {crash_odds} latency {latency_ms}"));
+        world.open();
+        world
+    }
+
+    fn open(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.after(1, Happening::Clock { node, epoch: 0 });
+        }
+        for _ in 0..OPS {
+            let at = self.rng.below(FAULTS_UNTIL_MS + 10_000);
+            self.after(at, Happening::Act);
+        }
+        // Events of another node do not reach a hub yet: whoever follows does so where there is one node.
+        if self.nodes.len() == 1 {
+            let agent = Topic::Agent { tenant: "t".into(), agent: "ada".into() };
+            for topic in [Topic::Everything, agent] {
+                self.follow(topic);
+            }
+        }
+    }
+
+    fn follow(&mut self, topic: Topic) {
+        let reader = Reader { topic, follower: Follower::after(0), joined: None, seen: Vec::new() };
+        self.readers.push(reader);
+        let follower = self.readers.len() - 1;
+        self.after(1, Happening::Follow { follower });
+    }
+
+    fn after(&mut self, delay: u64, happening: Happening) {
+        self.tie += 1;
+        self.queue.insert((self.now.plus(delay), self.tie), happening);
+    }
+
+    fn soon(&mut self, happening: Happening) {
+        let delay = self.rng.between(0, self.latency_ms);
+        self.after(delay, happening);
+    }
+
+    fn note(&mut self, line: String) {
+        // Writing to a string cannot fail.
+        _ = writeln!(self.trace, "{:>8} {line}", self.now.0 - EPOCH_MS);
+    }
+
+    fn faults_on(&self) -> bool {
+        self.now.0 < EPOCH_MS + FAULTS_UNTIL_MS
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        while let Some(((at, _), happening)) = self.queue.pop_first() {
+            if at.0 > EPOCH_MS + END_MS {
+                break;
+            }
+            self.now = self.now.max(at);
+            if !self.faults_on() {
+                self.disk.odds = Odds::default();
+            } else if self.rng.chance(self.crash_odds) {
+                let node = self.rng.below(self.nodes.len() as u64) as usize;
+                if self.nodes[node].up {
+                    self.after(0, Happening::Crash { node });
+                }
+            }
+            self.happen(happening)?;
+        }
+        self.finish()
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), String> {
+        match happening {
+            Happening::Act => self.think(),
+            Happening::Arrive { op, node } => self.arrive(op, node),
+            Happening::Impatience { op, attempt } => {
+                if !self.ops[op].done && self.ops[op].attempts == attempt {
+                    self.send(op);
+                }
+                Ok(())
+            }
+            Happening::Read { node, epoch, key } => {
+                let log = self.read(&key);
+                self.soon(Happening::Loaded { node, epoch, key, log });
+                Ok(())
+            }
+            Happening::Loaded { node, epoch, key, log } => {
+                if self.nodes[node].epoch != epoch {
+                    return Ok(());
+                }
+                let asks = self.nodes[node].loaded(&key, log, self.now);
+                self.carry_out(node, asks)
+            }
+            Happening::Write { node, epoch } => self.write(node, epoch),
+            Happening::Written { node, epoch, result } => {
+                if self.nodes[node].epoch != epoch || self.plant == Some(Plant::AnswerBeforeAppend) {
+                    return self.commit(node);
+                }
+                let asks = self.nodes[node].complete(&result, self.now);
+                self.carry_out(node, asks)
+            }
+            Happening::Clock { node, epoch } => self.look_at_the_clock(node, epoch),
+            Happening::Crash { node } => self.crash(node),
+            Happening::Restart { node } => {
+                let epoch = self.nodes[node].epoch;
+                self.note(format!("node {node} restarts"));
+                self.nodes[node] = Node::start(&self.disk, epoch, &self.settings, &self.limits);
+                self.after(1, Happening::Clock { node, epoch });
+                Ok(())
+            }
+            Happening::Follow { follower } => self.look_at_events(follower),
+        }
+    }
+
+    fn think(&mut self) -> Result<(), String> {
+        let fresh = self.sessions.len() < SESSIONS_MAX && (self.sessions.is_empty() || self.rng.chance(180));
+        let (key, command) = if fresh {
+            let (by, face, act) = script::start(&mut self.rng, &self.tasks, self.now);
+            let name = format!("s{}", self.sessions.len());
+            let key: Key = Arc::new(SessionKey::new("t", name.as_str()));
+            self.sessions.push(Arc::clone(&key));
+            if let Act::Start(start) = &act
+                && start.mode == ModeKind::Task
+            {
+                self.tasks.push(SessionId::from(name));
+            }
+            if self.nodes.len() == 1 && self.rng.chance(400) {
+                self.follow(Topic::Session(Arc::clone(&key)));
+            }
+            (key, Command::by(&by, face, act))
+        } else {
+            let (key, session) = self.choose()?;
+            match session {
+                Some(session) => {
+                    let (by, act) = script::act(&mut self.rng, &session, &self.tasks);
+                    let face = script::face(&mut self.rng, Some(&session));
+                    let mut command = Command::by(&by, face, act);
+                    command.takes_orders = self.rng.chance(500);
+                    (key, command)
+                }
+                None => {
+                    let by = handover_kernel::AgentId::from(*self.rng.pick(&script::AGENTS));
+                    let face = script::face(&mut self.rng, None);
+                    (key, Command::by(&by, face, Act::Cancel { reason: "".into() }))
+                }
+            }
+        };
+        let op = self.ops.len();
+        let command = command.with_id(format!("op{op}"));
+        self.note(format!("op {op} {} {:?} {:?}", key.session, command.by, command.act));
+        self.ops.push(Op { key, command, attempts: 0, done: false, acknowledged: None });
+        self.send(op);
+        Ok(())
+    }
+
+    /// A session to do something with, mostly one that is still going on.
+    fn choose(&mut self) -> Result<(Key, Option<Session>), String> {
+        for _ in 0..6 {
+            let key = Arc::clone(self.rng.pick(&self.sessions));
+            let session = check::session(self.disk.store(), &key)?;
+            let going_on = session.as_ref().is_some_and(|session| !session.lifecycle.is_terminal());
+            if going_on || self.rng.chance(100) {
+                return Ok((key, session));
+            }
+        }
+        let key = Arc::clone(self.rng.pick(&self.sessions));
+        let session = check::session(self.disk.store(), &key)?;
+        Ok((key, session))
+    }
+
+    fn send(&mut self, op: usize) {
+        let node = self.rng.below(self.nodes.len() as u64) as usize;
+        self.ops[op].attempts += 1;
+        let attempt = self.ops[op].attempts;
+        self.soon(Happening::Arrive { op, node });
+        if self.rng.chance(50) {
+            // The network repeats itself.
+            self.soon(Happening::Arrive { op, node });
+        }
+        let patience = self.rng.between(500, 3_000);
+        self.after(patience, Happening::Impatience { op, attempt });
+    }
+
+    fn arrive(&mut self, op: usize, node: usize) -> Result<(), String> {
+        if !self.nodes[node].up {
+            return Ok(());
+        }
+        let (key, command) = (Arc::clone(&self.ops[op].key), self.ops[op].command.clone());
+        let asks = self.nodes[node].submit(op, &key, &command, self.now);
+        self.carry_out(node, asks)
+    }
+
+    fn carry_out(&mut self, node: usize, asks: Vec<Ask>) -> Result<(), String> {
+        let epoch = self.nodes[node].epoch;
+        for ask in asks {
+            match ask {
+                Ask::Load(key) => self.soon(Happening::Read { node, epoch, key }),
+                Ask::GoAhead(op, command) => {
+                    let key = Arc::clone(&self.ops[op].key);
+                    let asks = self.nodes[node].ask(op, &key, *command, self.now);
+                    self.carry_out(node, asks)?;
+                }
+                Ask::Answer(op, answer) => self.answered(op, &answer)?,
+                Ask::Published(key, first, count) => {
+                    self.note(format!("published {} {first}+{count}", key.session));
+                }
+            }
+        }
+        self.commit(node)
+    }
+
+    /// If something waits to be written and nothing is being written, begin.
+    fn commit(&mut self, node: usize) -> Result<(), String> {
+        if self.nodes[node].up && self.nodes[node].gather(&self.disk) {
+            let epoch = self.nodes[node].epoch;
+            self.soon(Happening::Write { node, epoch });
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, node: usize, epoch: u64) -> Result<(), String> {
+        if self.nodes[node].epoch != epoch {
+            return Ok(());
+        }
+        let Some((batch, _)) = self.nodes[node].flight.clone() else {
+            return Ok(());
+        };
+        if self.plant == Some(Plant::AnswerBeforeAppend) {
+            let first = self.disk.store().last_position().unwrap_or_default() + 1;
+            let told = Ok(batch.iter().map(|_| Outcome::Appended { first }).collect());
+            let asks = self.nodes[node].complete(&told, self.now);
+            for ask in asks {
+                if let Ask::Answer(op, answer) = ask {
+                    self.answered(op, &answer)?;
+                }
+            }
+        }
+        let result = self.disk.append(&batch, &mut self.rng).map_err(Arc::new);
+        let word = if result.is_ok() { "written" } else { "not written" };
+        self.note(format!("node {node} batch of {} {word}", batch.len()));
+        self.soon(Happening::Written { node, epoch, result });
+        Ok(())
+    }
+
+    fn read(&mut self, key: &Key) -> Result<Log, Arc<Fault>> {
+        if self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30) {
+            self.disk.faults.reads_failed += 1;
+            return Err(Arc::new(Fault::Unavailable { doing: "reading", source: "simulated".into() }));
+        }
+        let stored = self.disk.store().read(key, 0, usize::MAX).map_err(Arc::new)?;
+        let mut events: Vec<Vec<u8>> = stored.into_iter().map(|event| event.bytes).collect();
+        if self.plant == Some(Plant::ForgetDuplicates) {
+            for bytes in &mut events {
+                if let Ok(mut event) = handover_server::codec::decode(bytes) {
+                    event.id = None;
+                    *bytes = handover_server::codec::encode(&event);
+                }
+            }
+        }
+        Ok(Log { events, tombstone: None })
+    }
+
+    fn look_at_the_clock(&mut self, node: usize, epoch: u64) -> Result<(), String> {
+        if self.nodes[node].epoch != epoch || !self.nodes[node].up {
+            return Ok(());
+        }
+        let fails = self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30);
+        let asleep = self.plant == Some(Plant::LoseWakes);
+        let (asks, next) = self.nodes[node].look_at_the_clock(&self.disk, fails, asleep, self.now);
+        let delay = next.since(self.now);
+        self.after(delay, Happening::Clock { node, epoch });
+        self.carry_out(node, asks)
+    }
+
+    fn crash(&mut self, node: usize) -> Result<(), String> {
+        if !self.nodes[node].up {
+            return Ok(());
+        }
+        self.note(format!("node {node} crashes"));
+        self.disk.faults.crashes += 1;
+        self.cuts += self.nodes[node].cuts;
+        self.nodes[node].up = false;
+        self.nodes[node].cuts = 0;
+        self.nodes[node].epoch += 1;
+        self.disk.lose_power().map_err(|fault| fault.to_string())?;
+        let delay = self.rng.between(1, 2_000);
+        self.after(delay, Happening::Restart { node });
+        self.check_acknowledged()
+    }
+
+    fn answered(&mut self, op: usize, answer: &Answer) -> Result<(), String> {
+        match answer {
+            Answer::Accepted(accepted) => {
+                let receipt = &accepted.receipt;
+                self.note(format!("op {op} accepted at {} duplicate {}", receipt.seq, receipt.duplicate));
+                let key = Arc::clone(&self.ops[op].key);
+                let events = check::log(self.disk.store(), &key)?;
+                if (events.len() as u64) < receipt.seq.0 {
+                    return Err(format!("op {op} was acknowledged at {} before it was durable", receipt.seq));
+                }
+                let own = events.iter().find(|event| event.id == self.ops[op].command.id);
+                if let Some(own) = own {
+                    if own.seq != receipt.seq || own.at != receipt.at {
+                        return Err(format!(
+                            "op {op} was acknowledged at {}, it is at {}",
+                            receipt.seq, own.seq
+                        ));
+                    }
+                    let bytes = handover_server::codec::encode(own);
+                    self.ops[op].acknowledged = Some((own.seq, bytes));
+                }
+                self.accepted += u64::from(!self.ops[op].done);
+                self.ops[op].done = true;
+            }
+            Answer::Denied(Denied::Refused(Refusal::Busy)) => {
+                self.note(format!("op {op} busy"));
+                let delay = self.rng.between(10, 500);
+                let attempt = self.ops[op].attempts;
+                self.after(delay, Happening::Impatience { op, attempt });
+            }
+            Answer::Denied(Denied::Refused(refusal)) => {
+                self.note(format!("op {op} refused {}", refusal.code()));
+                self.refused += u64::from(!self.ops[op].done);
+                self.ops[op].done = true;
+            }
+            Answer::Denied(Denied::Fault(_)) => {
+                self.note(format!("op {op} fault"));
+                let delay = self.rng.between(1, 500);
+                let attempt = self.ops[op].attempts;
+                self.after(delay, Happening::Impatience { op, attempt });
+            }
+            Answer::Denied(Denied::Unreadable(what)) => return Err(what.to_string()),
+            Answer::Denied(Denied::Stopping) | Answer::State(_) => {
+                return Err(format!("op {op} was answered with {answer:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing acknowledged is lost.
+    fn check_acknowledged(&self) -> Result<(), String> {
+        for (number, op) in self.ops.iter().enumerate() {
+            if let Some((seq, bytes)) = &op.acknowledged {
+                let found =
+                    self.disk.store().read(&op.key, seq.0 - 1, 1).map_err(|fault| fault.to_string())?;
+                if found.first().map(|event| &event.bytes) != Some(bytes) {
+                    return Err(format!("op {number} was acknowledged at {seq} of {} and is lost", op.key));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_events(&mut self, follower: usize) -> Result<(), String> {
+        let delay = if self.rng.chance(30) { self.rng.between(500, 5_000) } else { self.rng.between(1, 400) };
+        self.after(delay, Happening::Follow { follower });
+        let node = &mut self.nodes[0];
+        let reader = &mut self.readers[follower];
+        if !node.up {
+            return Ok(());
+        }
+        if reader.joined.is_some_and(|(epoch, _)| epoch != node.epoch) {
+            // The node is another one: begin again after the last number that was seen.
+            reader.joined = None;
+            reader.follower = Follower::after(reader.follower.last());
+        }
+        let fresh: Vec<Delivery> = match reader.follower.need() {
+            Need::Page { after } => {
+                let page = read_page(self.disk.store(), &reader.topic, after)
+                    .map_err(|denied| format!("a page could not be read: {denied:?}"))?;
+                reader.follower.page(page)
+            }
+            Need::Join { .. } => {
+                reader.joined = Some((node.epoch, node.hub.join(&reader.topic, 6, ())));
+                reader.follower.joined();
+                Vec::new()
+            }
+            Need::Live => {
+                let Some((_, id)) = reader.joined else {
+                    return Err("a follower is live and has not joined".to_owned());
+                };
+                match node.hub.take(id, 4) {
+                    Taken::Events(events) => reader.follower.live(events),
+                    Taken::Missed => {
+                        reader.follower.missed();
+                        Vec::new()
+                    }
+                    Taken::Cut if self.plant == Some(Plant::HideCut) => {
+                        node.leave(id);
+                        reader.joined = Some((node.epoch, node.hub.join(&reader.topic, 6, ())));
+                        Vec::new()
+                    }
+                    Taken::Cut => {
+                        node.leave(id);
+                        reader.joined = None;
+                        reader.follower = Follower::after(reader.follower.last());
+                        Vec::new()
+                    }
+                }
+            }
+        };
+        for delivery in fresh {
+            if reader.seen.last().is_some_and(|last| *last >= delivery.number) {
+                return Err(format!("{:?} was given {} again", reader.topic, delivery.number));
+            }
+            reader.seen.push(delivery.number);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        self.now = Timestamp(EPOCH_MS + END_MS);
+        self.cuts += self.nodes.iter().map(|node| node.cuts).sum::<u64>();
+        self.check_acknowledged()?;
+        if let Some(op) = self.ops.iter().position(|op| !op.done) {
+            return Err(format!("op {op} was never answered"));
+        }
+        if let Some(node) = self.nodes.iter().position(|node| !node.is_quiet()) {
+            return Err(format!("node {node} still has something under way"));
+        }
+        let store = self.disk.store();
+        for key in &self.sessions {
+            let Some(session) = check::session(store, key)? else {
+                continue;
+            };
+            check::index(store, key, &session)?;
+            check::settled(store, key, &session, self.now)?;
+            self.ended += u64::from(session.lifecycle.is_terminal());
+        }
+        for reader in &self.readers {
+            let mut expected = Vec::new();
+            loop {
+                let after = expected.last().copied().unwrap_or_default();
+                let page = read_page(store, &reader.topic, after).map_err(|denied| format!("{denied:?}"))?;
+                if page.is_empty() {
+                    break;
+                }
+                expected.extend(page.iter().map(|delivery| delivery.number));
+            }
+            if reader.seen != expected {
+                return Err(format!("{:?} was given {:?}, there is {expected:?}", reader.topic, reader.seen));
+            }
+        }
+        if let [node] = self.nodes.as_slice() {
+            let (counted, open) = (node.open(), store.open_counts().map_err(|fault| fault.to_string())?);
+            if counted != open {
+                return Err(format!("the quota counts {counted:?}, open are {open:?}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use handover_kernel::command::{Act, Command};
 use handover_kernel::id::Author;
 use handover_kernel::{Limits, Timestamp};
+use handover_server::engine::commit::Commit;
 use handover_server::engine::errands;
 use handover_server::engine::hub::{Hub, SubscriberId};
 use handover_server::engine::quota::{Place, Quota};
 use handover_server::engine::shard::{Answer, Denied, Effect, Key, Settings, Shard, Ticket};
 use handover_server::engine::shell::{shard_of, started};
 use handover_server::engine::timers::Timers;
-use handover_store::{Append, Store};
+use handover_store::Store;
 
 use crate::disk::Disk;
 
@@ -55,8 +56,8 @@ pub struct Node {
     pub epoch: u64,
     /// Whether it runs.
     pub up: bool,
-    /// The shares of the shards in the batch that is being written.
-    pub flight: Option<(Vec<Append>, Vec<(usize, usize)>)>,
+    /// What is being written.
+    pub flight: Option<Commit>,
     recount: bool,
     doubt: bool,
     wakes: usize,
@@ -203,19 +204,8 @@ impl Node {
             self.recount = false;
             self.quota.recount(disk.store().open_counts().unwrap_or_default());
         }
-        let mut batch = Vec::new();
-        let mut shares = Vec::new();
-        for (index, shard) in self.shards.iter_mut().enumerate() {
-            if let Some(mut appends) = shard.take_batch() {
-                shares.push((index, appends.len()));
-                batch.append(&mut appends);
-            }
-        }
-        if batch.is_empty() {
-            return false;
-        }
-        self.flight = Some((batch, shares));
-        true
+        self.flight = Commit::gather(self.shards.iter_mut());
+        self.flight.is_some()
     }
 
     /// What became of it.
@@ -224,7 +214,7 @@ impl Node {
         result: &Result<Vec<handover_store::Outcome>, std::sync::Arc<handover_store::Fault>>,
         now: Timestamp,
     ) -> Vec<Ask> {
-        let Some((_, shares)) = self.flight.take() else {
+        let Some(commit) = self.flight.take() else {
             return Vec::new();
         };
         self.recount |= result.is_err();
@@ -232,20 +222,10 @@ impl Node {
             self.hub.missed();
         }
         self.doubt = result.is_err();
-        let mut effects = Vec::new();
-        let mut from = 0;
-        for (index, count) in shares {
-            let share = match result {
-                Ok(outcomes) => Ok(&outcomes[from..from + count]),
-                Err(fault) => Err(std::sync::Arc::clone(fault)),
-            };
-            from += count;
-            effects.append(&mut self.shards[index].complete(share, now));
-        }
-        effects.sort_by_key(|effect| match effect {
-            Effect::Publish(published) => published.first,
-            Effect::Load(_) | Effect::Answer { .. } | Effect::Wake { .. } | Effect::Errand { .. } => u64::MAX,
-        });
+        // The closure hands out one shard at a time, so the loan is made anew for each.
+        let mut shards: Vec<Option<&mut Shard<Waiter>>> = self.shards.iter_mut().map(Some).collect();
+        let take = |index: usize| shards[index].take().expect("each shard has one share");
+        let effects = commit.settle(result, take, now);
         self.carry_out(effects, now)
     }
 

@@ -405,7 +405,7 @@ impl World {
         if self.nodes[node].epoch != epoch {
             return Ok(());
         }
-        let Some((batch, _)) = self.nodes[node].flight.clone() else {
+        let Some(batch) = self.nodes[node].flight.as_ref().map(|commit| commit.batch.clone()) else {
             return Ok(());
         };
         if self.plant == Some(Plant::AnswerBeforeAppend) {

@@ -1,12 +1,14 @@
 //! The one binary.
 //!
 //! - [`serve`]: `handover serve`
+//! - [`rebuild`]: `handover rebuild`
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod rebuild;
 mod serve;
 
 /// One server for delegated agent work.
@@ -21,6 +23,8 @@ struct Cli {
 enum Command {
     /// Run the server.
     Serve(serve::Args),
+    /// Make the index again from the logs.
+    Rebuild(rebuild::Args),
 }
 
 const EXAMPLES: &str = "\
@@ -31,6 +35,7 @@ Start here:
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Rebuild(args) => rebuild::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_server::config::{self, Config, File, Sources};
+use handover_server::engine::{self, Engine};
 use handover_server::http::{self, Bounds, Probe, Router};
 use handover_server::shutdown::Shutdown;
 use handover_server::telemetry::{self, Metrics};
@@ -80,10 +81,10 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let shutdown = stop_on_signal()?;
     let metrics = Metrics::new();
     let store = open_store(config)?;
-    // The engine starts here, with the store, the metrics, the shutdown and the configuration; its faces and its probe
-    // join those of the server.
+    let engine = start_engine(config, &store, &metrics)?;
+    // The faces join here, each with the engine.
     let faces = Router::new();
-    let probes = vec![store_probe(Arc::clone(&store))];
+    let probes = vec![store_probe(Arc::clone(&store)), engine_probe(engine.clone())];
 
     let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
     let router = http::router(faces, probes, Arc::clone(&metrics), bounds);
@@ -93,6 +94,9 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     }
     tracing::info!(http = %address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), "ready");
     http::serve(listener, router, config.limits.connections_max, shutdown).await;
+    // Nobody asks any more: finish what is under way, and give the data directory back.
+    let stopping = tokio::task::spawn_blocking(move || engine.stop()).await;
+    stopping.map_err(|error| Failure::fault("stopping the engine", &error))?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -129,6 +133,16 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     let opened = SqliteStore::open(&config.data);
     let doing = || format!("opening the data in {}", config.data.display());
     Ok(Arc::new(opened.map_err(|fault| Failure::fault(doing(), &fault))?))
+}
+
+fn start_engine(config: &Config, store: &Arc<dyn Store>, metrics: &Arc<Metrics>) -> Result<Engine, Failure> {
+    let settings = engine::Settings::from(config);
+    Engine::start(Arc::clone(store), settings, Arc::clone(metrics))
+        .map_err(|fault| Failure::fault("starting the engine", &fault))
+}
+
+fn engine_probe(engine: Engine) -> Probe {
+    Probe::new("engine", move || engine.check())
 }
 
 fn store_probe(store: Arc<dyn Store>) -> Probe {

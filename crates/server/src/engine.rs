@@ -2,6 +2,7 @@
 //!
 //! In reading order:
 //! - [`shard`]: the only writer of its sessions, a plain state machine
+//! - [`commit`]: one commit for the batches of all shards
 //! - [`errands`]: what spans two sessions
 //! - [`timers`]: when to wake which session
 //! - [`quota`]: how many sessions each agent has open
@@ -12,6 +13,7 @@
 //!
 //! Always: what is answered or published is durable. Never: a rule about tasks.
 
+pub mod commit;
 pub mod errands;
 pub mod hub;
 pub mod index;

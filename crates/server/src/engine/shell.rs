@@ -13,9 +13,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use handover_kernel::command::{Act, Command};
 use handover_kernel::id::Author;
 use handover_kernel::{Limits, Refusal, Session, Timestamp};
-use handover_store::{Append, Fault, Outcome, SessionKey, Store};
+use handover_store::{Fault, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
+use crate::config::Config;
+use crate::engine::commit::Commit;
 use crate::engine::errands;
 use crate::engine::hub::Hub;
 use crate::engine::quota::{Place, Quota};
@@ -65,6 +67,35 @@ impl Default for Settings {
             sessions_open_per_agent_max: 10_000,
             subscriber_queue_max: 1024,
             retention_ms: None,
+        }
+    }
+}
+
+impl From<&Config> for Settings {
+    fn from(config: &Config) -> Settings {
+        let Config { engine, limits, retention, .. } = config;
+        let shards = engine.shards.max(1);
+        Settings {
+            shards,
+            shard: shard::Settings {
+                queue_max: engine.queue_max,
+                batch_events_max: engine.batch_events_max,
+                sessions_in_memory_max: engine.sessions_in_memory_max.div_ceil(shards),
+                idle_ms: engine.idle_seconds.saturating_mul(1000),
+                ..shard::Settings::default()
+            },
+            limits: Limits {
+                payload_bytes_max: limits.payload_bytes_max,
+                participants_max: limits.participants_max,
+                steers_pending_max: limits.steers_pending_max,
+                questions_open_max: limits.questions_open_max,
+                messages_per_task_max: limits.messages_per_task_max,
+                ..Limits::default()
+            },
+            sessions_open_per_agent_max: limits.sessions_open_per_agent_max as u64,
+            subscriber_queue_max: engine.subscriber_queue_max,
+            retention_ms: (retention.finished_days > 0)
+                .then(|| retention.finished_days.saturating_mul(24 * 60 * 60 * 1000)),
         }
     }
 }
@@ -352,9 +383,8 @@ impl Inner {
     fn commit_batches(&self) {
         loop {
             let stopping = self.stopping.load(Ordering::Acquire);
-            let (batch, shares) = self.gather();
-            if !batch.is_empty() {
-                self.commit(&batch, &shares);
+            if let Some(commit) = Commit::gather(self.shards.iter().map(lock)) {
+                self.commit(commit);
                 continue;
             }
             if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
@@ -364,32 +394,19 @@ impl Inner {
         }
     }
 
-    fn gather(&self) -> (Vec<Append>, Vec<(usize, usize)>) {
-        let mut batch = Vec::new();
-        let mut shares = Vec::new();
-        for (index, shard) in self.shards.iter().enumerate() {
-            if let Some(mut appends) = lock(shard).take_batch() {
-                shares.push((index, appends.len()));
-                batch.append(&mut appends);
-            }
-        }
-        (batch, shares)
-    }
-
-    fn commit(&self, batch: &[Append], shares: &[(usize, usize)]) {
+    fn commit(&self, commit: Commit) {
         self.recount();
         let begun = Instant::now();
-        let result = self.store.append(batch).map_err(Arc::new);
+        let result = self.store.append(&commit.batch).map_err(Arc::new);
         self.metrics.commit_seconds.observe(begun.elapsed().as_secs_f64());
         match &result {
             Ok(_) => {
-                let events: usize = batch.iter().map(|append| append.events.len()).sum();
                 // What an earlier commit left in doubt is certain now.
                 if self.doubt.swap(false, Ordering::AcqRel) {
                     self.read_again();
                 }
                 self.metrics.commits.inc();
-                self.metrics.events_appended.inc_by(events as u64);
+                self.metrics.events_appended.inc_by(commit.events() as u64);
             }
             Err(fault) => {
                 self.metrics.store_faults.inc();
@@ -399,22 +416,7 @@ impl Inner {
                 tracing::error!(error = %chain(fault), "the store did not take a batch");
             }
         }
-        let mut effects = Vec::new();
-        let mut from = 0;
-        for (index, count) in shares {
-            let share: Result<&[Outcome], Arc<Fault>> = match &result {
-                Ok(outcomes) => Ok(&outcomes[from..from + count]),
-                Err(fault) => Err(Arc::clone(fault)),
-            };
-            from += count;
-            effects.append(&mut lock(&self.shards[*index]).complete(share, now()));
-        }
-        // Everybody hears of events in the order of their positions, whatever shard they are from, and before anybody
-        // is answered.
-        effects.sort_by_key(|effect| match effect {
-            Effect::Publish(published) => published.first,
-            Effect::Load(_) | Effect::Answer { .. } | Effect::Wake { .. } | Effect::Errand { .. } => u64::MAX,
-        });
+        let effects = commit.settle(&result, |index| lock(&self.shards[index]), now());
         self.carry_out(effects);
     }
 

@@ -42,10 +42,13 @@ fn expired(mut stage: Stage) -> Stage {
     stage
 }
 
+/// How far a task has come, under whatever charter.
+type Scene = fn(Charter) -> Stage;
+
 /// Every state of a task that this charter lets it reach, by name.
 fn task_states(charter: &Charter) -> Vec<(&'static str, Stage)> {
-    let with = |stage: fn(Charter) -> Stage, acts: &[(&str, Act)]| after(stage(charter.clone()), acts);
-    let (working, waiting): (fn(Charter) -> Stage, fn(Charter) -> Stage) = (Stage::working, Stage::waiting);
+    let with = |scene: Scene, acts: &[(&str, Act)]| after(scene(charter.clone()), acts);
+    let (working, waiting): (Scene, Scene) = (Stage::working, Stage::waiting);
     let pausing: &[(&str, Act)] = &[("planner", pause_gently()), ("worker", checkpoint())];
     let mut states = vec![
         ("Pending", with(Stage::task, &[])),
@@ -136,21 +139,18 @@ fn task_acts(session: &Session) -> Vec<(&'static str, Act)> {
 
 fn handoff_states() -> Vec<(&'static str, Stage)> {
     let offered = || Stage::offered(Charter::macp());
-    let accepted: (&str, Act) = ("worker", take("h1"));
-    let declined: (&str, Act) = ("worker", turn_down("h1"));
+    let [accepted, declined] =
+        [("worker", take("h1")), ("worker", turn_down("h1"))].map(|act| after(offered(), &[act]));
     vec![
         ("Pending", Stage::handoff(Charter::macp())),
         ("Offered", offered()),
         ("Offered, suspended", after(offered(), &[("planner", pause())])),
-        ("Declined", after(offered(), &[declined.clone()])),
-        (
-            "Declined, offered to other",
-            after(offered(), &[declined.clone(), ("planner", offer("h2", "helper"))]),
-        ),
-        ("Accepted", after(offered(), &[accepted.clone()])),
-        ("Accepted, suspended", after(offered(), &[accepted.clone(), ("planner", pause())])),
-        ("Resolved, success", after(offered(), &[accepted, ("planner", commit_transfer())])),
-        ("Resolved, failure", after(offered(), &[declined, ("planner", commit_no_transfer())])),
+        ("Declined", declined.clone()),
+        ("Declined, offered to other", after(declined.clone(), &[("planner", offer("h2", "helper"))])),
+        ("Accepted", accepted.clone()),
+        ("Accepted, suspended", after(accepted.clone(), &[("planner", pause())])),
+        ("Resolved, success", after(accepted, &[("planner", commit_transfer())])),
+        ("Resolved, failure", after(declined, &[("planner", commit_no_transfer())])),
         ("Cancelled", after(offered(), &[("planner", cancel())])),
         ("Expired", expired(offered())),
     ]

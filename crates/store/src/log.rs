@@ -180,7 +180,8 @@ pub struct Listed {
 pub struct Page {
     /// The sessions, in order.
     pub sessions: Vec<Listed>,
-    /// Where the next page begins, if there may be one.
+    /// Where the next page begins, if there may be one. A page can be short, even empty, and still have a next one: a
+    /// store looks at a bounded number of sessions for one page.
     pub next: Option<Cursor>,
 }
 
@@ -249,7 +250,8 @@ pub trait Store: Send + Sync {
     /// The position of the last event of all, 0 if there is none.
     fn last_position(&self) -> Result<Position, Fault>;
 
-    /// A page of sessions, at most `max` of them. The cost of a page depends on its size, not on how many came before.
+    /// A page of sessions, at most `max` of them. The cost of a page depends on its size, not on how many came before
+    /// or how few match.
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault>;
 
     /// The index row of one session.

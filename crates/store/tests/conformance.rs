@@ -38,6 +38,7 @@ suite! {
     the_feed_of_a_rarely_seen_agent_is_complete,
     every_filter_narrows_the_list,
     pages_reach_the_end_while_sessions_are_added,
+    a_filter_that_few_match_reaches_the_end_in_bounded_pages,
     a_row_replaces_the_one_before,
     the_last_row_and_wake_time_of_a_batch_win,
     sessions_are_due_in_the_order_of_their_wake_times,
@@ -345,6 +346,38 @@ fn pages_reach_the_end_while_sessions_are_added(store: &dyn Store) {
                 Order::Oldest => (0..added).map(|at| format!("s{at:03}")).collect(),
             };
             assert_eq!(seen, expected);
+        }
+    }
+}
+
+fn a_filter_that_few_match_reaches_the_end_in_bounded_pages(store: &dyn Store) {
+    const SESSIONS: u64 = 20_050;
+    let rare = [0, 5, SESSIONS / 2, SESSIONS - 1];
+    let batch = (0..SESSIONS).map(|at| {
+        let status = if rare.contains(&at) { 7 } else { 1 };
+        started(&format!("s{at}"), IndexRow { status, ..row("a", &["a"]) })
+    });
+    store.append(&batch.collect::<Vec<_>>()).unwrap();
+    for (tenant, agent) in [(None, None), (None, Some("a")), (Some("acme"), None), (Some("acme"), Some("a"))]
+    {
+        let (tenant, agent) = (tenant.map(Into::into), agent.map(Into::into));
+        let filter = Filter { tenant, agent, status: Some(7), ..Filter::default() };
+        for order in [Order::Newest, Order::Oldest] {
+            let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+            loop {
+                let page = store.list(&filter, order, after, 2).unwrap();
+                seen.extend(names(&page.sessions).into_iter().map(String::from));
+                pages += 1;
+                assert!(pages < 10, "expected the end, found page {pages}");
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            if order == Order::Newest {
+                seen.reverse();
+            }
+            assert_eq!(seen, rare.map(|at| format!("s{at}")));
         }
     }
 }

@@ -180,7 +180,7 @@ fn look(store: &dyn Store) -> Vec<String> {
 
 #[test]
 fn sqlite_answers_as_memory_does() {
-    let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let checked = runner.run(&vec(step(), 1..40), |steps| {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

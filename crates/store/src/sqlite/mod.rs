@@ -1,6 +1,7 @@
 //! The embedded store: one SQLite file, one process.
 //!
-//! In reading order: `schema` (the tables), `queue` (group commit), `writer` (what a commit does), `reader`.
+//! In reading order: `schema` (the tables), `work` (what can be written), `queue` (group commit), `writer` (what a
+//! commit does), `reader` and `list` (reading).
 //!
 //! A failed commit or sync is fatal for the connection that writes: it is dropped with all that it remembered, and the
 //! next call opens another. The sync is never tried again, because after a failed one the system may have thrown away
@@ -8,9 +9,11 @@
 
 mod agents;
 mod cache;
+mod list;
 mod queue;
 mod reader;
 mod schema;
+mod work;
 mod writer;
 
 use std::fs::{self, File, TryLockError};
@@ -23,7 +26,8 @@ use rusqlite::{Connection, ErrorCode, ffi};
 
 use self::queue::{Answer, Queue};
 use self::reader::Readers;
-use self::writer::{Reply, Work, Writer};
+use self::work::{Reply, Work};
+use self::writer::Writer;
 use crate::fault::Fault;
 use crate::log::{
     Append, Cursor, Deleted, Feed, FeedItem, Filter, Hint, IndexRow, OpenCount, Order, Outcome, Page,

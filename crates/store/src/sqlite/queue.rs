@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::writer::{Reply, Work};
+use super::work::{Reply, Work};
 use crate::fault::Fault;
 
 /// What became of one piece of work.
@@ -77,7 +77,7 @@ impl Queue {
         let mut events = 0;
         let mut count = 0;
         while count < line.waiting.len() && (count == 0 || events < self.events_max) {
-            events += line.waiting[count].0.events();
+            events = line.waiting[count].0.events().saturating_add(events);
             count += 1;
         }
         line.waiting.drain(..count).unzip()

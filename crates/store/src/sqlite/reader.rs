@@ -8,10 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::writer::{self, LAST_POSITION};
 use super::{Options, agents, checksum, fault, natural, schema, signed};
 use crate::fault::Fault;
-use crate::log::{
-    Cursor, Feed, FeedItem, Filter, IndexRow, Listed, OpenCount, Order, Page, Position, Record, SessionKey,
-    StoredEvent,
-};
+use crate::log::{Cursor, Feed, FeedItem, IndexRow, OpenCount, Position, Record, SessionKey, StoredEvent};
 
 /// A pool of connections, opened when they are first needed.
 pub(super) struct Readers {
@@ -34,7 +31,7 @@ impl Readers {
     }
 
     /// Ask with a connection of the pool; waits for one if all are in use. After a fault the connection is not kept.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         doing: &'static str,
         question: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -142,39 +139,6 @@ impl Readers {
         self.ask("reading the last position", |connection| {
             connection.prepare_cached(LAST_POSITION)?.query_row([], |row| row.get(0).map(natural))
         })
-    }
-
-    pub(super) fn list(
-        &self,
-        filter: &Filter,
-        order: Order,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> Result<Page, Fault> {
-        let mut listed = self.ask("listing sessions", |connection| {
-            let mut select = connection.prepare_cached(&list_sql(filter, order))?;
-            let rows = select.query_map(
-                params![
-                    filter.tenant,
-                    filter.agent,
-                    filter.status,
-                    filter.kind,
-                    filter.created_from.map(signed),
-                    filter.created_before.map(signed),
-                    after.map(|Cursor(number)| signed(number)),
-                    signed(max as u64).saturating_add(1),
-                ],
-                |row| {
-                    Ok((natural(row.get(0)?), Listed { key: session_key(row, 1)?, row: index_row(row, 3)? }))
-                },
-            )?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
-        })?;
-        let more = listed.len() > max;
-        listed.truncate(max);
-        let end = listed.last().map(|(number, _)| Cursor(*number)).or(after);
-        let sessions = listed.into_iter().map(|(_, listed)| listed).collect();
-        Ok(Page { sessions, next: end.filter(|_| more) })
     }
 
     pub(super) fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault> {
@@ -299,13 +263,14 @@ fn check(key: &SessionKey, event: StoredEvent, found: Found) -> Result<StoredEve
     Ok(event)
 }
 
-fn session_key(row: &Row<'_>, at: usize) -> rusqlite::Result<SessionKey> {
+pub(super) fn session_key(row: &Row<'_>, at: usize) -> rusqlite::Result<SessionKey> {
     Ok(SessionKey { tenant: row.get(at)?, session: row.get(at + 1)? })
 }
 
-const ROW_COLUMNS: &str = "r.kind, r.status, r.requester, r.agents, r.created_at, r.finished_at, r.summary";
+pub(super) const ROW_COLUMNS: &str =
+    "r.kind, r.status, r.requester, r.agents, r.created_at, r.finished_at, r.summary";
 
-fn index_row(row: &Row<'_>, at: usize) -> rusqlite::Result<IndexRow> {
+pub(super) fn index_row(row: &Row<'_>, at: usize) -> rusqlite::Result<IndexRow> {
     Ok(IndexRow {
         kind: row.get(at)?,
         status: row.get(at + 1)?,
@@ -365,38 +330,4 @@ fn agent_feed(
         found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
     }
     Ok(found)
-}
-
-/// Parameters: 1 tenant, 2 agent, 3 status, 4 kind, 5 created from, 6 created before, 7 cursor, 8 how many.
-fn list_sql(filter: &Filter, order: Order) -> String {
-    let (from, list) = match (&filter.tenant, &filter.agent) {
-        (None, None) => ("index_rows r", "?1 IS NULL AND ?2 IS NULL"),
-        (None, Some(_)) => (
-            "index_rows r",
-            "?1 IS NULL AND EXISTS (SELECT 1 FROM index_listed l WHERE l.number = r.number
-             AND l.list IN (SELECT list FROM index_lists WHERE agent = ?2))",
-        ),
-        (Some(_), _) => (
-            "index_listed l CROSS JOIN index_rows r ON r.number = l.number",
-            "l.list = (SELECT list FROM index_lists WHERE tenant = ?1 AND agent IS ?2)",
-        ),
-    };
-    let number = if filter.tenant.is_some() { "l.number" } else { "r.number" };
-    let (beyond, direction) = match order {
-        Order::Oldest => (">", ""),
-        Order::Newest => ("<", "DESC"),
-    };
-    // A comparison with a missing cursor must not hide the range from the planner.
-    let first = match order {
-        Order::Oldest => "0",
-        Order::Newest => "9223372036854775807",
-    };
-    format!(
-        "SELECT {number}, s.tenant, s.session, {ROW_COLUMNS}
-         FROM {from} CROSS JOIN sessions s ON s.number = r.number
-         WHERE {list} AND {number} {beyond} ifnull(?7, {first})
-         AND (?3 IS NULL OR r.status = ?3) AND (?4 IS NULL OR r.kind = ?4)
-         AND (?5 IS NULL OR r.created_at >= ?5) AND (?6 IS NULL OR r.created_at < ?6)
-         ORDER BY {number} {direction} LIMIT ?8"
-    )
 }

@@ -10,56 +10,9 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::cache::Cache;
+use super::work::{Reply, Work};
 use super::{Options, agents, checksum, natural, schema, signed};
 use crate::log::{Append, Deleted, Hint, IndexRow, Outcome, Put, Record, SessionKey, Wake};
-
-/// Something to write.
-pub(super) enum Work {
-    Append(Vec<Append>),
-    Put(Record, Put),
-    Remove { space: Box<str>, tenant: Box<str>, key: Box<str> },
-    DeleteFinished { finished_before: u64, now: u64, max: usize },
-    ForgetTombstones { deleted_before: u64 },
-    ClearIndex,
-    RestoreIndex(Vec<(SessionKey, IndexRow, Wake)>),
-    Probe,
-}
-
-/// What was done.
-pub(super) enum Reply {
-    Outcomes(Vec<Outcome>),
-    Changed(bool),
-    Deleted(Vec<Deleted>),
-    Count(u64),
-    Done,
-}
-
-impl Work {
-    /// How much of a commit it fills.
-    pub(super) fn events(&self) -> usize {
-        match self {
-            Work::Append(batch) => batch.iter().map(|item| item.events.len().max(1)).sum(),
-            Work::DeleteFinished { max, .. } => *max,
-            Work::RestoreIndex(rows) => rows.len(),
-            Work::Put(..) | Work::Remove { .. } | Work::ForgetTombstones { .. } => 1,
-            Work::ClearIndex | Work::Probe => 1,
-        }
-    }
-
-    /// What a fault says was being done.
-    pub(super) fn doing(&self) -> &'static str {
-        match self {
-            Work::Append(_) => "appending events",
-            Work::Put(..) => "writing a record",
-            Work::Remove { .. } => "removing a record",
-            Work::DeleteFinished { .. } => "deleting finished sessions",
-            Work::ForgetTombstones { .. } => "forgetting tombstones",
-            Work::ClearIndex => "clearing the index",
-            Work::RestoreIndex(_) => "restoring the index",
-            Work::Probe => "writing a probe",
-        }
-    }
-}
 
 const SESSIONS_CACHED_MAX: usize = 8192;
 const LISTS_CACHED_MAX: usize = 4096;

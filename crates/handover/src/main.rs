@@ -2,12 +2,14 @@
 //!
 //! - [`serve`]: `handover serve`
 //! - [`rebuild`]: `handover rebuild`
+//! - [`bench`]: `handover bench`
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod rebuild;
 mod serve;
 
@@ -23,6 +25,8 @@ struct Cli {
 enum Command {
     /// Run the server.
     Serve(serve::Args),
+    /// Measure how fast it is here.
+    Bench(bench::Args),
     /// Make the index again from the logs.
     Rebuild(rebuild::Args),
 }
@@ -35,6 +39,7 @@ Start here:
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
     };
     match outcome {

@@ -1,6 +1,6 @@
 //! `handover rebuild`: make the index again from the logs.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use handover_server::engine::{Denied, index};
@@ -38,10 +38,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let store = SqliteStore::open(&args.data).map_err(|fault| Failure::fault(&doing, &fault))?;
     let mut progress = std::io::stderr();
     let done = index::rebuild(&store, |done| {
-        // Progress that nobody can see is no reason to stop.
-        _ = write!(progress, "\r{done} sessions");
+        if progress.is_terminal() {
+            // Progress that nobody can see is no reason to stop.
+            _ = write!(progress, "\r{done} sessions\r");
+        }
     });
-    _ = writeln!(progress);
     match done {
         Ok(done) => {
             _ = writeln!(std::io::stdout(), "the index of {done} sessions was made again");

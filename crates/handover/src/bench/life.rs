@@ -1,0 +1,152 @@
+//! The work that is measured: one full task life, seven commands, each an event of about 300 bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use handover_kernel::charter::Charter;
+use handover_kernel::command::{Act, Command, ModeKind, Progress, Request, Start, TaskAct};
+use handover_kernel::commitment::Commitment;
+use handover_kernel::{AgentId, Blob, Face, Limits, SessionId, Text, Timestamp, step};
+use handover_server::codec;
+use handover_store::SessionKey;
+
+/// How many events a life has.
+pub const EVENTS: usize = 7;
+
+/// How many of its commands leave a task open and worked on: start, request, accept.
+pub const OPEN_EVENTS: usize = 3;
+
+/// What a request carries that stays in memory with the session: its title, instructions and input.
+pub const PAYLOAD_BYTES: usize = 12 + 64 + 96;
+
+/// Makes lives, no two alike.
+pub struct Lives {
+    next: AtomicU64,
+}
+
+impl Lives {
+    /// Lives whose ids begin at this number.
+    pub fn from(first: u64) -> Lives {
+        Lives { next: AtomicU64::new(first) }
+    }
+
+    /// A new session's key and its commands, in order.
+    pub fn next(&self) -> (SessionKey, Vec<Command>) {
+        life(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The key of the session with this number: ids as random as a client's, so that the index is as scattered.
+pub fn key(number: u64) -> SessionKey {
+    SessionKey::new("bench", id(number, 0).as_str())
+}
+
+/// The life with this number.
+pub fn life(number: u64) -> (SessionKey, Vec<Command>) {
+    let planner = AgentId::from(format!("planner-{}", number % 50).as_str());
+    let worker = AgentId::from(format!("worker-{}", number % 200).as_str());
+    let acts = [
+        (&planner, Act::Start(Box::new(start(&planner, &worker)))),
+        (&planner, Act::Task(TaskAct::Request(request(&worker)))),
+        (&worker, Act::Task(TaskAct::Accept { task: None, assignee: None, reason: Text::default() })),
+        (&worker, Act::Task(update(0.3))),
+        (&worker, Act::Task(update(0.7))),
+        (&worker, Act::Task(complete())),
+        (&planner, Act::Commit(Box::new(commitment()))),
+    ];
+    let commands = acts.into_iter().enumerate().map(|(index, (by, act))| {
+        let mut command = Command::by(by, Face::Macp, act).with_id(id(number, index as u64 + 1));
+        command.verbatim = Some(blob(VERBATIM_BYTES[index]));
+        command
+    });
+    (key(number), commands.collect())
+}
+
+/// The events of one life as they are stored, for the limit to write.
+pub fn encoded() -> Vec<Arc<[u8]>> {
+    let (key, commands) = life(0);
+    let mut session = None;
+    let id = SessionId::from(&*key.session);
+    let limits = Limits::default();
+    let events = commands
+        .iter()
+        .flat_map(|command| step(&mut session, &id, command, &limits, Timestamp(1_700_000_000_000)).events);
+    events.map(|event| Arc::from(codec::encode(&event))).collect()
+}
+
+/// What the wire sent, so that each event is about 300 bytes with its meaning.
+const VERBATIM_BYTES: [usize; EVENTS] = [96, 0, 200, 64, 64, 48, 80];
+
+/// An id that looks like a random UUID and is the same for the same numbers.
+fn id(number: u64, part: u64) -> String {
+    let mix = |seed: u64| {
+        let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let (high, low) = (mix(number * 16 + part), mix(!(number * 16 + part)));
+    let text = format!("{high:016x}{low:016x}");
+    format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
+}
+
+fn blob(bytes: usize) -> Blob {
+    Arc::from(vec![b'x'; bytes])
+}
+
+fn text(bytes: usize) -> Text {
+    Text::from("y".repeat(bytes))
+}
+
+fn start(planner: &AgentId, worker: &AgentId) -> Start {
+    Start {
+        mode: ModeKind::Task,
+        participants: vec![planner.clone(), worker.clone()],
+        charter: Charter::macp(),
+        mode_version: Text::from("1.0.0"),
+        configuration_version: Text::from("bench"),
+        policy_version: Text::from("policy.default"),
+        ttl_ms: Some(24 * 60 * 60 * 1000),
+        sent_at: None,
+        intent: Text::from("measure"),
+        context_id: Text::default(),
+        extension_keys: Vec::new(),
+        parent: None,
+    }
+}
+
+fn request(worker: &AgentId) -> Request {
+    Request {
+        task: Text::from("t1"),
+        title: text(12),
+        instructions: text(64),
+        assignee: Some(worker.clone()),
+        input: blob(96),
+        wanted_by: None,
+        check_in_ms: None,
+    }
+}
+
+fn update(done: f64) -> TaskAct {
+    let progress =
+        Progress { status: Text::from("running"), done: Some(done), message: text(64), partial: blob(80) };
+    TaskAct::Update { task: Some(Text::from("t1")), progress, withdraws: true }
+}
+
+fn complete() -> TaskAct {
+    TaskAct::Complete { task: Some(Text::from("t1")), assignee: None, output: blob(120), summary: text(48) }
+}
+
+fn commitment() -> Commitment {
+    Commitment {
+        commitment: Text::from("c1"),
+        action: Text::from("task.completed"),
+        scope: Text::from("bench"),
+        reason: text(40),
+        mode_version: Text::from("1.0.0"),
+        policy_version: Text::from("policy.default"),
+        configuration_version: Text::from("bench"),
+        positive: true,
+        supersedes: None,
+    }
+}

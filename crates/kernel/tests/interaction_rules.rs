@@ -282,7 +282,7 @@ mod pausing {
         }
     }
 
-    // Blueprint section 6: a MACP suspension is at once, unless asked to wait for the safe point.
+    // A MACP suspension is at once, unless asked to wait for the safe point.
     #[test]
     fn a_gentle_pause_waits_even_where_the_charter_would_not() {
         let mut stage = Stage::working(Charter::macp());

@@ -2,7 +2,8 @@
 
 mod stage;
 
-use handover_kernel::command::{ModeKind, Start};
+use handover_kernel::command::{Answer, HandoffAct, ModeKind, Need, Reply, Request, Start, TaskAct};
+use handover_kernel::commitment::Commitment;
 use handover_kernel::event::{ExpiryCause, Fact};
 use handover_kernel::session::{Lifecycle, Standing, Unreadable, replay};
 use handover_kernel::{Act, Author, Charter, Command, Face, Seq, Text, Timestamp};
@@ -550,6 +551,50 @@ mod limits {
         let wire = Command { verbatim: Some(blob(&long)), ..stage.command("worker", update("short")) };
         assert_eq!(stage.put(&wire).answer.unwrap_err().code(), "PAYLOAD_TOO_LARGE");
         stage.ok("planner", steer(&long[..60]));
+    }
+
+    // Whatever an act says counts, before anything else about it is looked at.
+    #[test]
+    fn the_words_of_every_act_are_weighed() {
+        let long = "x".repeat(1_000);
+        let text = || Text::from(&*long);
+        let task = |act| Act::Task(act);
+        let reply = Answer { key: "q".into(), reply: Reply::Content(blob(&long)) };
+        let mut asked = question(None, Need::Input);
+        asked.text = text();
+        let acts = [
+            Act::Cancel { reason: text() },
+            Act::Pause { reason: text(), gently: false },
+            Act::Resume { reason: text() },
+            commit(Commitment { reason: text(), ..outcome("task.completed", true) }),
+            task(TaskAct::Request(Request { instructions: text(), ..work(None) })),
+            task(TaskAct::Request(Request { input: blob(&long), ..work(None) })),
+            task(TaskAct::Accept { task: None, assignee: None, reason: text() }),
+            task(TaskAct::Decline { task: None, assignee: None, reason: text() }),
+            update(&long),
+            ask_all(vec![asked]),
+            task(TaskAct::Answer { answers: vec![reply], ignore_unknown: false, refuse_when_paused: false }),
+            steer(&long),
+            complete(&long),
+            fail(&long),
+            message(&long),
+            set_key(&long),
+            offer_of(&long, "h1", "worker"),
+            Act::Handoff(HandoffAct::Context {
+                handoff: "h1".into(),
+                content_type: Text::default(),
+                body: blob(&long),
+            }),
+            Act::Handoff(HandoffAct::Decline { handoff: "h1".into(), by: None, reason: text() }),
+        ];
+        let mut stage = Stage::working(Charter::macp()).with_limits(|limits| limits.payload_bytes_max = 999);
+        for act in acts {
+            assert_eq!(stage.no("planner", act), "PAYLOAD_TOO_LARGE");
+        }
+        let mut begin = start(ModeKind::Task, Charter::macp());
+        begin.intent = text();
+        let mut empty = Stage::empty().with_limits(|limits| limits.payload_bytes_max = 999);
+        assert_eq!(empty.no("planner", Act::Start(Box::new(begin))), "PAYLOAD_TOO_LARGE");
     }
 
     #[test]

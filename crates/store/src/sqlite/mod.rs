@@ -78,7 +78,7 @@ pub struct SqliteStore {
     watchers: Mutex<Vec<SyncSender<Hint>>>,
     file: PathBuf,
     options: Options,
-    _lock: File,
+    _lock: Lock,
 }
 
 const DATABASE_FILE: &str = "handover.db";
@@ -166,12 +166,23 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-fn lock(dir: &Path) -> Result<File, Fault> {
+/// The directory is ours. Let go in so many words: closing the file would leave the lock with any process that is just
+/// being started from this one and has not yet closed its copy.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Without it, closing the file lets go a moment later.
+        let _ = self.0.unlock();
+    }
+}
+
+fn lock(dir: &Path) -> Result<Lock, Fault> {
     let locking = |source| io_fault("locking the data directory", source);
     let mut options = File::options();
     let file = options.create(true).truncate(false).write(true).open(dir.join(LOCK_FILE)).map_err(locking)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(TryLockError::WouldBlock) => Err(Fault::InUse { dir: dir.display().to_string() }),
         Err(TryLockError::Error(source)) => Err(locking(source)),
     }

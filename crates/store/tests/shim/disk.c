@@ -12,7 +12,7 @@
  *   DISK_NO_SYNC    if set, syncs say that they succeeded and do nothing
  *
  * The power also goes when a file named "lose" in the directory is synced. The process then ends with status 77.
- * Memory-mapped files are not watched.
+ * Memory-mapped files (SQLite's -shm, which is made anew after a crash) are not watched.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -69,6 +69,7 @@ static int watched(int fd, char *path, size_t size) {
     ssize_t length = readlink(link, path, size - 1);
     if (!dir || length <= 0) return 0;
     path[length] = 0;
+    if (length > 4 && !strcmp(path + length - 4, "-shm")) return 0;
     return !strncmp(path, dir, strlen(dir)) && path[strlen(dir)] == '/';
 }
 

@@ -82,6 +82,16 @@ mod states {
         assert_eq!(stage.standing(), Standing::Working);
     }
 
+    #[test]
+    fn an_answer_does_not_end_the_wait_for_a_word() {
+        let mut stage = Stage::waiting(Charter::grid());
+        stage.ok("worker", hand_in("page so far"));
+        stage.ok("planner", answer("q"));
+        assert_eq!(stage.standing(), Standing::WaitingReply);
+        stage.ok("planner", message("go on"));
+        assert_eq!(stage.standing(), Standing::Working);
+    }
+
     // Elsewhere a message is a message.
     #[test]
     fn a_message_answers_nothing_where_the_charter_does_not_say_so() {
@@ -343,6 +353,14 @@ mod acknowledging {
             stage.ok("worker", act);
             assert_eq!(stage.wait(WINDOW_MS).tick(), NOTHING);
         }
+    }
+
+    #[test]
+    fn a_decline_answers_too() {
+        let charter = Charter { check_in_ms: Some(WINDOW_MS), ..Charter::mcp() };
+        let mut stage = Stage::requested_of_worker(charter);
+        stage.ok("worker", decline());
+        assert_eq!(stage.wait(WINDOW_MS).tick(), NOTHING);
     }
 
     #[test]

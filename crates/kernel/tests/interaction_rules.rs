@@ -145,6 +145,15 @@ mod safe_points {
     }
 
     #[test]
+    fn an_assignee_that_begins_to_wait_for_a_reply_hears_what_waited() {
+        let mut stage = Stage::working(Charter::grid());
+        stage.ok("planner", steer("left"));
+        stage.ok("worker", hand_in("page"));
+        assert_eq!(stage.orders(), ["steer left"]);
+        assert_eq!(heard(&stage.taking_orders("worker", hand_in("another")).orders), ["steer left"]);
+    }
+
+    #[test]
     fn a_checkpoint_at_which_nothing_waits_is_not_remembered() {
         let mut stage = Stage::working(Charter::mcp());
         stage.ok("worker", checkpoint());

@@ -62,6 +62,21 @@ mod starting {
         assert_eq!(stage.no("outsider", begin()), "SESSION_EXISTS");
     }
 
+    // On the other faces a start under the same id by the same agent is a retry.
+    #[test]
+    fn a_retried_start_is_a_duplicate_where_the_protocol_allows_it() {
+        for face in [Face::Mcp, Face::Grid, Face::Console, Face::Cli] {
+            let mut stage = Stage { face, ..Stage::empty() };
+            let begin = || Act::Start(Box::new(start(ModeKind::Task, Charter::mcp())));
+            let first = stage.named("planner", "m1", begin()).unwrap();
+            let second = stage.wait(5).named("planner", "m1", begin()).unwrap();
+            assert_eq!((second.seq, second.at, second.duplicate), (first.seq, first.at, true));
+            assert_eq!(stage.named("planner", "m2", begin()).unwrap_err().code(), "SESSION_EXISTS");
+            assert_eq!(stage.named("outsider", "m1", begin()).unwrap_err().code(), "SESSION_EXISTS");
+            assert_eq!(stage.no("planner", begin()), "SESSION_EXISTS");
+        }
+    }
+
     #[test]
     fn before_the_start_there_is_nothing() {
         assert_eq!(Stage::empty().no("planner", cancel()), "SESSION_NOT_FOUND");
@@ -360,6 +375,17 @@ mod ended {
             }
             stage.wait(TTL_MS * 100).tick();
             assert_eq!(stage.session().lifecycle, end);
+        }
+    }
+
+    #[test]
+    fn when_it_ended_is_remembered() {
+        assert_eq!(Stage::working(Charter::macp()).session().ended_at, None);
+        for mut stage in ends() {
+            let end = stage.last().at;
+            assert_eq!(stage.session().ended_at, Some(end));
+            stage.wait(500).ok("worker", read_all());
+            assert_eq!(stage.session().ended_at, Some(end));
         }
     }
 

@@ -263,6 +263,7 @@ mod task_update {
         assert_eq!(stage.no("worker", naming("t1", f64::NAN)), "INVALID");
         assert_eq!(stage.no("worker", naming("t1", f64::INFINITY)), "INVALID");
         assert_eq!(stage.no("worker", naming("t1", -0.1)), "INVALID");
+        stage.ok("worker", naming("t1", 0.0));
         stage.ok("worker", naming("t1", 0.1));
     }
 }

@@ -2,7 +2,7 @@
 //! again from the log.
 
 use handover_kernel::id::Author;
-use handover_kernel::session::{Lifecycle, Standing};
+use handover_kernel::session::{Binding, Lifecycle, Standing};
 use handover_kernel::{AgentId, Session, Text, Timestamp};
 use handover_store::IndexRow;
 use prost::Message;
@@ -118,7 +118,7 @@ pub fn row(session: &Session) -> IndexRow {
         kind: kind_number(session.kind()),
         status: status_number(session.standing()),
         requester: binding.requester.as_str().into(),
-        agents: agents(session),
+        agents: agents(binding),
         created_at: binding.created_at.0,
         finished_at: session.ended_at.map(|at| at.0),
         summary: summary.encode_to_vec(),
@@ -126,9 +126,8 @@ pub fn row(session: &Session) -> IndexRow {
 }
 
 /// The agents whose lists show the session: the requester, the participants, and those who may bind its outcome.
-fn agents(session: &Session) -> Vec<Box<str>> {
+pub fn agents(binding: &Binding) -> Vec<Box<str>> {
     use handover_kernel::charter::Authority;
-    let binding = &session.binding;
     let mut agents: Vec<Box<str>> = vec![binding.requester.as_str().into()];
     let designated = match &binding.charter.authority {
         Authority::Designated(designated) => Some(designated),

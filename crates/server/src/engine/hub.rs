@@ -10,6 +10,7 @@ use std::sync::Arc;
 use handover_kernel::Event;
 
 use crate::engine::shard::{Key, Published};
+use crate::view;
 
 /// What a subscriber wants to hear of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,13 +122,12 @@ impl<W: Clone> Hub<W> {
         if self.subscribers.is_empty() {
             return (wake, cut);
         }
-        let agents = published.binding.participants.iter().chain([&published.binding.requester]);
-        let agents: BTreeSet<&str> = agents.map(|agent| agent.as_str()).collect();
-        let topics = [Topic::Session(Arc::clone(&published.key)), Topic::Everything].into_iter().chain(
-            agents
-                .into_iter()
-                .map(|agent| Topic::Agent { tenant: published.key.tenant.clone(), agent: agent.into() }),
-        );
+        let tenant = &published.key.tenant;
+        // The same agents as in the index: what is live continues what is stored.
+        let agents = view::agents(&published.binding).into_iter();
+        let topics = [Topic::Session(Arc::clone(&published.key)), Topic::Everything]
+            .into_iter()
+            .chain(agents.map(|agent| Topic::Agent { tenant: tenant.clone(), agent }));
         for topic in topics {
             let Some(ids) = self.by_topic.get(&topic) else {
                 continue;

@@ -187,6 +187,8 @@ struct Ready {
     /// When the store will wake it.
     wake: Option<Timestamp>,
     last_used: Timestamp,
+    /// Its place in [`Shard::idle`].
+    looked_at: Timestamp,
 }
 
 /// What one commit writes, and who waits for it.
@@ -233,7 +235,7 @@ pub struct Shard<T> {
     flight: Option<Batch<T>>,
     /// Commands that wait for anything.
     backlog: usize,
-    /// When each session in memory is looked at again to see whether it is idle.
+    /// When each session in memory is looked at again to see whether it is idle: one entry for each that is ready.
     idle: BTreeSet<(Timestamp, Key)>,
 }
 
@@ -362,9 +364,12 @@ impl<T> Shard<T> {
             tombstone,
             listed,
             last_used: now,
+            looked_at: now,
         };
+        let looked_at = ready.leaves_at(&self.settings);
+        let ready = Ready { looked_at, ..ready };
         self.slots.insert(Arc::clone(key), Slot::Ready(Box::new(ready)));
-        self.idle.insert((Timestamp(now.0 + self.settings.idle_ms), Arc::clone(key)));
+        self.idle.insert((looked_at, Arc::clone(key)));
     }
 
     fn decide(&mut self, key: &Key, work: Work<T>, now: Timestamp, effects: &mut Vec<Effect<T>>) {
@@ -392,10 +397,17 @@ impl<T> Shard<T> {
                     answer
                 }
             };
+        // One that has ended may leave sooner.
+        let leaves_at = ready.leaves_at(&self.settings);
+        if leaves_at < ready.looked_at {
+            self.idle.remove(&(ready.looked_at, Arc::clone(key)));
+            self.idle.insert((leaves_at, Arc::clone(key)));
+            ready.looked_at = leaves_at;
+        }
         let settled = ready.is_durable();
         if settled && ready.session.is_none() && !ready.tombstone {
             // Nothing is known of this id: the next command looks at the disk.
-            self.slots.remove(key);
+            self.forget(key);
         }
         if settled {
             effects.push(work.answered(answer));
@@ -475,7 +487,7 @@ impl<T> Shard<T> {
         now: Timestamp,
         effects: &mut Vec<Effect<T>>,
     ) {
-        self.slots.remove(&key);
+        self.forget(&key);
         if let Some(entry) = self.pending.entries.remove(&key) {
             self.pending.events -= entry.events.len();
         }
@@ -501,6 +513,12 @@ impl<T> Shard<T> {
         effects
     }
 
+    fn forget(&mut self, key: &Key) {
+        if let Some(Slot::Ready(ready)) = self.slots.remove(key) {
+            self.idle.remove(&(ready.looked_at, Arc::clone(key)));
+        }
+    }
+
     /// Let go of the sessions that nobody asked for in a while, finished ones first.
     pub fn sweep(&mut self, now: Timestamp) {
         while let Some((at, key)) = self.idle.first().cloned() {
@@ -508,27 +526,34 @@ impl<T> Shard<T> {
             if at > now && !over {
                 return;
             }
-            self.idle.pop_first();
-            let Some(Slot::Ready(ready)) = self.slots.get(&key) else {
-                continue;
+            let Some(Slot::Ready(ready)) = self.slots.get_mut(&key) else {
+                unreachable!("only sessions in memory can be idle");
             };
-            let ended = ready.session.as_ref().is_none_or(|session| session.lifecycle.is_terminal());
-            let linger = if ended { self.settings.finished_idle_ms } else { self.settings.idle_ms };
-            let until = Timestamp(ready.last_used.0 + linger);
-            if ready.is_durable() && (until <= now || over) {
-                self.slots.remove(&key);
-            } else {
-                self.idle.insert((until.max(Timestamp(now.0 + 1)), key));
-                if over {
-                    // What is left cannot go yet: look again when something has been written.
-                    return;
-                }
+            let leaves_at = ready.leaves_at(&self.settings);
+            if leaves_at <= at && ready.is_durable() {
+                self.forget(&key);
+                continue;
+            }
+            // It was asked for since, or is still to be written.
+            let again = if leaves_at > at { leaves_at } else { at.max(now).plus(1) };
+            ready.looked_at = again;
+            self.idle.remove(&(at, Arc::clone(&key)));
+            self.idle.insert((again, key));
+            if over && leaves_at <= at {
+                // What is left cannot go yet: look again when something has been written.
+                return;
             }
         }
     }
 }
 
 impl Ready {
+    /// When it may leave memory, if nobody asks for it until then.
+    fn leaves_at(&self, settings: &Settings) -> Timestamp {
+        let ended = self.session.as_ref().is_none_or(|session| session.lifecycle.is_terminal());
+        self.last_used.plus(if ended { settings.finished_idle_ms } else { settings.idle_ms })
+    }
+
     fn is_durable(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.head == self.durable)
     }

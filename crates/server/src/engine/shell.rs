@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::id::Author;
-use handover_kernel::{Limits, Refusal, Session, Timestamp};
+use handover_kernel::{Limits, Refusal, Session, Timestamp, step};
 use handover_store::{Fault, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
@@ -125,14 +125,18 @@ pub(super) struct Inner {
     recount: AtomicBool,
     /// Set while it is unsure whether the last commit was kept.
     doubt: AtomicBool,
-    loads: mpsc::Sender<Key>,
+    /// What the readers are to load; nothing tells one of them to end.
+    loads: mpsc::Sender<Option<Key>>,
     committer: Signal,
     clock: Signal,
     wakes: AtomicUsize,
+    /// Set when no more commands are taken. Looked at under the lock of a shard, so that nobody puts a command to a shard
+    /// that the committer has seen quiet for the last time.
     stopping: AtomicBool,
     /// When the watch over the clock last stirred.
     pulse: AtomicU64,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    readers: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 /// The time.
@@ -167,42 +171,61 @@ impl Engine {
             stopping: AtomicBool::new(false),
             pulse: AtomicU64::new(now().0),
             threads: Mutex::new(Vec::new()),
+            readers: Mutex::new(Vec::new()),
         });
         let queue = Arc::new(Mutex::new(queue));
-        let mut threads = Vec::new();
         for _ in 0..2 {
-            let (inner, queue) = (Arc::clone(&inner), Arc::clone(&queue));
-            threads.push(spawn("loader", move || inner.load_sessions(&queue))?);
+            let (reader, queue) = (Arc::clone(&inner), Arc::clone(&queue));
+            lock(&inner.readers).push(spawn("loader", move || reader.load_sessions(&queue))?);
         }
         let committer = Arc::clone(&inner);
-        threads.push(spawn("committer", move || committer.commit_batches())?);
+        lock(&inner.threads).push(spawn("committer", move || committer.commit_batches())?);
         let clock = Arc::clone(&inner);
-        threads.push(spawn("clock", move || clock.watch_the_clock())?);
-        lock(&inner.threads).extend(threads);
+        lock(&inner.threads).push(spawn("clock", move || clock.watch_the_clock())?);
         Ok(Engine { inner })
     }
 
     /// Put a command to a session. Answers when what it rests on is durable.
     pub async fn submit(&self, key: SessionKey, command: Command) -> Result<Accepted, Denied> {
-        if let Some((other, question)) = errands::preflight(&key, &command)
-            && let Err(denied) = self.ask(other, question).await
-        {
-            return Err(match denied {
-                Denied::Refused(refusal) => Denied::Refused(errands::preflight_refusal(refusal)),
-                other @ (Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) => other,
-            });
+        let key = Arc::new(key);
+        match self.clear_the_way(&key, &command).await {
+            Ok(reserved) => self.ask(&key, command, reserved).await,
+            // What stands in the way of a retry did not when the command was accepted.
+            Err(refused @ Denied::Refused(_)) => self.answered_before(&key, &command).await?.ok_or(refused),
+            Err(other @ (Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping)) => Err(other),
         }
-        self.ask(Arc::new(key), command).await
     }
 
-    async fn ask(&self, key: Key, command: Command) -> Result<Accepted, Denied> {
-        if self.inner.stopping.load(Ordering::Acquire) {
-            return Err(Denied::Stopping);
+    /// What must be so before a command is put to its session: another session agrees, or the agent has a place left.
+    async fn clear_the_way(&self, key: &Key, command: &Command) -> Result<Option<Place>, Denied> {
+        if let Some((other, question)) = errands::preflight(key, command) {
+            self.ask(&other, question, None).await.map_err(|denied| match denied {
+                Denied::Refused(refusal) => Denied::Refused(errands::preflight_refusal(refusal)),
+                other @ (Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) => other,
+            })?;
         }
-        let reserved = self.inner.reserve(&key, &command).map_err(Denied::Refused)?;
+        self.inner.reserve(key, command).map_err(Denied::Refused)
+    }
+
+    /// What the sender of a retry was told the first time; none if it is no retry.
+    async fn answered_before(&self, key: &Key, command: &Command) -> Result<Option<Accepted>, Denied> {
+        if command.id.is_none() {
+            return Ok(None);
+        }
+        let Some(session) = self.session(SessionKey::clone(key)).await? else {
+            return Ok(None);
+        };
+        let (id, standing) = (session.binding.id.clone(), session.standing());
+        let mut slot = Some(Arc::unwrap_or_clone(session));
+        let step = step(&mut slot, &id, command, &self.inner.settings.limits, now());
+        let before = step.answer.ok().filter(|receipt| receipt.duplicate);
+        Ok(before.map(|receipt| Accepted { receipt, standing }))
+    }
+
+    async fn ask(&self, key: &Key, command: Command, reserved: Option<Place>) -> Result<Accepted, Denied> {
         let (sender, answer) = oneshot::channel();
         let ticket = Ticket::Client(Reply { sender, reserved });
-        let effects = self.inner.put(ticket, &key, command);
+        let effects = self.inner.put(ticket, key, command);
         self.inner.carry_out(effects);
         match answer.await {
             Ok(Answer::Accepted(accepted)) => Ok(accepted),
@@ -214,12 +237,9 @@ impl Engine {
 
     /// A session as it is, durably; none if there is none.
     pub async fn session(&self, key: SessionKey) -> Result<Option<Arc<Session>>, Denied> {
-        if self.inner.stopping.load(Ordering::Acquire) {
-            return Err(Denied::Stopping);
-        }
         let key = Arc::new(key);
         let (sender, answer) = oneshot::channel();
-        let effects = lock(self.inner.shard(&key)).read(Reply { sender, reserved: None }, &key, now());
+        let effects = self.inner.look(Reply { sender, reserved: None }, &key);
         self.inner.carry_out(effects);
         match answer.await {
             Ok(Answer::State(session)) => Ok(session),
@@ -252,9 +272,17 @@ impl Engine {
         let threads = std::mem::take(&mut *lock(&self.inner.threads));
         self.inner.committer.raise();
         self.inner.clock.raise();
+        // The readers end last: until then somebody may ask them for a session.
+        let readers = std::mem::take(&mut *lock(&self.inner.readers));
         for thread in threads {
             // A thread that panicked has said so; the others still want to be waited for.
             _ = thread.join();
+        }
+        for _ in &readers {
+            _ = self.inner.loads.send(None);
+        }
+        for reader in readers {
+            _ = reader.join();
         }
     }
 
@@ -280,6 +308,9 @@ impl Inner {
 
     fn put(&self, ticket: Ticket<Reply>, key: &Key, command: Command) -> Vec<Effect<Reply>> {
         let mut shard = lock(self.shard(key));
+        if matches!(ticket, Ticket::Client(_)) && self.stopping.load(Ordering::Acquire) {
+            return vec![Effect::Answer { ticket, answer: Answer::Denied(Denied::Stopping) }];
+        }
         let effects = shard.submit(ticket, key, command, now());
         let pending = shard.has_pending();
         drop(shard);
@@ -289,14 +320,23 @@ impl Inner {
         effects
     }
 
+    fn look(&self, reader: Reply, key: &Key) -> Vec<Effect<Reply>> {
+        let mut shard = lock(self.shard(key));
+        if self.stopping.load(Ordering::Acquire) {
+            let ticket = Ticket::Client(reader);
+            return vec![Effect::Answer { ticket, answer: Answer::Denied(Denied::Stopping) }];
+        }
+        shard.read(reader, key, now())
+    }
+
     /// Carry out what a shard asked for, and what follows from that.
     fn carry_out(&self, effects: Vec<Effect<Reply>>) {
         let mut queue = VecDeque::from(effects);
         while let Some(effect) = queue.pop_front() {
             match effect {
                 Effect::Load(key) => {
-                    // The readers end only after everything that could ask them has ended.
-                    _ = self.loads.send(key);
+                    // The readers end only after everybody who could wait for them has.
+                    _ = self.loads.send(Some(key));
                 }
                 Effect::Answer { ticket, answer } => queue.extend(self.answer(ticket, answer)),
                 Effect::Publish(published) => self.publish(&published),
@@ -390,6 +430,7 @@ impl Inner {
             if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
                 return;
             }
+            self.recount();
             self.committer.wait(Duration::from_millis(if stopping { 5 } else { 1000 }));
         }
     }
@@ -421,30 +462,21 @@ impl Inner {
     }
 
     /// A reader: loads the sessions that the shards ask for.
-    fn load_sessions(&self, queue: &Mutex<mpsc::Receiver<Key>>) {
+    fn load_sessions(&self, queue: &Mutex<mpsc::Receiver<Option<Key>>>) {
         loop {
-            let next = lock(queue).recv_timeout(Duration::from_millis(50));
-            match next {
-                Ok(key) => {
-                    let log = self.load(&key).map_err(Arc::new);
-                    let mut shard = lock(self.shard(&key));
-                    let effects = shard.loaded(&key, log, now());
-                    let pending = shard.has_pending();
-                    drop(shard);
-                    if pending {
-                        self.committer.raise();
-                    }
-                    self.carry_out(effects);
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    if self.stopping.load(Ordering::Acquire)
-                        && self.shards.iter().all(|shard| lock(shard).is_quiet())
-                    {
-                        return;
-                    }
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            let next = lock(queue).recv();
+            let Ok(Some(key)) = next else {
+                return;
+            };
+            let log = self.load(&key).map_err(Arc::new);
+            let mut shard = lock(self.shard(&key));
+            let effects = shard.loaded(&key, log, now());
+            let pending = shard.has_pending();
+            drop(shard);
+            if pending {
+                self.committer.raise();
             }
+            self.carry_out(effects);
         }
     }
 

@@ -1,0 +1,221 @@
+//! A store that counts, fails and waits on demand, in front of one that works.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+
+use handover_store::{
+    Append, Cursor, Deleted, Fault, Feed, FeedItem, Filter, Hint, IndexRow, MemoryStore, OpenCount, Order,
+    Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+};
+
+/// How an append fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// Nothing is kept.
+    Refuse,
+    /// Everything is kept, and the writer hears of a fault.
+    LoseAnswer,
+}
+
+#[derive(Default)]
+struct Plan {
+    appends: VecDeque<Failing>,
+    reads: u64,
+    held: bool,
+    /// Commits that may pass all the same.
+    passes: u64,
+}
+
+/// The store.
+pub struct Faulty {
+    inner: Arc<dyn Store>,
+    plan: Mutex<Plan>,
+    released: Condvar,
+    /// Commits that were asked for.
+    pub commits: AtomicU64,
+    /// Events that were in them.
+    pub events: AtomicU64,
+    /// Faults that there were.
+    pub faults: AtomicU64,
+    /// Items that somebody else was first with.
+    pub conflicts: AtomicU64,
+}
+
+impl Faulty {
+    pub fn over(inner: Arc<dyn Store>) -> Arc<Faulty> {
+        Arc::new(Faulty {
+            inner,
+            plan: Mutex::default(),
+            released: Condvar::new(),
+            commits: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
+            conflicts: AtomicU64::new(0),
+        })
+    }
+
+    pub fn in_memory() -> Arc<Faulty> {
+        Faulty::over(Arc::new(MemoryStore::new()))
+    }
+
+    /// The next commit fails so, once those that were to fail before it have.
+    pub fn fail_append(&self, how: Failing) {
+        self.plan().appends.push_back(how);
+    }
+
+    /// The next reads of a log fail.
+    pub fn fail_reads(&self, count: u64) {
+        self.plan().reads = count;
+    }
+
+    /// Commits wait from now on.
+    pub fn hold(&self) {
+        self.plan().held = true;
+    }
+
+    /// They need not wait any more.
+    pub fn release(&self) {
+        self.plan().held = false;
+        self.released.notify_all();
+    }
+
+    /// One of them need not.
+    pub fn release_one(&self) {
+        self.plan().passes += 1;
+        self.released.notify_all();
+    }
+
+    pub fn count(&self, counter: &AtomicU64) -> u64 {
+        counter.load(Ordering::SeqCst)
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap()
+    }
+
+    fn fault(&self) -> Fault {
+        self.faults.fetch_add(1, Ordering::SeqCst);
+        Fault::Unavailable { doing: "being tested", source: "on demand".into() }
+    }
+}
+
+impl Store for Faulty {
+    fn append(&self, batch: &[Append]) -> Result<Vec<Outcome>, Fault> {
+        self.commits.fetch_add(1, Ordering::SeqCst);
+        let plan = self.plan();
+        let mut plan = self.released.wait_while(plan, |plan| plan.held && plan.passes == 0).unwrap();
+        plan.passes = plan.passes.saturating_sub(1);
+        let failing = plan.appends.pop_front();
+        drop(plan);
+        if failing == Some(Failing::Refuse) {
+            return Err(self.fault());
+        }
+        let outcomes = self.inner.append(batch)?;
+        for (item, outcome) in batch.iter().zip(&outcomes) {
+            match outcome {
+                Outcome::Appended { .. } => self.events.fetch_add(item.events.len() as u64, Ordering::SeqCst),
+                Outcome::Conflict { .. } | Outcome::Tombstone { .. } => {
+                    self.conflicts.fetch_add(1, Ordering::SeqCst)
+                }
+            };
+        }
+        if failing == Some(Failing::LoseAnswer) { Err(self.fault()) } else { Ok(outcomes) }
+    }
+
+    fn read(&self, key: &SessionKey, after: u64, max: usize) -> Result<Vec<StoredEvent>, Fault> {
+        let mut plan = self.plan();
+        if plan.reads > 0 {
+            plan.reads -= 1;
+            return Err(self.fault());
+        }
+        drop(plan);
+        self.inner.read(key, after, max)
+    }
+
+    fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
+        self.inner.head(key)
+    }
+
+    fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
+        self.inner.feed(feed, after, max)
+    }
+
+    fn last_position(&self) -> Result<Position, Fault> {
+        self.inner.last_position()
+    }
+
+    fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
+        self.inner.list(filter, order, after, max)
+    }
+
+    fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault> {
+        self.inner.row(key)
+    }
+
+    fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault> {
+        self.inner.due(until, max)
+    }
+
+    fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {
+        self.inner.open_counts()
+    }
+
+    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
+        self.inner.put_record(record, put)
+    }
+
+    fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        self.inner.record(space, tenant, key)
+    }
+
+    fn records(
+        &self,
+        space: &str,
+        tenant: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<Record>, Fault> {
+        self.inner.records(space, tenant, after, max)
+    }
+
+    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
+        self.inner.remove_record(space, tenant, key)
+    }
+
+    fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
+        self.inner.delete_finished(finished_before, now, max)
+    }
+
+    fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
+        self.inner.tombstone(key)
+    }
+
+    fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {
+        self.inner.forget_tombstones(deleted_before)
+    }
+
+    fn watch(&self, capacity: usize) -> Result<mpsc::Receiver<Hint>, Fault> {
+        self.inner.watch(capacity)
+    }
+
+    fn sessions(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        self.inner.sessions(after, max)
+    }
+
+    fn clear_index(&self) -> Result<(), Fault> {
+        self.inner.clear_index()
+    }
+
+    fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault> {
+        self.inner.restore_index(rows)
+    }
+
+    fn probe(&self) -> Result<(), Fault> {
+        self.inner.probe()
+    }
+}

@@ -81,10 +81,24 @@ pub fn replay<'a>(
 ) -> Result<Option<Session>, Unreadable> {
     let mut slot: Option<Session> = None;
     for event in events {
-        let expected = slot.as_ref().map_or(Seq(0), |session| session.head).next();
+        let (head, last_at) = match &slot {
+            Some(session) => (session.head, session.last_at),
+            None => (Seq(0), Timestamp(0)),
+        };
         let starts = matches!((&event.fact, &event.author), (Fact::Started(_), Author::Agent(_)));
-        if event.seq != expected || starts != slot.is_none() {
-            return Err(Unreadable { expected, found: event.seq, starts });
+        let why = if event.seq != head.next() {
+            Some("it is out of place")
+        } else if starts && slot.is_some() {
+            Some("the session starts twice")
+        } else if !starts && slot.is_none() {
+            Some("no agent has started the session")
+        } else if event.at < last_at {
+            Some("it is older than the one before it")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return Err(Unreadable { expected: head.next(), found: event.seq, why });
         }
         apply(&mut slot, id, event);
     }
@@ -98,14 +112,13 @@ pub struct Unreadable {
     pub expected: Seq,
     /// The place that it had.
     pub found: Seq,
-    /// Whether it was the start of a session.
-    pub starts: bool,
+    /// Why it cannot stand there.
+    pub why: &'static str,
 }
 
 impl std::fmt::Display for Unreadable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kind = if self.starts { "a start" } else { "an event that is no start" };
-        write!(f, "expected event {}, found {kind} at {}", self.expected, self.found)
+        write!(f, "expected event {}, found event {}: {}", self.expected, self.found, self.why)
     }
 }
 

@@ -698,19 +698,23 @@ mod replaying {
         let stage = Stage::working(Charter::macp());
         let without_start = &stage.log[1..];
         let found = replay(&stage.id, without_start).unwrap_err();
-        assert_eq!(found, Unreadable { expected: Seq(1), found: Seq(2), starts: false });
-        assert_eq!(found.to_string(), "expected event 1, found an event that is no start at 2");
+        assert_eq!(found, Unreadable { expected: Seq(1), found: Seq(2), why: "it is out of place" });
+        assert_eq!(found.to_string(), "expected event 1, found event 2: it is out of place");
 
         let with_a_hole: Vec<_> = stage.log.iter().filter(|event| event.seq != Seq(2)).collect();
         assert!(replay(&stage.id, with_a_hole).is_err());
 
         let mut twice = stage.log.clone();
         twice.push(handover_kernel::Event { seq: Seq(4), ..stage.log[0].clone() });
-        assert!(replay(&stage.id, &twice).unwrap_err().starts);
+        assert_eq!(replay(&stage.id, &twice).unwrap_err().why, "the session starts twice");
 
         let mut by_nobody = stage.log.clone();
         by_nobody[0].author = Author::Runtime;
-        assert!(replay(&stage.id, &by_nobody).is_err());
+        assert_eq!(replay(&stage.id, &by_nobody).unwrap_err().why, "no agent has started the session");
+
+        let mut backwards = stage.log.clone();
+        backwards[2].at = handover_kernel::Timestamp(backwards[1].at.0 - 1);
+        assert_eq!(replay(&stage.id, &backwards).unwrap_err().why, "it is older than the one before it");
     }
 
     #[test]

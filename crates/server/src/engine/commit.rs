@@ -66,3 +66,93 @@ impl Commit {
         effects
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::Refusal;
+
+    use super::*;
+    use crate::engine::shard::tests::{NOW, by, key, request, shard, start};
+    use crate::engine::shard::{Answer, Denied, Settings, Ticket};
+
+    fn shards() -> Vec<Shard<u32>> {
+        let mut shards: Vec<Shard<u32>> = (0..3).map(|_| shard(Settings::default())).collect();
+        for (client, index, name) in [(1, 0, "b"), (2, 0, "a"), (3, 2, "c")] {
+            assert!(shards[index].submit(Ticket::Client(client), &key(name), start(None), NOW).is_empty());
+        }
+        assert!(shards[2].submit(Ticket::Client(4), &key("c"), request(), NOW).is_empty());
+        shards
+    }
+
+    fn in_short(effects: &[Effect<u32>]) -> Vec<String> {
+        let short = |effect: &Effect<u32>| match effect {
+            Effect::Publish(published) => {
+                format!("publish {} from {}", published.key.session, published.first)
+            }
+            Effect::Answer { ticket: Ticket::Client(client), answer: Answer::Accepted(_) } => {
+                format!("{client} yes")
+            }
+            Effect::Answer { ticket: Ticket::Client(client), answer: Answer::Denied(_) } => {
+                format!("{client} no")
+            }
+            Effect::Load(_) | Effect::Answer { .. } | Effect::Wake { .. } | Effect::Errand { .. } => {
+                format!("{effect:?}")
+            }
+        };
+        effects.iter().map(short).collect()
+    }
+
+    #[test]
+    fn one_commit_holds_what_waits_in_all_shards() {
+        let mut shards = shards();
+        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        let items: Vec<(&str, usize)> =
+            commit.batch.iter().map(|append| (&*append.key.session, append.events.len())).collect();
+        assert_eq!(items, [("a", 1), ("b", 1), ("c", 2)]);
+        assert_eq!(commit.events(), 4);
+        assert!(
+            Commit::gather(shards.iter_mut()).is_none(),
+            "while it is being written nothing else is taken"
+        );
+    }
+
+    #[test]
+    fn everything_is_published_in_the_order_of_its_position_before_anybody_is_answered() {
+        let mut shards = shards();
+        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        // The store may give the positions in any order.
+        let outcomes = [3, 4, 1].map(|first| Outcome::Appended { first }).to_vec();
+        let mut slots: Vec<Option<&mut Shard<u32>>> = shards.iter_mut().map(Some).collect();
+        let effects = commit.settle(&Ok(outcomes), |index| slots[index].take().unwrap(), NOW);
+        assert_eq!(
+            in_short(&effects),
+            ["publish c from 1", "publish a from 3", "publish b from 4", "1 yes", "2 yes", "3 yes", "4 yes"]
+        );
+        assert!(Commit::gather(shards.iter_mut()).is_none());
+    }
+
+    #[test]
+    fn a_fault_reaches_every_shard_that_had_a_share() {
+        let mut shards = shards();
+        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        shards[1].submit(Ticket::Client(5), &key("d"), start(None), NOW);
+        let fault = Fault::Unavailable { doing: "testing", source: "on demand".into() };
+        let mut slots: Vec<Option<&mut Shard<u32>>> = shards.iter_mut().map(Some).collect();
+        let effects = commit.settle(&Err(Arc::new(fault)), |index| slots[index].take().unwrap(), NOW);
+        assert_eq!(in_short(&effects), ["1 no", "2 no", "3 no", "4 no"]);
+        let next = Commit::gather(shards.iter_mut()).unwrap();
+        assert_eq!(&*next.batch[0].key.session, "d", "what had no share in it goes on");
+    }
+
+    #[test]
+    fn nothing_waits_after_a_refusal() {
+        let mut shards = [shard(Settings::default())];
+        let reserved = by("planner", start(None).act).with_id("handover:mine");
+        let effects = shards[0].submit(Ticket::Client(1), &key("a"), reserved, NOW);
+        let Effect::Answer { answer: Answer::Denied(Denied::Refused(refusal)), .. } = &effects[0] else {
+            panic!("found {effects:?}");
+        };
+        assert!(matches!(refusal, Refusal::ReservedId { .. }));
+        assert!(Commit::gather(shards.iter_mut()).is_none());
+    }
+}

@@ -68,3 +68,89 @@ pub fn homebound(errand: Seq, answer: &Answer) -> Option<Command> {
 fn beside(key: &SessionKey, session: &SessionId) -> Key {
     Arc::new(SessionKey::new(key.tenant.clone(), session.as_str()))
 }
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::errand::What;
+    use handover_kernel::session::Standing;
+    use handover_kernel::{AgentId, HandoffId, Receipt, Timestamp};
+
+    use super::*;
+    use crate::engine::shard::Accepted;
+    use crate::engine::shard::tests::{by, key, request, start};
+
+    fn offer(scope: &str) -> Command {
+        by(
+            "planner",
+            Act::Handoff(HandoffAct::Offer {
+                handoff: HandoffId::from("o1"),
+                target: AgentId::from("helper"),
+                scope: Text::from(scope),
+                reason: Text::default(),
+            }),
+        )
+    }
+
+    #[test]
+    fn an_offer_of_a_task_and_a_subtask_ask_another_session_first() {
+        let (other, question) = preflight(&key("h"), &offer("task:t")).unwrap();
+        assert_eq!(*other, *key("t"));
+        let (planner, helper) = (AgentId::from("planner"), AgentId::from("helper"));
+        assert_eq!(question.by, Author::Runtime);
+        assert_eq!(question.act, Act::Task(TaskAct::CanHandOn { by: planner.clone(), to: helper }));
+        let (other, question) = preflight(&key("child"), &start(Some("parent"))).unwrap();
+        assert_eq!(*other, *key("parent"));
+        assert_eq!(question.act, Act::Task(TaskAct::CanHaveChild { by: planner }));
+        for command in [offer("the account"), offer("task:"), start(None), request()] {
+            assert!(preflight(&key("s"), &command).is_none());
+        }
+        let own = Command { by: Author::Runtime, ..offer("task:t") };
+        assert!(preflight(&key("h"), &own).is_none(), "the runtime asks nobody");
+    }
+
+    #[test]
+    fn a_session_that_the_caller_cannot_see_is_not_named() {
+        let agent = AgentId::from("planner");
+        let hidden = [
+            Refusal::SessionNotFound,
+            Refusal::NotParticipant { agent },
+            Refusal::WrongMode { expected: "handoff" },
+        ];
+        let same = preflight_refusal(Refusal::SessionNotFound);
+        assert_eq!(same.code(), "INVALID");
+        assert!(hidden.into_iter().all(|refusal| preflight_refusal(refusal) == same));
+        assert_eq!(preflight_refusal(Refusal::ReassignmentDenied), Refusal::ReassignmentDenied);
+    }
+
+    #[test]
+    fn an_errand_goes_to_a_session_of_the_same_tenant_under_a_name_of_its_own() {
+        let errand = Errand { id: Seq(4), to: SessionId::from("child"), what: What::CancelChild };
+        let (to, command) = outbound(&key("parent"), &errand);
+        assert_eq!(*to, *key("child"));
+        assert_eq!(command.by, Author::Runtime);
+        assert_eq!(command.id.as_ref().map(|id| id.as_str()), Some("handover:errand:parent:4"));
+        assert_eq!(outbound(&key("parent"), &errand).1, command, "the same every time");
+        let next = Errand { id: Seq(5), ..errand };
+        assert_ne!(outbound(&key("parent"), &next).1.id, command.id);
+    }
+
+    #[test]
+    fn only_a_final_answer_settles_an_errand() {
+        let receipt = Receipt { seq: Seq(1), at: Timestamp(1), duplicate: true, orders: Vec::new() };
+        let done = Answer::Accepted(Accepted { receipt, standing: Standing::Working });
+        let settled = |answer: &Answer| homebound(Seq(4), answer).map(|command| command.act);
+        let verdict = |verdict| Some(Act::SettleErrand { errand: Seq(4), verdict });
+        assert_eq!(settled(&done), verdict(Verdict::Done));
+        let refused = Answer::Denied(Denied::Refused(Refusal::SessionNotFound));
+        let code = Text::from("SESSION_NOT_FOUND");
+        assert_eq!(settled(&refused), verdict(Verdict::Refused { code }));
+        for passing in [
+            Denied::Refused(Refusal::SessionSuspended),
+            Denied::Refused(Refusal::Busy),
+            Denied::Unreadable(Arc::from("torn")),
+            Denied::Stopping,
+        ] {
+            assert_eq!(settled(&Answer::Denied(passing)), None);
+        }
+    }
+}

@@ -283,3 +283,179 @@ impl Follower {
         events
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::{Author, Event, Face, Fact, Limits, Seq, SessionId, Text, Timestamp, step};
+
+    use super::*;
+    use crate::engine::shard::tests::{NOW, key, start};
+
+    /// Events of the session `name`, from this place in its log and at this position.
+    fn published(name: &str, seq: u64, first: u64, count: u64) -> Published {
+        let mut slot = None;
+        step(&mut slot, &SessionId::from(name), &start(None), &Limits::default(), NOW);
+        let binding = slot.expect("it has started").binding;
+        let event = |seq| Event {
+            seq: Seq(seq),
+            at: Timestamp(seq),
+            author: Author::Runtime,
+            face: Face::Runtime,
+            ordinal: None,
+            id: None,
+            verbatim: None,
+            fact: Fact::Steered { text: Text::default() },
+        };
+        let events = (seq..seq + count).map(|seq| Arc::new(event(seq))).collect();
+        Published { key: key(name), binding, events, first, ended: false }
+    }
+
+    fn of_agent(agent: &str) -> Topic {
+        Topic::Agent { tenant: "t".into(), agent: agent.into() }
+    }
+
+    fn numbers(taken: Taken) -> Vec<u64> {
+        match taken {
+            Taken::Events(events) => events.iter().map(|delivery| delivery.number).collect(),
+            Taken::Missed | Taken::Cut => panic!("found {taken:?}"),
+        }
+    }
+
+    #[test]
+    fn everybody_hears_of_what_they_asked_for() {
+        let mut hub = Hub::default();
+        let topics = [
+            Topic::Session(key("s")),
+            Topic::Session(key("other")),
+            of_agent("planner"),
+            of_agent("worker"),
+            of_agent("outsider"),
+            Topic::Agent { tenant: "u".into(), agent: "worker".into() },
+            Topic::Everything,
+        ];
+        let ids: Vec<SubscriberId> =
+            topics.iter().enumerate().map(|(index, topic)| hub.join(topic, 10, index)).collect();
+        let (mut woken, cut) = hub.publish(&published("s", 3, 70, 2));
+        woken.sort();
+        assert_eq!((woken, cut), (vec![0, 2, 3, 6], 0));
+        let heard: Vec<Vec<u64>> = ids.iter().map(|id| numbers(hub.take(*id, 10))).collect();
+        let [of_log, by_position, none] = [vec![3, 4], vec![70, 71], Vec::new()];
+        assert_eq!(
+            heard,
+            [of_log, none.clone(), by_position.clone(), by_position.clone(), none.clone(), none, by_position]
+        );
+    }
+
+    #[test]
+    fn a_queue_is_taken_in_portions_and_in_order() {
+        let mut hub = Hub::default();
+        let id = hub.join(&Topic::Everything, 10, ());
+        hub.publish(&published("s", 1, 1, 3));
+        hub.publish(&published("r", 1, 4, 2));
+        assert_eq!(numbers(hub.take(id, 2)), [1, 2]);
+        assert_eq!(numbers(hub.take(id, 9)), [3, 4, 5]);
+        assert!(numbers(hub.take(id, 9)).is_empty());
+    }
+
+    #[test]
+    fn a_slow_subscriber_keeps_what_is_queued_and_is_cut_off_after_it() {
+        let mut hub = Hub::default();
+        let slow = hub.join(&Topic::Everything, 3, "slow");
+        let quick = hub.join(&Topic::Everything, 9, "quick");
+        assert_eq!(hub.publish(&published("s", 1, 1, 2)).1, 0);
+        assert_eq!(hub.publish(&published("s", 3, 3, 2)).1, 1);
+        assert_eq!(hub.publish(&published("s", 5, 5, 1)), (vec!["quick"], 0), "it is cut off once");
+        assert_eq!(numbers(hub.take(slow, 2)), [1, 2]);
+        assert_eq!(numbers(hub.take(slow, 2)), [3]);
+        assert!(matches!(hub.take(slow, 2), Taken::Cut));
+        assert_eq!(numbers(hub.take(quick, 9)), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn after_a_commit_in_doubt_everybody_reads_again_and_none_stays_cut_off() {
+        let mut hub = Hub::default();
+        let slow = hub.join(&Topic::Everything, 1, "slow");
+        let quick = hub.join(&Topic::Everything, 9, "quick");
+        hub.publish(&published("s", 1, 1, 2));
+        assert_eq!(hub.missed(), ["slow", "quick"]);
+        hub.publish(&published("s", 4, 4, 1));
+        for id in [slow, quick] {
+            assert!(matches!(hub.take(id, 9), Taken::Missed));
+            assert!(numbers(hub.take(id, 9)).is_empty(), "what was queued is stored as well");
+        }
+        hub.publish(&published("s", 5, 5, 1));
+        assert_eq!(numbers(hub.take(slow, 9)), [5]);
+        assert_eq!(numbers(hub.take(quick, 9)), [5]);
+    }
+
+    #[test]
+    fn one_who_left_hears_nothing_and_is_not_woken() {
+        let mut hub = Hub::default();
+        let gone = hub.join(&Topic::Everything, 9, "gone");
+        let stays = hub.join(&Topic::Everything, 9, "stays");
+        hub.leave(gone);
+        hub.leave(gone);
+        assert_eq!(hub.len(), 1);
+        assert_eq!(hub.publish(&published("s", 1, 1, 1)).0, ["stays"]);
+        assert!(matches!(hub.take(gone, 9), Taken::Cut));
+        hub.leave(stays);
+        assert!(hub.is_empty() && hub.by_topic.is_empty());
+        assert!(hub.publish(&published("s", 2, 2, 1)).0.is_empty());
+    }
+
+    fn deliveries(numbers: impl IntoIterator<Item = u64>) -> Vec<Delivery> {
+        let event = Arc::clone(&published("s", 1, 1, 1).events[0]);
+        numbers
+            .into_iter()
+            .map(|number| Delivery { number, key: key("s"), event: Arc::clone(&event) })
+            .collect()
+    }
+
+    fn passed_on(events: Vec<Delivery>) -> Vec<u64> {
+        events.iter().map(|delivery| delivery.number).collect()
+    }
+
+    #[test]
+    fn a_follower_reads_joins_reads_once_more_and_goes_live() {
+        let page = PAGE_MAX as u64;
+        let mut follower = Follower::after(5);
+        assert_eq!(follower.need(), Need::Page { after: 5 });
+        assert_eq!(passed_on(follower.page(deliveries(6..6 + page))).len(), PAGE_MAX);
+        let after = 5 + page;
+        assert_eq!(follower.need(), Need::Page { after }, "a full page may have a next one");
+        assert!(follower.page(Vec::new()).is_empty());
+        assert_eq!(follower.need(), Need::Join { after });
+        follower.joined();
+        assert_eq!(follower.need(), Need::Page { after }, "what was written before it joined");
+        assert_eq!(passed_on(follower.page(deliveries([after + 1, after + 2]))), [after + 1, after + 2]);
+        assert_eq!(follower.need(), Need::Live);
+        let queued = deliveries([after + 1, after + 2, after + 3]);
+        assert_eq!(passed_on(follower.live(queued)), [after + 3], "what it has is passed over");
+        assert_eq!(follower.last(), after + 3);
+    }
+
+    #[test]
+    fn a_full_last_page_keeps_a_follower_reading_until_it_has_caught_up() {
+        let mut follower = Follower::after(0);
+        follower.page(Vec::new());
+        follower.joined();
+        follower.page(deliveries(1..=PAGE_MAX as u64));
+        assert_eq!(follower.need(), Need::Page { after: PAGE_MAX as u64 });
+        follower.page(Vec::new());
+        assert_eq!(follower.need(), Need::Live);
+    }
+
+    #[test]
+    fn a_follower_that_missed_something_reads_it_without_joining_again() {
+        let mut follower = Follower::after(0);
+        follower.page(deliveries([1]));
+        follower.joined();
+        follower.page(Vec::new());
+        follower.live(deliveries([2]));
+        follower.missed();
+        assert_eq!(follower.need(), Need::Page { after: 2 });
+        assert_eq!(passed_on(follower.page(deliveries([3, 4]))), [3, 4]);
+        assert_eq!(follower.need(), Need::Live);
+        assert_eq!(passed_on(follower.live(deliveries([4, 5]))), [5]);
+    }
+}

@@ -92,3 +92,76 @@ impl Quota {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ada() -> Place {
+        Place::new("t", "ada")
+    }
+
+    fn open(count: u64) -> Vec<(Box<str>, Box<str>, u64)> {
+        vec![("t".into(), "ada".into(), count)]
+    }
+
+    #[test]
+    fn a_place_is_taken_by_a_start_and_given_back_by_an_end() {
+        let mut quota = Quota::new(2);
+        let first = quota.reserve(ada()).unwrap();
+        quota.reserve(ada()).unwrap();
+        assert_eq!(quota.reserve(ada()), Err(Refusal::TooManySessions { limit: 2 }), "those under way count");
+        quota.started(&first);
+        assert_eq!(quota.open(), open(1));
+        quota.abandoned(&ada());
+        quota.reserve(ada()).unwrap();
+        quota.started(&ada());
+        assert!(quota.reserve(ada()).is_err());
+        quota.ended(&ada());
+        assert!(quota.reserve(ada()).is_ok());
+    }
+
+    #[test]
+    fn agents_and_tenants_are_counted_apart() {
+        let mut quota = Quota::new(1);
+        for place in [ada(), Place::new("t", "ben"), Place::new("u", "ada")] {
+            let place = quota.reserve(place).unwrap();
+            quota.started(&place);
+        }
+        assert!(quota.reserve(ada()).is_err());
+        quota.ended(&Place::new("u", "ada"));
+        assert!(quota.reserve(ada()).is_err());
+    }
+
+    #[test]
+    fn a_recount_forgets_what_was_counted_and_keeps_what_is_under_way() {
+        let mut quota = Quota::new(3);
+        quota.reserve(ada()).unwrap();
+        quota.started(&ada());
+        quota.reserve(ada()).unwrap();
+        quota.reserve(Place::new("t", "ben")).unwrap();
+        quota.started(&Place::new("t", "ben"));
+        quota.recount(open(2));
+        assert_eq!(quota.open(), open(2), "ben has none");
+        assert!(quota.reserve(ada()).is_err(), "two are open, one is under way");
+        quota.abandoned(&ada());
+        assert!(quota.reserve(ada()).is_ok());
+    }
+
+    #[test]
+    fn an_agent_with_nothing_open_takes_no_memory() {
+        let mut quota = Quota::new(1);
+        for index in 0..100 {
+            let place = quota.reserve(Place::new("t", &format!("{index}"))).unwrap();
+            if index % 2 == 0 {
+                quota.abandoned(&place);
+            } else {
+                quota.started(&place);
+                quota.ended(&place);
+            }
+        }
+        assert!(quota.counts.is_empty());
+        quota.ended(&ada());
+        assert!(quota.counts.is_empty(), "an end that was never counted does no harm");
+    }
+}

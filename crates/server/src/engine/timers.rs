@@ -111,3 +111,141 @@ impl Timers {
         if self.scanning { first } else { first.min(self.next_scan) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use handover_store::SessionKey;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn key(name: impl Into<Box<str>>) -> Key {
+        Arc::new(SessionKey::new("t", name))
+    }
+
+    /// Timers whose first scan found nothing.
+    fn scanned() -> Timers {
+        let mut timers = Timers::new();
+        let scan = timers.scan(NOW).unwrap();
+        timers.scanned(scan, Some(Vec::new()), NOW);
+        timers
+    }
+
+    fn names(due: &[Key]) -> Vec<&str> {
+        due.iter().map(|key| &*key.session).collect()
+    }
+
+    #[test]
+    fn the_first_scan_is_due_at_once_and_the_next_a_while_later() {
+        let mut timers = Timers::new();
+        assert_eq!(timers.next_at(), Timestamp(0));
+        let scan = timers.scan(NOW).unwrap();
+        assert_eq!(scan.until, NOW.plus(HORIZON_MS));
+        assert_eq!(timers.scan(NOW.plus(SCAN_EVERY_MS)), None, "one scan at a time");
+        timers.scanned(scan, Some(Vec::new()), NOW);
+        assert_eq!(timers.next_at(), NOW.plus(SCAN_EVERY_MS));
+        assert_eq!(timers.scan(NOW.plus(SCAN_EVERY_MS - 1)), None);
+        assert!(timers.scan(NOW.plus(SCAN_EVERY_MS)).is_some());
+    }
+
+    #[test]
+    fn what_is_set_within_the_horizon_is_due_in_order_and_once() {
+        let mut timers = scanned();
+        timers.set(&key("b"), Some(NOW.plus(20)));
+        timers.set(&key("a"), Some(NOW.plus(30)));
+        timers.set(&key("c"), Some(NOW.plus(10)));
+        assert_eq!(timers.next_at(), NOW.plus(10));
+        assert!(timers.due(NOW.plus(9), 10).is_empty());
+        assert_eq!(names(&timers.due(NOW.plus(30), 2)), ["c", "b"]);
+        assert_eq!(names(&timers.due(NOW.plus(30), 2)), ["a"]);
+        assert!(timers.due(NOW.plus(30), 2).is_empty());
+        assert!(timers.by_key.is_empty());
+    }
+
+    #[test]
+    fn a_session_has_one_timer_and_the_last_word_counts() {
+        let mut timers = scanned();
+        timers.set(&key("a"), Some(NOW.plus(10)));
+        timers.set(&key("a"), Some(NOW.plus(50)));
+        assert!(timers.due(NOW.plus(49), 10).is_empty());
+        assert_eq!(names(&timers.due(NOW.plus(50), 10)), ["a"]);
+        timers.set(&key("a"), Some(NOW.plus(60)));
+        timers.set(&key("a"), None);
+        timers.set(&key("unknown"), None);
+        assert!(timers.due(NOW.plus(100), 10).is_empty());
+        timers.set(&key("a"), Some(NOW.plus(60)));
+        timers.set(&key("a"), Some(NOW.plus(HORIZON_MS + 1)));
+        assert!(timers.due(NOW.plus(HORIZON_MS + 1), 10).is_empty(), "the scan that reaches it will find it");
+    }
+
+    #[test]
+    fn what_lies_behind_the_horizon_is_left_to_the_scan_that_reaches_it() {
+        let mut timers = scanned();
+        let at = NOW.plus(HORIZON_MS + 1);
+        timers.set(&key("far"), Some(at));
+        assert!(timers.by_key.is_empty());
+        let later = NOW.plus(SCAN_EVERY_MS);
+        let scan = timers.scan(later).unwrap();
+        assert!(scan.until >= at);
+        timers.scanned(scan, Some(vec![(key("far"), at)]), later);
+        assert_eq!(names(&timers.due(at, 10)), ["far"]);
+    }
+
+    #[test]
+    fn a_wake_time_that_changes_during_a_scan_is_not_undone_by_it() {
+        let mut timers = Timers::new();
+        let scan = timers.scan(NOW).unwrap();
+        timers.set(&key("a"), Some(NOW.plus(500)));
+        timers.set(&key("new"), Some(NOW.plus(200)));
+        timers.scanned(scan, Some(vec![(key("a"), NOW.plus(100))]), NOW);
+        assert_eq!(names(&timers.due(NOW.plus(499), 10)), ["new"]);
+        assert_eq!(names(&timers.due(NOW.plus(500), 10)), ["a"]);
+    }
+
+    #[test]
+    fn a_scan_that_failed_is_made_again() {
+        let mut timers = Timers::new();
+        let scan = timers.scan(NOW).unwrap();
+        timers.scanned(scan, None, NOW);
+        let again = timers.scan(NOW.plus(SCAN_EVERY_MS)).unwrap();
+        timers.scanned(again, Some(vec![(key("a"), NOW)]), NOW.plus(SCAN_EVERY_MS));
+        assert_eq!(names(&timers.due(NOW.plus(SCAN_EVERY_MS), 10)), ["a"]);
+    }
+
+    #[test]
+    fn a_wake_that_came_to_nothing_is_found_by_the_next_scan() {
+        let mut timers = scanned();
+        timers.set(&key("a"), Some(NOW));
+        assert_eq!(names(&timers.due(NOW, 10)), ["a"]);
+        let later = NOW.plus(SCAN_EVERY_MS);
+        let scan = timers.scan(later).unwrap();
+        timers.scanned(scan, Some(vec![(key("a"), NOW)]), later);
+        assert_eq!(names(&timers.due(later, 10)), ["a"]);
+    }
+
+    #[test]
+    fn when_a_scan_finds_more_than_it_takes_the_rest_is_looked_for_soon() {
+        let mut timers = Timers::new();
+        let scan = timers.scan(NOW).unwrap();
+        let crowd = |from: usize, count: usize| -> Vec<(Key, Timestamp)> {
+            (from..from + count)
+                .map(|index| (key(format!("{index:06}")), NOW.plus(index as u64 / 10)))
+                .collect()
+        };
+        timers.scanned(scan, Some(crowd(0, SCAN_MAX)), NOW);
+        let last = NOW.plus(SCAN_MAX as u64 / 10 - 1);
+        timers.set(&key("known"), Some(last));
+        timers.set(&key("not yet"), Some(last.plus(1)));
+        assert!(timers.by_key.contains_key(&key("known")) && !timers.by_key.contains_key(&key("not yet")));
+
+        let mut woken = timers.due(last, usize::MAX).len();
+        assert_eq!(woken, SCAN_MAX + 1);
+        let soon = NOW.plus(100);
+        let scan = timers.scan(soon).unwrap();
+        timers.scanned(scan, Some(crowd(SCAN_MAX, 7)), soon);
+        assert_eq!(timers.scan(soon.plus(100)), None, "that was the rest");
+        woken += timers.due(last.plus(10), usize::MAX).len();
+        assert_eq!(woken, SCAN_MAX + 8);
+    }
+}

@@ -1,0 +1,72 @@
+//! The built binary, and a server of it that has said that it is ready.
+
+// No test file needs all of it.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// `handover` without what the machine's environment says.
+pub fn handover() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_handover"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("HANDOVER_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What it said to standard output and to standard error.
+pub fn said(output: &Output) -> (&str, &str) {
+    (std::str::from_utf8(&output.stdout).unwrap(), std::str::from_utf8(&output.stderr).unwrap())
+}
+
+/// A server on a port of its own.
+pub struct Server {
+    child: Child,
+    http: String,
+}
+
+impl Server {
+    pub fn start(data: &Path) -> Server {
+        let mut command = handover();
+        command
+            .args(["serve", "--json", "--http", "127.0.0.1:0", "--macp", "127.0.0.1:0", "--data"])
+            .arg(data);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+        let http = ready["http"].as_str().unwrap().to_owned();
+        Server { child, http }
+    }
+
+    /// The status of the answer, and its body.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.http).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Ask it to stop, and say how it ended.
+    pub fn stop(mut self) -> Option<i32> {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Of a server that has ended nothing is left to kill.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}

@@ -43,11 +43,18 @@ fn from_hex(line: &str) -> Vec<u8> {
 }
 
 /// What the index says, and what the logs hold.
-fn dump(store: &dyn Store) -> (Vec<Listed>, Vec<(SessionKey, u64)>, Vec<Vec<StoredEvent>>) {
+#[derive(Debug, PartialEq)]
+struct Dump {
+    rows: Vec<Listed>,
+    wakes: Vec<(SessionKey, u64)>,
+    logs: Vec<Vec<StoredEvent>>,
+}
+
+fn dump(store: &dyn Store) -> Dump {
     let (keys, _) = store.sessions(None, 1000).unwrap();
     let logs = keys.iter().map(|key| store.read(key, 0, 1000).unwrap()).collect();
     let rows = store.list(&Filter::default(), Order::Oldest, None, 1000).unwrap().sessions;
-    (rows, store.due(u64::MAX, 1000).unwrap(), logs)
+    Dump { rows, wakes: store.due(u64::MAX, 1000).unwrap(), logs }
 }
 
 #[test]
@@ -55,7 +62,7 @@ fn an_index_that_is_lost_is_made_again_from_the_logs() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let count = put_logs(&store);
-    assert!(count >= 10 && dump(&store).0.is_empty());
+    assert!(count >= 10 && dump(&store).rows.is_empty());
     drop(store);
 
     let output = rebuild(dir.path());
@@ -66,7 +73,7 @@ fn an_index_that_is_lost_is_made_again_from_the_logs() {
     assert_eq!(index::rebuild(&expected, |_| ()).unwrap(), count as u64);
     let found = dump(&SqliteStore::open(dir.path()).unwrap());
     assert_eq!(found, dump(&expected));
-    assert!(found.0.len() == count && !found.1.is_empty());
+    assert!(found.rows.len() == count && !found.wakes.is_empty());
 
     let again = rebuild(dir.path());
     assert_eq!(said(&again), said(&output));

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::life::{self, Lives};
-use super::limit::Limit;
+use super::limit::{Handle, Limit};
 use super::{machine, median, quantile};
 use crate::{Failure, chain};
 
@@ -60,7 +60,8 @@ Parts:
   all         all of them
 
 The limit is the same machine, the same number of waiting producers, the same bytes, appended by one thread to one file
-with one fdatasync for whatever waits. Engine and limit take turns; the ratio is the median over the turns.
+with one fdatasync for whatever waits. Engine and limit take turns; the ratio is the median over the turns. The producers
+of the limit are threads; the last column is beside a limit whose producers are async tasks, for which waiting is free.
 
 Examples:
   handover bench engine
@@ -197,22 +198,22 @@ impl Bench {
     fn throughput(&self) -> Result<Value, Failure> {
         let engine = self.start(&self.dir.join("throughput"), settings())?;
         let lives = Arc::new(Lives::from(0));
-        self.say("in flight    engine ev/s     limit ev/s   ratio    engine p50/p99 us     limit p50/p99 us");
+        self.say(
+            "in flight   engine ev/s   limit ev/s   ratio   engine p50/p99 us    limit p50/p99 us   of a limit of tasks",
+        );
         let mut rows = Vec::new();
         for clients in &self.plan.in_flight {
-            let (mut ratios, mut ours, mut limits) = (Vec::new(), Vec::new(), Vec::new());
+            let mut rounds = Rounds::default();
             for round in 0..self.plan.rounds {
                 self.progress(&format!("{clients} in flight, turn {} of {}", round + 1, self.plan.rounds));
-                let limit = self.limit_turn(*clients)?;
-                let our = self.engine_turn(&engine, *clients, &lives)?;
-                ratios.push(our.rate() / limit.rate());
-                ours.push(our);
-                limits.push(limit);
+                rounds.limits.push(self.limit_turn(*clients, Producers::Threads)?);
+                rounds.ours.push(self.engine_turn(&engine, *clients, &lives)?);
+                rounds.tasks.push(self.limit_turn(*clients, Producers::Tasks)?);
             }
             self.progress("");
-            let row = row(*clients, ratios, &mut ours, &mut limits);
+            let row = rounds.row(*clients);
             self.say(&format!(
-                "{clients:9} {:14.0} {:14.0}   {:5.2}    {:9.0} {:9.0}   {:9.0} {:9.0}",
+                "{clients:9} {:13.0} {:12.0}   {:5.2}   {:8.0} {:8.0}   {:8.0} {:8.0}   {:5.2} of {:.0}",
                 number(&row, "events_per_second"),
                 number(&row, "limit_events_per_second"),
                 number(&row, "ratio"),
@@ -220,6 +221,8 @@ impl Bench {
                 number(&row, "p99_us"),
                 number(&row, "limit_p50_us"),
                 number(&row, "limit_p99_us"),
+                number(&row, "ratio_to_tasks"),
+                number(&row, "task_limit_events_per_second"),
             ));
             rows.push(row);
         }
@@ -227,32 +230,72 @@ impl Bench {
         Ok(Value::Array(rows))
     }
 
-    fn limit_turn(&self, clients: usize) -> Result<Turn, Failure> {
+    fn limit_turn(&self, clients: usize, producers: Producers) -> Result<Turn, Failure> {
         let path = self.dir.join("limit");
         let limit = Limit::start(&path).map_err(|error| Failure::fault("starting the limit", &error))?;
         let limit = Arc::new(limit);
+        let turn = match producers {
+            Producers::Threads => self.thread_turn(clients, &limit)?,
+            Producers::Tasks => self.task_turn(clients, &limit)?,
+        };
+        if let Some(limit) = Arc::into_inner(limit) {
+            limit.stop().map_err(|error| Failure::fault("writing the limit's file", &error))?;
+        }
+        std::fs::remove_file(&path).map_err(|error| Failure::fault("removing the limit's file", &error))?;
+        Ok(turn)
+    }
+
+    fn task_turn(&self, clients: usize, limit: &Arc<Limit>) -> Result<Turn, Failure> {
         let events = Arc::new(life::encoded());
-        let turn = self.turn(clients, |stop| {
-            let (limit, events) = (Arc::clone(&limit), Arc::clone(&events));
+        self.turn(clients, |stop| {
+            let (limit, events) = (Arc::clone(limit), Arc::clone(&events));
             async move {
                 let mut latencies = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     for event in events.iter() {
                         let begun = Instant::now();
                         if !limit.append(event).await {
-                            return Err("the limit's file could not be written".to_owned());
+                            return Err(LIMIT_FAILED.to_owned());
                         }
                         latencies.push(micros(begun));
                     }
                 }
                 Ok(latencies)
             }
+        })
+    }
+
+    fn thread_turn(&self, clients: usize, limit: &Limit) -> Result<Turn, Failure> {
+        let events = life::encoded();
+        let stop = AtomicBool::new(false);
+        let begun = Instant::now();
+        let produce = |handle: Handle| {
+            let mut latencies = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                for event in &events {
+                    let begun = Instant::now();
+                    if !handle.append(event) {
+                        return Err(Failure::Fault(LIMIT_FAILED.to_owned()));
+                    }
+                    latencies.push(micros(begun));
+                }
+            }
+            Ok(latencies)
+        };
+        let latencies_us = std::thread::scope(|scope| {
+            let handles: Vec<Handle> = (0..clients).map(|_| limit.handle()).collect();
+            let threads: Vec<_> = handles.into_iter().map(|handle| scope.spawn(|| produce(handle))).collect();
+            std::thread::sleep(self.plan.turn);
+            stop.store(true, Ordering::Relaxed);
+            let mut all = Vec::new();
+            for thread in threads {
+                let ended = Failure::Fault("a producer of the limit panicked".to_owned());
+                all.extend(thread.join().map_err(|_| ended)??);
+            }
+            Ok(all)
         })?;
-        if let Some(limit) = Arc::into_inner(limit) {
-            limit.stop().map_err(|error| Failure::fault("writing the limit's file", &error))?;
-        }
-        std::fs::remove_file(&path).map_err(|error| Failure::fault("removing the limit's file", &error))?;
-        Ok(turn)
+        let seconds = begun.elapsed().as_secs_f64();
+        Ok(Turn { events: latencies_us.len() as u64, seconds, latencies_us })
     }
 
     fn engine_turn(&self, engine: &Engine, clients: usize, lives: &Arc<Lives>) -> Result<Turn, Failure> {
@@ -466,6 +509,8 @@ impl Bench {
     }
 }
 
+const LIMIT_FAILED: &str = "the limit's file could not be written";
+
 fn settings() -> Settings {
     let mut settings = Settings { sessions_open_per_agent_max: u64::MAX, ..Settings::default() };
     settings.shard.queue_max = 65_536;
@@ -497,21 +542,43 @@ fn describe(denied: &handover_server::engine::Denied) -> String {
     }
 }
 
-fn row(clients: usize, ratios: Vec<f64>, ours: &mut [Turn], limits: &mut [Turn]) -> Value {
-    let rate = |turns: &[Turn]| median(turns.iter().map(Turn::rate).collect());
-    let tail = |turns: &mut [Turn], share| {
-        median(turns.iter_mut().map(|turn| quantile(&mut turn.latencies_us, share)).collect())
-    };
-    json!({
-        "in_flight": clients,
-        "events_per_second": rate(ours),
-        "limit_events_per_second": rate(limits),
-        "ratio": median(ratios),
-        "p50_us": tail(ours, 0.5),
-        "p99_us": tail(ours, 0.99),
-        "limit_p50_us": tail(limits, 0.5),
-        "limit_p99_us": tail(limits, 0.99),
-    })
+/// What the producers of the limit are.
+#[derive(Clone, Copy)]
+enum Producers {
+    Threads,
+    Tasks,
+}
+
+/// The turns at one number in flight.
+#[derive(Default)]
+struct Rounds {
+    ours: Vec<Turn>,
+    limits: Vec<Turn>,
+    tasks: Vec<Turn>,
+}
+
+impl Rounds {
+    fn row(&mut self, clients: usize) -> Value {
+        let ratio = |ours: &[Turn], limits: &[Turn]| {
+            median(ours.iter().zip(limits).map(|(ours, limit)| ours.rate() / limit.rate()).collect())
+        };
+        let rate = |turns: &[Turn]| median(turns.iter().map(Turn::rate).collect());
+        let tail = |turns: &mut [Turn], share| {
+            median(turns.iter_mut().map(|turn| quantile(&mut turn.latencies_us, share)).collect())
+        };
+        json!({
+            "in_flight": clients,
+            "events_per_second": rate(&self.ours),
+            "limit_events_per_second": rate(&self.limits),
+            "task_limit_events_per_second": rate(&self.tasks),
+            "ratio": ratio(&self.ours, &self.limits),
+            "ratio_to_tasks": ratio(&self.ours, &self.tasks),
+            "p50_us": tail(&mut self.ours, 0.5),
+            "p99_us": tail(&mut self.ours, 0.99),
+            "limit_p50_us": tail(&mut self.limits, 0.5),
+            "limit_p99_us": tail(&mut self.limits, 0.99),
+        })
+    }
 }
 
 fn number(row: &Value, name: &str) -> f64 {

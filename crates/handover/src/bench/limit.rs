@@ -1,5 +1,8 @@
 //! The physical limit: as many producers as the engine has clients, and one thread that appends whatever waits to one
 //! file and syncs it once.
+//!
+//! It is measured twice. Producers that are threads are what most programs that wait for a disk are made of; producers
+//! that are async tasks wake for almost nothing, and show what is left when waiting itself is free.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,29 +14,43 @@ use tokio::sync::oneshot;
 
 /// One file and the thread that writes it.
 pub struct Limit {
-    queue: mpsc::Sender<(Arc<[u8]>, oneshot::Sender<()>)>,
+    queue: mpsc::Sender<Waiting>,
     writer: thread::JoinHandle<io::Result<()>>,
+}
+
+struct Waiting {
+    event: Arc<[u8]>,
+    producer: Producer,
+}
+
+/// How a producer is told that its event is durable.
+enum Producer {
+    Thread(mpsc::SyncSender<()>),
+    Task(oneshot::Sender<()>),
 }
 
 impl Limit {
     /// Begin a new file.
     pub fn start(path: &Path) -> io::Result<Limit> {
         let mut file = File::create(path)?;
-        let (queue, waiting) = mpsc::channel::<(Arc<[u8]>, oneshot::Sender<()>)>();
+        let (queue, waiting) = mpsc::channel::<Waiting>();
         let writer = thread::Builder::new().name("limit".to_owned()).spawn(move || {
             let mut bytes = Vec::new();
             while let Ok(first) = waiting.recv() {
                 let mut batch = vec![first];
                 batch.extend(waiting.try_iter());
                 bytes.clear();
-                for (event, _) in &batch {
-                    bytes.extend_from_slice(event);
+                for waiting in &batch {
+                    bytes.extend_from_slice(&waiting.event);
                 }
                 file.write_all(&bytes)?;
                 file.sync_data()?;
-                for (_, done) in batch {
+                for waiting in batch {
                     // A producer that is gone has stopped measuring.
-                    _ = done.send(());
+                    match waiting.producer {
+                        Producer::Thread(done) => _ = done.send(()),
+                        Producer::Task(done) => _ = done.send(()),
+                    }
                 }
             }
             Ok(())
@@ -41,15 +58,37 @@ impl Limit {
         Ok(Limit { queue, writer })
     }
 
-    /// Append an event; answers when it is durable. False if the writer has failed.
+    /// Append an event from a task; answers when it is durable. False if the writer has failed.
     pub async fn append(&self, event: &Arc<[u8]>) -> bool {
         let (done, durable) = oneshot::channel();
-        self.queue.send((Arc::clone(event), done)).is_ok() && durable.await.is_ok()
+        let waiting = Waiting { event: Arc::clone(event), producer: Producer::Task(done) };
+        self.queue.send(waiting).is_ok() && durable.await.is_ok()
+    }
+
+    /// What a producer that is a thread appends through.
+    pub fn handle(&self) -> Handle {
+        let (done, durable) = mpsc::sync_channel(1);
+        Handle { queue: self.queue.clone(), done, durable }
     }
 
     /// End, and say what went wrong if something did.
     pub fn stop(self) -> io::Result<()> {
         drop(self.queue);
         self.writer.join().unwrap_or_else(|_| Err(io::Error::other("the writer panicked")))
+    }
+}
+
+/// One producer that is a thread.
+pub struct Handle {
+    queue: mpsc::Sender<Waiting>,
+    done: mpsc::SyncSender<()>,
+    durable: mpsc::Receiver<()>,
+}
+
+impl Handle {
+    /// Append an event; returns when it is durable. False if the writer has failed.
+    pub fn append(&self, event: &Arc<[u8]>) -> bool {
+        let waiting = Waiting { event: Arc::clone(event), producer: Producer::Thread(self.done.clone()) };
+        self.queue.send(waiting).is_ok() && self.durable.recv().is_ok()
     }
 }

@@ -468,7 +468,11 @@ impl Inner {
             let Ok(Some(key)) = next else {
                 return;
             };
-            let log = self.load(&key).map_err(Arc::new);
+            let log = self.load(&key).map_err(|fault| {
+                self.metrics.store_faults.inc();
+                tracing::error!(error = %chain(&fault), "the store did not give a session back");
+                Arc::new(fault)
+            });
             let mut shard = lock(self.shard(&key));
             let effects = shard.loaded(&key, log, now());
             let pending = shard.has_pending();

@@ -62,7 +62,7 @@ on_every_store! {
         assert!(matches!(stage.engine.session(key("s")).await, Err(Denied::Fault(_))));
         stage.ok("s", "worker", update("half")).await;
         assert_eq!(stage.log("s").len(), 4);
-        assert_eq!(faulty.count(&faulty.faults), 2);
+        assert_eq!((faulty.count(&faulty.faults), stage.metrics.store_faults.get()), (2, 2));
     }
 }
 

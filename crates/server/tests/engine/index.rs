@@ -140,7 +140,7 @@ on_every_store! {
     async fn an_index_that_was_lost_is_made_again_and_the_engine_goes_on_with_it(store) {
         let stage = Stage::on(&store);
         stage.life("finished").await;
-        stage.working("open", task_for(1_000)).await;
+        stage.ok("open", "planner", start(task_for(1_000))).await;
         drop(stage);
         store.clear_index().unwrap();
         assert!(dump(&*store).0.is_empty());

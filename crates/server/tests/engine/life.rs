@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use handover_kernel::session::Standing;
 use handover_kernel::{Charter, Refusal, Seq};
-use handover_store::{Filter, Order, Store};
+use handover_store::{Filter, Order, SqliteStore, Store};
 
 use crate::faulty::Faulty;
 use crate::stage::*;
@@ -150,4 +150,25 @@ on_every_store! {
         assert_eq!(stage.metrics.commits.get(), 2);
         assert_eq!(stage.metrics.events_appended.get(), 101);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_goes_on_after_its_directory_was_closed_and_opened_again() {
+    in_time(async {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || -> Arc<dyn Store> { Arc::new(SqliteStore::open(dir.path()).unwrap()) };
+        let stage = Stage::on(&open());
+        stage.working("s", task(Charter::macp())).await;
+        let before = stage.session("s").await.unwrap();
+        drop(stage);
+        let stage = Stage::on(&open());
+        assert_eq!(stage.session("s").await.unwrap(), before);
+        stage.ok("s", "worker", update("half")).await;
+        stage.ok("s", "worker", complete()).await;
+        drop(stage);
+        let stage = Stage::on(&open());
+        stage.ok("s", "planner", commit("task.completed")).await;
+        assert_eq!(kinds(&stage.log("s")), LIFE);
+    })
+    .await;
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use handover_kernel::command::{Act, Command, ModeKind};
 use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp};
 use handover_server::engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
-use handover_server::engine::shard::{Answer, Denied, Key, Log, Settings};
+use handover_server::engine::key::Key;
+use handover_server::engine::shard::{Answer, Denied, Log, Settings};
 use handover_server::engine::subscription::read_page;
 use handover_store::{Fault, Outcome, SessionKey, Store};
 
@@ -300,15 +301,15 @@ impl World {
         let (key, command) = if fresh {
             let (by, face, act) = script::start(&mut self.rng, &self.tasks, self.now);
             let name = format!("s{}", self.sessions.len());
-            let key: Key = Arc::new(SessionKey::new("t", name.as_str()));
-            self.sessions.push(Arc::clone(&key));
+            let key: Key = Key::from(SessionKey::new("t", name.as_str()));
+            self.sessions.push(key.clone());
             if let Act::Start(start) = &act
                 && start.mode == ModeKind::Task
             {
                 self.tasks.push(SessionId::from(name));
             }
             if self.nodes.len() == 1 && self.rng.chance(400) {
-                self.follow(Topic::Session(Arc::clone(&key)));
+                self.follow(Topic::Session(key.clone()));
             }
             (key, Command::by(&by, face, act))
         } else {
@@ -339,14 +340,14 @@ impl World {
     /// A session to do something with, mostly one that is still going on.
     fn choose(&mut self) -> Result<(Key, Option<Session>), String> {
         for _ in 0..6 {
-            let key = Arc::clone(self.rng.pick(&self.sessions));
+            let key = self.rng.pick(&self.sessions).clone();
             let session = check::session(self.disk.store(), &key)?;
             let going_on = session.as_ref().is_some_and(|session| !session.lifecycle.is_terminal());
             if going_on || self.rng.chance(100) {
                 return Ok((key, session));
             }
         }
-        let key = Arc::clone(self.rng.pick(&self.sessions));
+        let key = self.rng.pick(&self.sessions).clone();
         let session = check::session(self.disk.store(), &key)?;
         Ok((key, session))
     }
@@ -368,7 +369,7 @@ impl World {
         if !self.nodes[node].up {
             return Ok(());
         }
-        let (key, command) = (Arc::clone(&self.ops[op].key), self.ops[op].command.clone());
+        let (key, command) = (self.ops[op].key.clone(), self.ops[op].command.clone());
         let asks = self.nodes[node].submit(op, &key, &command, self.now);
         self.carry_out(node, asks)
     }
@@ -379,7 +380,7 @@ impl World {
             match ask {
                 Ask::Load(key) => self.soon(Happening::Read { node, epoch, key }),
                 Ask::GoAhead(op, command) => {
-                    let key = Arc::clone(&self.ops[op].key);
+                    let key = self.ops[op].key.clone();
                     let asks = self.nodes[node].ask(op, &key, *command, self.now);
                     self.carry_out(node, asks)?;
                 }
@@ -476,7 +477,7 @@ impl World {
             Answer::Accepted(accepted) => {
                 let receipt = &accepted.receipt;
                 self.note(format!("op {op} accepted at {} duplicate {}", receipt.seq, receipt.duplicate));
-                let key = Arc::clone(&self.ops[op].key);
+                let key = self.ops[op].key.clone();
                 let events = check::log(self.disk.store(), &key)?;
                 if (events.len() as u64) < receipt.seq.0 {
                     return Err(format!("op {op} was acknowledged at {} before it was durable", receipt.seq));

@@ -1,6 +1,7 @@
 //! The engine: commands in, durable events out.
 //!
 //! In reading order:
+//! - [`key`]: a session's key as the engine's maps hold it
 //! - [`shard`]: the only writer of its sessions, a plain state machine
 //! - [`commit`]: one commit for the batches of all shards
 //! - [`errands`]: what spans two sessions
@@ -17,6 +18,7 @@ pub mod commit;
 pub mod errands;
 pub mod hub;
 pub mod index;
+pub mod key;
 pub mod quota;
 pub mod shard;
 pub mod shell;
@@ -24,6 +26,7 @@ pub mod subscription;
 pub mod timers;
 
 pub use hub::{Delivery, Topic};
+pub use key::Key;
 pub use shard::{Accepted, Answer, Denied};
 pub use shell::{Engine, Settings};
 pub use subscription::{Ended, Subscription};

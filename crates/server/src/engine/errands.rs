@@ -1,7 +1,5 @@
 //! What spans two sessions: who is asked before a command, and how an errand travels there and back.
 
-use std::sync::Arc;
-
 use handover_kernel::command::{Act, Command, HandoffAct, TaskAct};
 use handover_kernel::errand::{Errand, Verdict};
 use handover_kernel::handoff::task_of_scope;
@@ -9,7 +7,8 @@ use handover_kernel::id::{Author, SessionId};
 use handover_kernel::{Refusal, Seq, Text};
 use handover_store::SessionKey;
 
-use crate::engine::shard::{Answer, Denied, Key};
+use crate::engine::key::Key;
+use crate::engine::shard::{Answer, Denied};
 
 /// What another session must agree to before the command is put to its own: the running task that an offer's scope
 /// names, the parent of a subtask.
@@ -66,7 +65,7 @@ pub fn homebound(errand: Seq, answer: &Answer) -> Option<Command> {
 }
 
 fn beside(key: &SessionKey, session: &SessionId) -> Key {
-    Arc::new(SessionKey::new(key.tenant.clone(), session.as_str()))
+    Key::from(SessionKey::new(key.tenant.clone(), session.as_str()))
 }
 
 #[cfg(test)]
@@ -147,7 +146,7 @@ mod tests {
         for passing in [
             Denied::Refused(Refusal::SessionSuspended),
             Denied::Refused(Refusal::Busy),
-            Denied::Unreadable(Arc::from("torn")),
+            Denied::Unreadable("torn".into()),
             Denied::Stopping,
         ] {
             assert_eq!(settled(&Answer::Denied(passing)), None);

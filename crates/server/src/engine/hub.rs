@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use handover_kernel::Event;
 
-use crate::engine::shard::{Key, Published};
+use crate::engine::key::Key;
+use crate::engine::shard::Published;
 use crate::view;
 
 /// What a subscriber wants to hear of.
@@ -125,7 +126,7 @@ impl<W: Clone> Hub<W> {
         let tenant = &published.key.tenant;
         // The same agents as in the index: what is live continues what is stored.
         let agents = view::agents(&published.binding).into_iter();
-        let topics = [Topic::Session(Arc::clone(&published.key)), Topic::Everything]
+        let topics = [Topic::Session(published.key.clone()), Topic::Everything]
             .into_iter()
             .chain(agents.map(|agent| Topic::Agent { tenant: tenant.clone(), agent }));
         for topic in topics {
@@ -187,7 +188,7 @@ impl<W> Subscriber<W> {
                 Topic::Session(_) => event.seq.0,
                 Topic::Agent { .. } | Topic::Everything => published.first + index as u64,
             };
-            let (key, event) = (Arc::clone(&published.key), Arc::clone(event));
+            let (key, event) = (published.key.clone(), Arc::clone(event));
             self.queue.push_back(Delivery { number, key, event });
         }
     }

@@ -18,10 +18,8 @@ use handover_kernel::{
 use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
 
 use crate::codec;
+use crate::engine::key::Key;
 use crate::view::{self, Listed};
-
-/// A session's key, shared by everything that speaks of it.
-pub type Key = Arc<SessionKey>;
 
 /// How much a shard may hold.
 #[derive(Clone, Debug)]
@@ -318,9 +316,9 @@ impl<T> Shard<T> {
                 self.decide(key, work, now, effects);
             }
             None => {
-                self.slots.insert(Arc::clone(key), Slot::Loading { waiting: vec![work] });
+                self.slots.insert(key.clone(), Slot::Loading { waiting: vec![work] });
                 self.backlog += 1;
-                effects.push(Effect::Load(Arc::clone(key)));
+                effects.push(Effect::Load(key.clone()));
             }
         }
     }
@@ -368,8 +366,8 @@ impl<T> Shard<T> {
         };
         let looked_at = ready.leaves_at(&self.settings);
         let ready = Ready { looked_at, ..ready };
-        self.slots.insert(Arc::clone(key), Slot::Ready(Box::new(ready)));
-        self.idle.insert((looked_at, Arc::clone(key)));
+        self.slots.insert(key.clone(), Slot::Ready(Box::new(ready)));
+        self.idle.insert((looked_at, key.clone()));
     }
 
     fn decide(&mut self, key: &Key, work: Work<T>, now: Timestamp, effects: &mut Vec<Effect<T>>) {
@@ -377,31 +375,32 @@ impl<T> Shard<T> {
             unreachable!("a session is decided only when it is in memory");
         };
         ready.last_used = now;
-        let answer =
-            match &work {
-                Work::Read { .. } => Answer::State(ready.session.clone()),
-                Work::Command { command, .. } => {
-                    let (answer, decided) = ready.put(key, command, &self.limits, now);
-                    if !decided.is_empty() {
-                        self.pending.add(key, ready, decided);
-                    }
-                    if let (Act::Tick, Some(session)) = (&command.act, &ready.session) {
-                        // What a session owes is carried out once the reason for it is durable.
-                        if session.head == ready.durable {
-                            effects.extend(session.errands.iter().map(|errand| Effect::Errand {
-                                from: Arc::clone(key),
-                                errand: errand.clone(),
-                            }));
-                        }
-                    }
-                    answer
+        let answer = match &work {
+            Work::Read { .. } => Answer::State(ready.session.clone()),
+            Work::Command { command, .. } => {
+                let (answer, decided) = ready.put(key, command, &self.limits, now);
+                if !decided.is_empty() {
+                    self.pending.add(key, ready, decided);
                 }
-            };
+                if let (Act::Tick, Some(session)) = (&command.act, &ready.session) {
+                    // What a session owes is carried out once the reason for it is durable.
+                    if session.head == ready.durable {
+                        effects.extend(
+                            session
+                                .errands
+                                .iter()
+                                .map(|errand| Effect::Errand { from: key.clone(), errand: errand.clone() }),
+                        );
+                    }
+                }
+                answer
+            }
+        };
         // One that has ended may leave sooner.
         let leaves_at = ready.leaves_at(&self.settings);
         if leaves_at < ready.looked_at {
-            self.idle.remove(&(ready.looked_at, Arc::clone(key)));
-            self.idle.insert((leaves_at, Arc::clone(key)));
+            self.idle.remove(&(ready.looked_at, key.clone()));
+            self.idle.insert((leaves_at, key.clone()));
             ready.looked_at = leaves_at;
         }
         let settled = ready.is_durable();
@@ -414,7 +413,7 @@ impl<T> Shard<T> {
             return;
         }
         self.backlog += 1;
-        let held = Held { key: Arc::clone(key), work, answer };
+        let held = Held { key: key.clone(), work, answer };
         match &mut self.flight {
             Some(flight) if !self.pending.entries.contains_key(key) => flight.held.push(held),
             Some(_) | None => self.pending.held.push(held),
@@ -473,7 +472,7 @@ impl<T> Shard<T> {
             ready.durable = ready.durable.max(last.seq);
         }
         if let Some(at) = entry.wake_at {
-            effects.push(Effect::Wake { key: Arc::clone(&key), at });
+            effects.push(Effect::Wake { key: key.clone(), at });
         }
         let Entry { events, binding, ended, .. } = entry;
         effects.push(Effect::Publish(Published { key, binding, events, first, ended }));
@@ -515,7 +514,7 @@ impl<T> Shard<T> {
 
     fn forget(&mut self, key: &Key) {
         if let Some(Slot::Ready(ready)) = self.slots.remove(key) {
-            self.idle.remove(&(ready.looked_at, Arc::clone(key)));
+            self.idle.remove(&(ready.looked_at, key.clone()));
         }
     }
 
@@ -537,7 +536,7 @@ impl<T> Shard<T> {
             // It was asked for since, or is still to be written.
             let again = if leaves_at > at { leaves_at } else { at.max(now).plus(1) };
             ready.looked_at = again;
-            self.idle.remove(&(at, Arc::clone(&key)));
+            self.idle.remove(&(at, key.clone()));
             self.idle.insert((again, key));
             if over && leaves_at <= at {
                 // What is left cannot go yet: look again when something has been written.
@@ -590,7 +589,7 @@ impl<T> Batch<T> {
             unreachable!("what was decided was decided on a session");
         };
         self.events += decided.len();
-        let entry = self.entries.entry(Arc::clone(key)).or_insert_with(|| Entry {
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
             append: Append {
                 key: SessionKey::clone(key),
                 expected: first.seq.0 - 1,
@@ -672,7 +671,7 @@ pub(crate) mod tests {
     pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
     pub(crate) fn key(session: &str) -> Key {
-        Arc::new(SessionKey::new("t", session))
+        Key::from(SessionKey::new("t", session))
     }
 
     pub(crate) fn by(agent: &str, act: Act) -> Command {

@@ -20,8 +20,9 @@ use crate::config::Config;
 use crate::engine::commit::Commit;
 use crate::engine::errands;
 use crate::engine::hub::Hub;
+use crate::engine::key::Key;
 use crate::engine::quota::{Place, Quota};
-use crate::engine::shard::{self, Accepted, Answer, Denied, Effect, Key, Log, Published, Shard, Ticket};
+use crate::engine::shard::{self, Accepted, Answer, Denied, Effect, Log, Published, Shard, Ticket};
 use crate::engine::timers::{SCAN_MAX, Timers};
 use crate::telemetry::{self, Metrics};
 
@@ -187,7 +188,7 @@ impl Engine {
 
     /// Put a command to a session. Answers when what it rests on is durable.
     pub async fn submit(&self, key: SessionKey, command: Command) -> Result<Accepted, Denied> {
-        let key = Arc::new(key);
+        let key = Key::from(key);
         match self.clear_the_way(&key, &command).await {
             Ok(reserved) => self.ask(&key, command, reserved).await,
             // What stands in the way of a retry did not when the command was accepted.
@@ -237,7 +238,7 @@ impl Engine {
 
     /// A session as it is, durably; none if there is none.
     pub async fn session(&self, key: SessionKey) -> Result<Option<Arc<Session>>, Denied> {
-        let key = Arc::new(key);
+        let key = Key::from(key);
         let (sender, answer) = oneshot::channel();
         let effects = self.inner.look(Reply { sender, reserved: None }, &key);
         self.inner.carry_out(effects);
@@ -292,8 +293,8 @@ impl Engine {
 }
 
 impl Inner {
-    fn shard(&self, key: &SessionKey) -> &Mutex<Shard<Reply>> {
-        &self.shards[shard_of(key, self.shards.len())]
+    fn shard(&self, key: &Key) -> &Mutex<Shard<Reply>> {
+        &self.shards[key.shard(self.shards.len())]
     }
 
     /// A place for the session that the command starts, if it starts one.
@@ -341,8 +342,8 @@ impl Inner {
                 Effect::Answer { ticket, answer } => queue.extend(self.answer(ticket, answer)),
                 Effect::Publish(published) => self.publish(&published),
                 Effect::Wake { key, at } => {
-                    lock(&self.timers).set(&key, at);
-                    if at.is_some() {
+                    let first = lock(&self.timers).set(&key, at);
+                    if first {
                         self.clock.raise();
                     }
                 }
@@ -528,7 +529,7 @@ impl Inner {
             return;
         };
         let found = match self.store.due(scan.until.0, SCAN_MAX) {
-            Ok(rows) => Some(rows.into_iter().map(|(key, at)| (Arc::new(key), Timestamp(at))).collect()),
+            Ok(rows) => Some(rows.into_iter().map(|(key, at)| (Key::from(key), Timestamp(at))).collect()),
             Err(fault) => {
                 self.metrics.store_faults.inc();
                 tracing::error!(error = %chain(&fault), "the store did not say who is due");
@@ -600,15 +601,6 @@ pub fn started(answer: &Answer) -> bool {
         Answer::Accepted(accepted) => !accepted.receipt.duplicate,
         Answer::Denied(_) | Answer::State(_) => false,
     }
-}
-
-/// The shard of a session: FNV-1a of both parts of its key, the same on every machine.
-pub fn shard_of(key: &SessionKey, shards: usize) -> usize {
-    let bytes = key.tenant.bytes().chain([0]).chain(key.session.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    (hash % shards as u64) as usize
 }
 
 /// A flag that one thread waits for.

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use crate::codec;
 use crate::engine::hub::{Delivery, Follower, Need, PAGE_MAX, SubscriberId, Taken, Topic};
+use crate::engine::key::Key;
 use crate::engine::shard::Denied;
 use crate::engine::shell::{Engine, lock};
 
@@ -120,7 +121,7 @@ pub fn read_page(store: &dyn Store, topic: &Topic, after: u64) -> Result<Vec<Del
                 .into_iter()
                 .map(|stored| {
                     let event = decode(&stored.bytes, key)?;
-                    Ok(Delivery { number: stored.seq, key: Arc::clone(key), event })
+                    Ok(Delivery { number: stored.seq, key: key.clone(), event })
                 })
                 .collect();
         }
@@ -132,7 +133,7 @@ pub fn read_page(store: &dyn Store, topic: &Topic, after: u64) -> Result<Vec<Del
         .into_iter()
         .map(|item| {
             let event = decode(&item.event.bytes, &item.key)?;
-            Ok(Delivery { number: item.event.position, key: Arc::new(item.key), event })
+            Ok(Delivery { number: item.event.position, key: Key::from(item.key), event })
         })
         .collect()
 }

@@ -4,11 +4,10 @@
 //! cost disk, not memory. A wake that was lost, or whose tick came to nothing, is found by the next scan.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use handover_kernel::Timestamp;
 
-use crate::engine::shard::Key;
+use crate::engine::key::Key;
 
 /// How far ahead a scan looks.
 pub const HORIZON_MS: u64 = 10_000;
@@ -43,16 +42,19 @@ impl Timers {
         Timers::default()
     }
 
-    /// A session is to be woken then, or not at all.
-    pub fn set(&mut self, key: &Key, at: Option<Timestamp>) {
+    /// A session is to be woken then, or not at all. Says whether that is before anything else.
+    pub fn set(&mut self, key: &Key, at: Option<Timestamp>) -> bool {
         if let Some(old) = self.by_key.remove(key) {
-            self.by_time.remove(&(old, Arc::clone(key)));
+            self.by_time.remove(&(old, key.clone()));
         }
         // What lies behind the horizon is left to the scan that reaches it.
-        if let Some(at) = at.filter(|at| *at <= self.known_until) {
-            self.by_key.insert(Arc::clone(key), at);
-            self.by_time.insert((at, Arc::clone(key)));
-        }
+        let Some(at) = at.filter(|at| *at <= self.known_until) else {
+            return false;
+        };
+        let first = self.by_time.first().is_none_or(|(earliest, _)| at < *earliest);
+        self.by_key.insert(key.clone(), at);
+        self.by_time.insert((at, key.clone()));
+        first
     }
 
     /// The scan that is to be made now, if one is.
@@ -82,7 +84,7 @@ impl Timers {
         }
         for (key, at) in found {
             if !self.by_key.contains_key(&key) {
-                self.by_key.insert(Arc::clone(&key), at);
+                self.by_key.insert(key.clone(), at);
                 self.by_time.insert((at, key));
             }
         }
@@ -121,7 +123,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000);
 
     fn key(name: impl Into<Box<str>>) -> Key {
-        Arc::new(SessionKey::new("t", name))
+        Key::from(SessionKey::new("t", name))
     }
 
     /// Timers whose first scan found nothing.

@@ -293,7 +293,7 @@ pub fn take_offer(name: &str) -> Act {
 
 /// The topic of one session.
 pub fn of_session(session: &str) -> Topic {
-    Topic::Session(Arc::new(key(session)))
+    Topic::Session(key(session).into())
 }
 
 /// The topic of one agent.

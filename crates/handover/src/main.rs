@@ -13,6 +13,10 @@ mod bench;
 mod rebuild;
 mod serve;
 
+/// Sessions are many small things that one thread makes and another lets go of: what this allocator is made for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// One server for delegated agent work.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXAMPLES)]

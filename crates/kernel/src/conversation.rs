@@ -74,7 +74,12 @@ impl Conversation {
 
     pub(crate) fn message(&mut self, seq: Seq, from: Party) {
         self.messages += 1;
-        self.side_mut(from.other()).unread.push(seq);
+        let unread = &mut self.side_mut(from.other()).unread;
+        if unread.is_empty() {
+            // Most tasks have one message, the request.
+            unread.reserve_exact(1);
+        }
+        unread.push(seq);
     }
 
     /// A change of state, told to everybody but the one that made it.

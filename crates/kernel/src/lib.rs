@@ -28,6 +28,7 @@ pub mod limits;
 pub mod orders;
 pub mod policy;
 pub mod refusal;
+mod seen;
 pub mod session;
 pub mod task;
 

@@ -5,7 +5,6 @@
 mod apply;
 mod decide;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::charter::{Authority, Charter};
@@ -18,6 +17,7 @@ use crate::id::{AgentId, Author, Face, Millis, Ordinal, Seq, SessionId, Text, Ti
 use crate::limits::Limits;
 use crate::orders::Order;
 use crate::refusal::Refusal;
+use crate::seen::Seen;
 use crate::session::decide::{Decision, accept};
 use crate::task::Task;
 
@@ -144,12 +144,12 @@ pub struct Session {
     /// When its last event was accepted.
     pub last_at: Timestamp,
     /// How many messages of its mode each agent sent, and when the last.
-    pub activity: BTreeMap<AgentId, Activity>,
+    pub activity: Activities,
     /// What it owes to other sessions.
     pub errands: Vec<Errand>,
     /// What it is about.
     pub mode: Mode,
-    seen: BTreeMap<Text, (Seq, Timestamp)>,
+    seen: Seen,
 }
 
 /// What was bound when a session started and never changes.
@@ -219,6 +219,37 @@ pub enum Mode {
     Task(Box<Task>),
     /// Transfer of a responsibility.
     Handoff(Box<Handoff>),
+}
+
+/// How much each agent said: a short list in the order of the agents, because most sessions have two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activities(Vec<(AgentId, Activity)>);
+
+impl Activities {
+    /// Of one agent; none if it said nothing.
+    pub fn get(&self, agent: &AgentId) -> Option<&Activity> {
+        self.place(agent).ok().map(|index| &self.0[index].1)
+    }
+
+    /// Of every agent that said something.
+    pub fn iter(&self) -> impl Iterator<Item = (&AgentId, &Activity)> {
+        self.0.iter().map(|(agent, activity)| (agent, activity))
+    }
+
+    fn place(&self, agent: &AgentId) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| known.cmp(agent))
+    }
+
+    fn note(&mut self, agent: &AgentId, at: Timestamp) {
+        let index = self.place(agent).unwrap_or_else(|index| {
+            self.0.reserve_exact(1);
+            self.0.insert(index, (agent.clone(), Activity::default()));
+            index
+        });
+        let activity = &mut self.0[index].1;
+        activity.messages += 1;
+        activity.last_at = at;
+    }
 }
 
 /// How much an agent said.

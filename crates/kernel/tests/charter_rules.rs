@@ -39,7 +39,7 @@ mod who_commits {
         assert_eq!((&*commitment.mode_version, &*commitment.policy_version), ("1.0.0", "policy.default"));
         assert_eq!(&*commitment.configuration_version, "config.1");
         assert!(event.ordinal.is_some() && event.id.is_none());
-        assert_eq!(stage.session().activity[&agent("planner")].messages, 1, "its request");
+        assert_eq!(stage.session().activity.get(&agent("planner")).unwrap().messages, 1, "its request");
     }
 
     #[test]

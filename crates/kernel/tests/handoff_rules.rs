@@ -267,7 +267,7 @@ mod implicit_accept {
         assert!(matches!(&event.fact, Fact::OfferAccepted { implicit: true, .. }));
         let answer = stage.session().handoff().unwrap().accepted().unwrap().answer;
         assert_eq!(answer, OfferAnswer::Accepted { implicit: true });
-        assert!(!stage.session().activity.contains_key(&agent("worker")));
+        assert!(stage.session().activity.get(&agent("worker")).is_none());
     }
 
     // RFC-MACP-0010 §5.1: before any later message is judged, with the deadline as its time.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use handover_kernel::Seq;
 use handover_server::engine::{Engine, Settings};
 use handover_server::telemetry::Metrics;
+use handover_store::sqlite::Options;
 use handover_store::{SqliteStore, Store};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -190,7 +191,12 @@ impl Bench {
     }
 
     fn start(&self, dir: &Path, settings: Settings) -> Result<Engine, Failure> {
-        let store = SqliteStore::open(dir).map_err(|fault| Failure::fault("opening the store", &fault))?;
+        self.start_with(dir, settings, Options::default())
+    }
+
+    fn start_with(&self, dir: &Path, settings: Settings, options: Options) -> Result<Engine, Failure> {
+        let store = SqliteStore::open_with(dir, options)
+            .map_err(|fault| Failure::fault("opening the store", &fault))?;
         Engine::start(Arc::new(store) as Arc<dyn Store>, settings, Metrics::new())
             .map_err(|fault| Failure::fault("starting the engine", &fault))
     }
@@ -471,8 +477,10 @@ impl Bench {
         let mut settings = settings();
         settings.shard.idle_ms = 3_600_000;
         settings.shard.sessions_in_memory_max = many as usize * 2;
-        let engine = self.start(&dir, settings.clone())?;
-        // What the store and the threads take is taken before the sessions come.
+        // The pages that the store keeps at hand are no part of a session: it keeps few here, and what it and the
+        // threads take is taken before the sessions come.
+        let options = Options { writer_cache_kib: 2048, ..Options::default() };
+        let engine = self.start_with(&dir, settings.clone(), options)?;
         self.fill(&engine, many..many + 2000.min(many), life::OPEN_EVENTS, "warming up")?;
         let warm = engine.sessions_in_memory();
         let before = machine::resident_bytes("self").unwrap_or_default();

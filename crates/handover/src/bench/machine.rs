@@ -5,7 +5,7 @@ use std::fs;
 /// The resident memory of a process in bytes, none where it cannot be told. `self` is this one.
 pub fn resident_bytes(pid: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }

@@ -4,9 +4,9 @@ use crate::command::ModeKind;
 use crate::commitment::Versions;
 use crate::errand::{Errand, What};
 use crate::event::{Event, Fact, Started};
-use crate::id::{Author, Face, MessageId, Millis, Ordinal, Seq, SessionId, Text, Timestamp};
-use crate::session::{Binding, Lifecycle, Mode, Session};
-use std::collections::BTreeMap;
+use crate::id::{Author, Face, Millis, Ordinal, Seq, SessionId, Timestamp};
+use crate::seen::Seen;
+use crate::session::{Activities, Binding, Lifecycle, Mode, Session};
 use std::sync::Arc;
 
 /// Apply one event. Never refuses: a stored event can always be replayed. An event out of place is a bug.
@@ -15,20 +15,6 @@ pub fn apply(slot: &mut Option<Session>, id: &SessionId, event: &Event) {
         (None, Fact::Started(started)) => *slot = Some(Session::begin(id, event, started)),
         (Some(session), _) => session.apply(event),
         (None, _) => panic!("event {} of session {id} comes before its start", event.seq),
-    }
-}
-
-/// Where in `seen` a message id is kept: those of MACP senders are one space per session, those from other faces are
-/// scoped by face and agent.
-pub(super) fn seen_key(face: Face, author: &Author, id: &MessageId) -> Text {
-    match (face, author) {
-        (Face::Macp, _) => Text::from(format!("m {id}")),
-        (Face::Mcp | Face::Grid | Face::Console | Face::Cli, Author::Agent(agent)) => {
-            Text::from(format!("{face:?} {} {agent} {id}", agent.as_str().len()))
-        }
-        (Face::Mcp | Face::Grid | Face::Console | Face::Cli, Author::Runtime) | (Face::Runtime, _) => {
-            Text::from(format!("r {id}"))
-        }
     }
 }
 
@@ -69,13 +55,13 @@ impl Session {
             head: Seq(0),
             ordinal: Ordinal(0),
             last_at: event.at,
-            activity: BTreeMap::new(),
+            activity: Activities::default(),
             errands,
             mode: match start.mode {
                 ModeKind::Task => Mode::Task(Box::default()),
                 ModeKind::Handoff => Mode::Handoff(Box::default()),
             },
-            seen: BTreeMap::new(),
+            seen: Seen::default(),
             binding: Arc::new(binding),
         };
         session.note(event);
@@ -157,15 +143,13 @@ impl Session {
             self.ordinal = ordinal;
         }
         if let Some(id) = &event.id {
-            self.seen.insert(seen_key(event.face, &event.author, id), (event.seq, event.at));
+            self.seen.insert(event.face, &event.author, id, event.seq, event.at);
         }
         let started = matches!(event.fact, Fact::Started(_));
         if let (Some(_), Author::Agent(agent), false) =
             (event.ordinal, &event.author, started || event.face == Face::Runtime)
         {
-            let activity = self.activity.entry(agent.clone()).or_default();
-            activity.messages += 1;
-            activity.last_at = event.at;
+            self.activity.note(agent, event.at);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::event::{Event, Fact, Started};
 use crate::id::{AgentId, Author, Face, MessageId, Ordinal, Seq, SessionId, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
-use crate::session::apply::{apply, seen_key};
+use crate::session::apply::apply;
 use crate::session::{Lifecycle, Mode, Receipt, START_AGE_MAX_MS, Session};
 
 /// A fact that was decided and is not yet an event.
@@ -155,9 +155,9 @@ impl Session {
         }
         check_shape(command, limits)?;
         if let Some(id) = &command.id
-            && let Some((seq, at)) = self.seen.get(&seen_key(command.face, &command.by, id))
+            && let Some((seq, at)) = self.seen.get(command.face, &command.by, id)
         {
-            return Ok(Decision::Duplicate { seq: *seq, at: *at });
+            return Ok(Decision::Duplicate { seq, at });
         }
         self.decide_new(command, limits, now).map(Decision::New)
     }

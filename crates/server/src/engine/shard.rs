@@ -180,13 +180,16 @@ struct Ready {
     tombstone: bool,
     /// The last event that is on disk.
     durable: Seq,
-    /// What its index row says.
-    listed: Listed,
-    /// When the store will wake it.
-    wake: Option<Timestamp>,
     last_used: Timestamp,
     /// Its place in [`Shard::idle`].
     looked_at: Timestamp,
+}
+
+/// What a command led to, with what the index and the timers said before it.
+struct Decided {
+    events: Vec<Event>,
+    listed: Listed,
+    wake_at: Option<Timestamp>,
 }
 
 /// What one commit writes, and who waits for it.
@@ -354,13 +357,10 @@ impl<T> Shard<T> {
     }
 
     fn settle_in(&mut self, key: &Key, session: Option<Session>, tombstone: bool, now: Timestamp) {
-        let listed = session.as_ref().map_or_else(Listed::nothing, Listed::of);
         let ready = Ready {
             durable: session.as_ref().map_or(Seq(0), |session| session.head),
-            wake: session.as_ref().and_then(Session::wake_at),
             session: session.map(Arc::new),
             tombstone,
-            listed,
             last_used: now,
             looked_at: now,
         };
@@ -379,8 +379,8 @@ impl<T> Shard<T> {
             Work::Read { .. } => Answer::State(ready.session.clone()),
             Work::Command { command, .. } => {
                 let (answer, decided) = ready.put(key, command, &self.limits, now);
-                if !decided.is_empty() {
-                    self.pending.add(key, ready, decided);
+                if let (Some(decided), Some(session)) = (decided, &ready.session) {
+                    self.pending.add(key, session, decided);
                 }
                 if let (Act::Tick, Some(session)) = (&command.act, &ready.session) {
                     // What a session owes is carried out once the reason for it is durable.
@@ -558,16 +558,25 @@ impl Ready {
     }
 
     /// Put a command to the session, and say what to answer and what was decided.
-    fn put(&mut self, key: &Key, command: &Command, limits: &Limits, now: Timestamp) -> (Answer, Vec<Event>) {
+    fn put(
+        &mut self,
+        key: &Key,
+        command: &Command,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> (Answer, Option<Decided>) {
         if self.tombstone && self.session.is_none() {
             let starts = matches!(command.act, Act::Start(_));
             let refusal = if starts { Refusal::SessionExists } else { Refusal::SessionNotFound };
-            return (Answer::Denied(Denied::Refused(refusal)), Vec::new());
+            return (Answer::Denied(Denied::Refused(refusal)), None);
         }
         let id = match &self.session {
             Some(session) => session.binding.id.clone(),
             None => SessionId::from(&*key.session),
         };
+        // What the index and the timers say now, if the store has been told.
+        let listed = self.session.as_ref().map_or_else(Listed::nothing, |session| Listed::of(session));
+        let wake_at = self.session.as_ref().and_then(|session| session.wake_at());
         let mut slot = self.session.take().map(Arc::unwrap_or_clone);
         let step = step(&mut slot, &id, command, limits, now);
         self.session = slot.map(Arc::new);
@@ -578,21 +587,20 @@ impl Ready {
             (Ok(_), None) => unreachable!("an accepted command leaves a session"),
             (Err(refusal), _) => Answer::Denied(Denied::Refused(refusal)),
         };
-        (answer, step.events)
+        let decided = (!step.events.is_empty()).then_some(Decided { events: step.events, listed, wake_at });
+        (answer, decided)
     }
 }
 
 impl<T> Batch<T> {
     /// Add what was decided on a session, with its index row and its wake time if they changed.
-    fn add(&mut self, key: &Key, ready: &mut Ready, decided: Vec<Event>) {
-        let (Some(session), Some(first)) = (&ready.session, decided.first()) else {
-            unreachable!("what was decided was decided on a session");
-        };
-        self.events += decided.len();
+    fn add(&mut self, key: &Key, session: &Session, decided: Decided) {
+        let Decided { events, listed, wake_at } = decided;
+        self.events += events.len();
         let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
             append: Append {
                 key: SessionKey::clone(key),
-                expected: first.seq.0 - 1,
+                expected: session.head.0 - events.len() as u64,
                 events: Vec::new(),
                 row: None,
                 wake: Wake::Unchanged,
@@ -602,19 +610,15 @@ impl<T> Batch<T> {
             wake_at: None,
             ended: false,
         });
-        entry.append.events.extend(decided.iter().map(codec::encode));
-        entry.ended |= decided.iter().any(|event| ends_session(&event.fact));
-        entry.events.extend(decided.into_iter().map(Arc::new));
-        let listed = Listed::of(session);
-        if listed != ready.listed {
+        entry.append.events.extend(events.iter().map(codec::encode));
+        entry.ended |= events.iter().any(|event| ends_session(&event.fact));
+        entry.events.extend(events.into_iter().map(Arc::new));
+        if Listed::of(session) != listed {
             entry.append.row = Some(view::row(session));
-            ready.listed = listed;
         }
-        let wake_at = session.wake_at();
-        if wake_at != ready.wake {
-            ready.wake = wake_at;
-            entry.wake_at = Some(wake_at);
-            entry.append.wake = wake(wake_at);
+        if session.wake_at() != wake_at {
+            entry.wake_at = Some(session.wake_at());
+            entry.append.wake = wake(session.wake_at());
         }
     }
 }
@@ -976,9 +980,11 @@ pub(crate) mod tests {
         let mut disk = settled(&mut shard, "finished");
         put(&mut shard, 1, "finished", cancel());
         write(&mut shard, &mut disk);
-        shard.read(2, &key("a"), NOW.plus(5));
+        shard.read(2, &key("c"), NOW.plus(4));
+        shard.read(3, &key("a"), NOW.plus(5));
         shard.sweep(NOW.plus(6));
-        let left: Vec<&str> = shard.slots.keys().map(|key| &*key.session).collect();
+        let mut left: Vec<&str> = shard.slots.keys().map(|key| &*key.session).collect();
+        left.sort_unstable();
         assert_eq!(left, ["a", "c"], "the one that was asked for last stays, though it came first");
     }
 }

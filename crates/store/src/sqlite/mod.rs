@@ -57,7 +57,7 @@ impl Default for Options {
         Options {
             checkpoint_pages: 10_000,
             page_bytes: 4096,
-            writer_cache_kib: 8 * 1024,
+            writer_cache_kib: 64 * 1024,
             reader_cache_kib: 2 * 1024,
             readers_max: 4,
             commit_events_max: 4096,

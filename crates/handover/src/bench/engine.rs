@@ -434,7 +434,8 @@ impl Bench {
         let binary = std::env::current_exe().map_err(fault)?;
         let begun = Instant::now();
         let mut server = Process::new(binary)
-            .args(["serve", "--http", "127.0.0.1:0", "--json", "--log-level", "error", "--data"])
+            .args(["serve", "--http", "127.0.0.1:0", "--macp", "127.0.0.1:0", "--json"])
+            .args(["--log-level", "error", "--data"])
             .arg(dir)
             .stdout(Stdio::piped())
             .spawn()
@@ -484,9 +485,9 @@ impl Bench {
         let engine = self.start_with(&dir, settings.clone(), options)?;
         self.fill(&engine, many..many + 2000.min(many), life::OPEN_EVENTS, "warming up")?;
         let warm = engine.sessions_in_memory();
-        let before = machine::resident_bytes("self").unwrap_or_default();
+        let before = machine::allocated_bytes("self").unwrap_or_default();
         self.fill(&engine, 0..many, life::OPEN_EVENTS, "opening")?;
-        let after = machine::resident_bytes("self").unwrap_or_default();
+        let after = machine::allocated_bytes("self").unwrap_or_default();
         let held = engine.sessions_in_memory() - warm;
         engine.stop();
         drop(engine);

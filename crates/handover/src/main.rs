@@ -2,7 +2,7 @@
 //!
 //! - [`serve`]: `handover serve`
 //! - [`rebuild`]: `handover rebuild`
-//! - [`bench`]: `handover bench`
+//! - [`mod@bench`]: `handover bench`
 
 use std::io::Write;
 use std::process::ExitCode;

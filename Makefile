@@ -1,13 +1,13 @@
 # The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test fmt fmt-check lint doc deny unit sim bench bench-toy clean
+.PHONY: help run build test fmt fmt-check lint doc deny unit sim macp-sdk bench bench-toy clean
 
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
 
 # What `make test` runs, in this order. A new check is a recipe below and its name here.
-CHECKS := fmt-check lint doc deny unit sim bench-toy
+CHECKS := fmt-check lint doc deny unit sim macp-sdk bench-toy
 
 help: ## list the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ unit: ## run the unit and integration tests
 
 sim: ## run the engine on a failing store, 2,000 seeded worlds
 	cargo run $(LOCKED) --release --package handover-sim -- --seeds 2000
+
+macp-sdk: ## drive the release binary with the published MACP SDK for Python
+	@scripts/macp-sdk
 
 bench-toy: ## run every benchmark at toy size: shows that it works, not how fast
 	cargo run $(LOCKED) --release --package handover -- bench engine --part all --toy --data target

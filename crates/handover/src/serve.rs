@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use handover_server::config::{self, Config, File, Sources};
 use handover_server::engine::{self, Engine};
+use handover_server::face::macp::Macp;
 use handover_server::http::{self, Bounds, Probe, Router};
+use handover_server::identity::Identity;
+use handover_server::policies::Policies;
 use handover_server::shutdown::Shutdown;
 use handover_server::telemetry::{self, Metrics};
 use handover_store::{SqliteStore, Store};
@@ -60,6 +63,9 @@ Examples:
   handover serve --print-config > handover.toml  begin a configuration file
   HANDOVER_LOG_LEVEL=debug handover serve --config handover.toml";
 
+/// How long the calls of a face may take once the shutdown has begun.
+const FACES_WITHIN: Duration = Duration::from_secs(10);
+
 /// How long threads that hang, such as a check of a disk that does not answer, may hold up the exit.
 const THREADS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -82,18 +88,29 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let metrics = Metrics::new();
     let store = open_store(config)?;
     let engine = start_engine(config, &store, &metrics)?;
-    // The faces join here, each with the engine.
     let faces = Router::new();
     let probes = vec![store_probe(Arc::clone(&store)), engine_probe(engine.clone())];
 
     let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
     let router = http::router(faces, probes, Arc::clone(&metrics), bounds);
     let (listener, address) = listen("http", config.http).await?;
-    if let Err(error) = print(&ready_line(json, address, config)) {
+    let (macp_listener, macp_address) = listen("macp", config.macp).await?;
+    let policies = Policies::new(Arc::clone(&store));
+    let macp =
+        Macp::new(engine.clone(), Arc::clone(&store), Identity::Development, policies, shutdown.clone());
+    let macp = tokio::spawn(macp.serve(macp_listener));
+    if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
     }
-    tracing::info!(http = %address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), "ready");
+    tracing::info!(http = %address, macp = %macp_address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), "ready");
     http::serve(listener, router, config.limits.connections_max, shutdown).await;
+    // Streams end by themselves once the shutdown has begun; what does not is cut.
+    match tokio::time::timeout(FACES_WITHIN, macp).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::error!(error = %chain(&error), "the MACP face failed"),
+        Ok(Err(error)) => tracing::error!(%error, "the MACP face stopped"),
+        Err(_) => tracing::warn!("cut off MACP calls that did not end"),
+    }
     // Nobody asks any more: finish what is under way, and give the data directory back.
     let stopping = tokio::task::spawn_blocking(move || engine.stop()).await;
     stopping.map_err(|error| Failure::fault("stopping the engine", &error))?;
@@ -177,14 +194,14 @@ fn stop_on_signal() -> Result<Shutdown, Failure> {
 }
 
 /// The one line that says where the server is.
-fn ready_line(json: bool, http: SocketAddr, config: &Config) -> String {
+fn ready_line(json: bool, http: SocketAddr, macp: SocketAddr, config: &Config) -> String {
     if json {
         // Written by hand, because the order of the keys is part of the promise.
-        format!("{{\"ready\":true,\"http\":\"{http}\"}}\n")
+        format!("{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\"}}\n")
     } else {
         let data = config.data.display();
         format!(
-            "handover is ready at http://{http}, data in {data}, development identity (this machine only)\n"
+            "handover is ready at http://{http}, MACP at {macp}, data in {data}, development identity (this machine only)\n"
         )
     }
 }

@@ -102,6 +102,8 @@ fn the_ready_line_says_where_http_and_the_data_are_and_which_identity_holds() {
     let (address, rest) =
         server.ready.strip_prefix("handover is ready at http://").unwrap().split_once(',').unwrap();
     TcpStream::connect(address).unwrap();
+    let (macp, rest) = rest.strip_prefix(" MACP at ").unwrap().split_once(',').unwrap();
+    TcpStream::connect(macp).unwrap();
     let expected = format!(" data in {}, development identity (this machine only)\n", data.display());
     assert_eq!(rest, expected);
     assert!(data.is_dir());
@@ -112,7 +114,10 @@ fn the_ready_line_in_json_is_one_object_and_the_only_output() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start_json(dir.path());
     let address = server.http();
-    assert_eq!(server.ready, format!("{{\"ready\":true,\"http\":\"{address}\"}}\n"));
+    let ready: serde_json::Value = serde_json::from_str(&server.ready).unwrap();
+    let macp = ready["macp"].as_str().unwrap();
+    assert!(!macp.ends_with(":0"), "{macp}");
+    assert_eq!(server.ready, format!("{{\"ready\":true,\"http\":\"{address}\",\"macp\":\"{macp}\"}}\n"));
     assert!(!address.ends_with(":0"), "{address}");
     server.signal("TERM");
     assert_eq!(server.end().1, "");

@@ -5,14 +5,24 @@
 //! - [`telemetry`]: what it tells its operator
 //! - [`engine`]: commands in, durable events out
 //! - [`view`]: what a list or a card shows of a session
+//! - [`timeline`]: everything that happened in a session, in words
+//! - [`identity`]: whose request it is
+//! - [`policies`]: the policies that sessions can be bound to
+//! - [`codes`]: what each refusal is called on every wire
+//! - [`face`]: the faces, each a protocol
 //! - [`http`]: health, readiness, metrics, and the bounds of every request
 //! - [`codec`]: the bytes of an event in a log
 //! - [`shutdown`]: how its parts learn that it is to stop
 
 pub mod codec;
+pub mod codes;
 pub mod config;
 pub mod engine;
+pub mod face;
 pub mod http;
+pub mod identity;
+pub mod policies;
 pub mod shutdown;
 pub mod telemetry;
+pub mod timeline;
 pub mod view;

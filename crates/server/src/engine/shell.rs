@@ -250,6 +250,11 @@ impl Engine {
         }
     }
 
+    /// What the kernel allows.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.settings.limits
+    }
+
     /// Whether the engine runs.
     pub fn check(&self) -> Result<(), String> {
         if self.inner.stopping.load(Ordering::Acquire) {

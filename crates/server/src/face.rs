@@ -1,0 +1,6 @@
+//! The faces: each turns its wire into commands of an authenticated agent, and views and events into its wire. A face
+//! holds no task state and no rules.
+//!
+//! - [`macp`]: MACP over gRPC
+
+pub mod macp;

@@ -1,0 +1,158 @@
+//! MACP over gRPC: `macp.v1.MACPRuntimeService` on the kernel's sessions, and `handover.v1` beside it.
+//!
+//! In reading order:
+//! - [`proto`]: the messages, made by the build script
+//! - [`admit`]: from an envelope to a command
+//! - [`render`]: from an event to an envelope
+//! - [`refused`]: how a no looks
+//! - [`service`]: the calls with one answer
+//! - [`stream`]: the call `StreamSession`
+//! - [`watch`]: the calls that go on: sessions, policies, signals
+//! - [`discovery`]: what this runtime says of itself
+//! - [`signals`]: what is told and not kept
+//! - [`extra`]: our own service, for what MACP has no message for
+
+pub mod admit;
+pub mod discovery;
+pub mod extra;
+pub mod proto;
+pub mod refused;
+pub mod render;
+pub mod service;
+pub mod signals;
+pub mod stream;
+pub mod watch;
+
+use std::sync::Arc;
+
+use handover_kernel::Session;
+use handover_kernel::command::{Act, Command};
+use handover_store::{SessionKey, Store};
+use tokio::net::TcpListener;
+use tonic::Code;
+use tonic::metadata::MetadataMap;
+use tonic::transport::server::TcpIncoming;
+
+use self::admit::Admitted;
+use self::proto::handover::handover_server::HandoverServer;
+use self::proto::v1::Envelope;
+use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
+use self::refused::Refused;
+use self::signals::Signals;
+use crate::engine::{Accepted, Engine};
+use crate::identity::{Identity, Principal};
+use crate::policies::Policies;
+use crate::shutdown::Shutdown;
+
+/// How much larger than its payload a request may be.
+const REQUEST_OVERHEAD_BYTES: usize = 64 * 1024;
+
+/// The face: what every call needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Macp {
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) identity: Identity,
+    pub(crate) policies: Policies,
+    pub(crate) signals: Signals,
+    pub(crate) shutdown: Shutdown,
+}
+
+impl Macp {
+    /// The face of an engine.
+    pub fn new(
+        engine: Engine,
+        store: Arc<dyn Store>,
+        identity: Identity,
+        policies: Policies,
+        shutdown: Shutdown,
+    ) -> Macp {
+        Macp { engine, store, identity, policies, signals: Signals::default(), shutdown }
+    }
+
+    /// Whose call it is: `authorization: Bearer <token>`, or `x-macp-token`.
+    pub(crate) fn principal(&self, metadata: &MetadataMap) -> Result<Principal, Refused> {
+        let text = |name: &str| metadata.get(name).and_then(|value| value.to_str().ok());
+        let bearer = text("authorization").and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token)
+        });
+        self.identity.authenticate(bearer.or_else(|| text("x-macp-token"))).map_err(Refused::from)
+    }
+
+    /// Put an envelope of this agent to its session.
+    pub(crate) async fn submit(
+        &self,
+        principal: &Principal,
+        envelope: &Envelope,
+    ) -> Result<Accepted, Refused> {
+        let (key, command) = match admit::admit(principal, envelope)? {
+            Admitted::Command(key, command) => (key, *command),
+            Admitted::Start(key, request) => {
+                let mut command = request.command;
+                if let Act::Start(start) = &mut command.act {
+                    let charter = self.policies.charter(&principal.tenant, &request.policy, start.mode).await;
+                    start.charter = charter.map_err(Refused::from)?;
+                    if let Some(cap) = request.suspension_cap_ms {
+                        start.charter.suspension_cap_ms = cap;
+                    }
+                }
+                (key, command)
+            }
+        };
+        self.engine.submit(key, command).await.map_err(Refused::from)
+    }
+
+    /// Put an act that is no envelope to a session.
+    pub(crate) async fn act(
+        &self,
+        principal: &Principal,
+        session_id: &str,
+        act: Act,
+    ) -> Result<Accepted, Refused> {
+        let command = Command::by(&principal.agent, handover_kernel::Face::Macp, act);
+        let key = SessionKey::new(principal.tenant.clone(), session_id);
+        self.engine.submit(key, command).await.map_err(Refused::from)
+    }
+
+    /// A session that the agent may see. One of its tenant that it has no part in is forbidden; any other does not exist.
+    pub(crate) async fn session(
+        &self,
+        principal: &Principal,
+        session_id: &str,
+    ) -> Result<Arc<Session>, Refused> {
+        let key = SessionKey::new(principal.tenant.clone(), session_id);
+        match self.engine.session(key).await.map_err(Refused::from)? {
+            None => Err(Refused::new("SESSION_NOT_FOUND", Code::NotFound, "there is no such session")),
+            Some(session) if principal.observer || session.involves(&principal.agent) => Ok(session),
+            Some(_) => {
+                let message = format!("{} has no part in this session", principal.agent);
+                Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message))
+            }
+        }
+    }
+
+    /// Serve until the shutdown begins, then finish what is in flight. Health checking and reflection come with it.
+    pub async fn serve(self, listener: TcpListener) -> Result<(), tonic::transport::Error> {
+        let request_max = self.engine.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_serving::<MacpRuntimeServiceServer<Macp>>().await;
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .expect("the descriptors are those that the build script wrote");
+        let mut shutdown = self.shutdown.clone();
+        let macp = MacpRuntimeServiceServer::new(self.clone()).max_decoding_message_size(request_max);
+        let extra = HandoverServer::new(self).max_decoding_message_size(request_max);
+        tonic::transport::Server::builder()
+            .add_service(macp)
+            .add_service(extra)
+            .add_service(health_service)
+            .add_service(reflection)
+            .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
+                shutdown.begun().await;
+            })
+            .await
+    }
+}

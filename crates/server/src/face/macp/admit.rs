@@ -1,0 +1,341 @@
+//! From an envelope to a command: the shape of what came over the wire, and nothing of what it means.
+
+use std::sync::Arc;
+
+use handover_kernel::charter::Charter;
+use handover_kernel::command::{
+    Act, Command, Failure, HandoffAct, ModeKind, Need, NewQuestion, Progress, Request, Start, TaskAct,
+};
+use handover_kernel::commitment::{Commitment, Supersedes};
+use handover_kernel::{AgentId, Blob, Face, HandoffId, MessageId, SessionId, Text, Timestamp};
+use handover_store::SessionKey;
+use prost::Message;
+use tonic::Code;
+
+use super::proto::v1::{CommitmentPayload, Envelope, SessionStartPayload};
+use super::proto::{handoff, task};
+use super::refused::Refused;
+use crate::identity::Principal;
+
+/// The version of the protocol.
+pub const MACP_VERSION: &str = "1.0";
+/// The name of Task Mode.
+pub const TASK_MODE: &str = "macp.mode.task.v1";
+/// The name of Handoff Mode.
+pub const HANDOFF_MODE: &str = "macp.mode.handoff.v1";
+/// The status of an update that asks a question.
+pub const INPUT_REQUIRED: &str = "input_required";
+
+/// How long an id may be.
+const ID_BYTES_MAX: usize = 256;
+/// How long a session may be open.
+const TTL_MS_MAX: i64 = 24 * 60 * 60 * 1000;
+
+/// What an envelope turned out to be.
+#[derive(Debug)]
+pub enum Admitted {
+    /// A command for a session.
+    Command(SessionKey, Box<Command>),
+    /// A session start, whose policy is to be looked up.
+    Start(SessionKey, Box<StartRequest>),
+}
+
+/// A session start without its charter.
+#[derive(Debug)]
+pub struct StartRequest {
+    /// The policy that it names.
+    pub policy: Text,
+    /// The cap on its suspension, where it sets one.
+    pub suspension_cap_ms: Option<u64>,
+    /// The command, with a charter that is to be replaced.
+    pub command: Command,
+}
+
+/// The mode with this name.
+pub fn mode(name: &str) -> Option<ModeKind> {
+    match name {
+        TASK_MODE => Some(ModeKind::Task),
+        HANDOFF_MODE => Some(ModeKind::Handoff),
+        _ => None,
+    }
+}
+
+/// The name of a mode.
+pub fn mode_name(mode: ModeKind) -> &'static str {
+    match mode {
+        ModeKind::Task => TASK_MODE,
+        ModeKind::Handoff => HANDOFF_MODE,
+    }
+}
+
+/// Whether an id is one that cannot be guessed: a lowercase UUID (v4 or v7), or at least 22 characters of base64url.
+pub fn session_id(id: &str) -> Result<(), Refused> {
+    let bytes = id.as_bytes();
+    let dashes = [8, 13, 18, 23];
+    let uuid_shaped = bytes.len() == 36
+        && bytes.iter().enumerate().all(|(index, byte)| {
+            if dashes.contains(&index) { *byte == b'-' } else { byte.is_ascii_hexdigit() }
+        });
+    let good = if uuid_shaped {
+        let lowercase = !bytes.iter().any(u8::is_ascii_uppercase);
+        lowercase && matches!(bytes[14], b'4' | b'7') && matches!(bytes[19], b'8' | b'9' | b'a' | b'b')
+    } else {
+        let base64url = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        (22..=128).contains(&bytes.len()) && bytes.iter().all(base64url)
+    };
+    if good {
+        return Ok(());
+    }
+    let found: String = id.chars().take(64).collect();
+    let expected = "expected a lowercase UUID (v4 or v7) or 22 to 128 characters of base64url";
+    Err(Refused::new("INVALID_SESSION_ID", Code::InvalidArgument, format!("{expected}, found {found:?}")))
+}
+
+/// Turn an envelope into a command of this agent.
+pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Refused> {
+    if envelope.macp_version != MACP_VERSION {
+        let message = format!("expected macp_version {MACP_VERSION:?}, found {:?}", envelope.macp_version);
+        return Err(Refused::new("UNSUPPORTED_PROTOCOL_VERSION", Code::InvalidArgument, message));
+    }
+    if !envelope.sender.is_empty() && envelope.sender != principal.agent.as_str() {
+        let message = format!("expected the authenticated sender {}, found another", principal.agent);
+        return Err(Refused::new("UNAUTHENTICATED", Code::Unauthenticated, message));
+    }
+    let Some(mode) = mode(&envelope.mode) else {
+        let message = format!("expected {TASK_MODE} or {HANDOFF_MODE}, found {:?}", clip(&envelope.mode));
+        return Err(Refused::new("MODE_NOT_SUPPORTED", Code::InvalidArgument, message));
+    };
+    session_id(&envelope.session_id)?;
+    if envelope.message_id.is_empty() || envelope.message_id.len() > ID_BYTES_MAX {
+        let found = envelope.message_id.len();
+        return Err(Refused::invalid(format!(
+            "expected a message_id of 1 to {ID_BYTES_MAX} bytes, found {found}"
+        )));
+    }
+    let key = SessionKey::new(principal.tenant.clone(), envelope.session_id.as_str());
+    let mut command = Command::by(&principal.agent, Face::Macp, Act::Tick);
+    command.id = Some(MessageId::from(envelope.message_id.as_str()));
+    command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
+    if envelope.message_type == "SessionStart" {
+        return start(mode, envelope, command).map(|start| Admitted::Start(key, Box::new(start)));
+    }
+    command.act = act(mode, &envelope.message_type, &envelope.payload)?;
+    Ok(Admitted::Command(key, Box::new(command)))
+}
+
+fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<StartRequest, Refused> {
+    let payload: SessionStartPayload = decode("SessionStart", &envelope.payload)?;
+    if payload.ttl_ms <= 0 || payload.ttl_ms > TTL_MS_MAX {
+        return Err(Refused::invalid(format!(
+            "expected ttl_ms from 1 to {TTL_MS_MAX}, found {}",
+            payload.ttl_ms
+        )));
+    }
+    if payload.max_suspend_ms < 0 {
+        let found = payload.max_suspend_ms;
+        return Err(Refused::invalid(format!("expected max_suspend_ms of 0 or more, found {found}")));
+    }
+    for participant in &payload.participants {
+        id("a participant", participant)?;
+    }
+    let policy = if payload.policy_version.is_empty() { "policy.default" } else { &payload.policy_version };
+    let policy = Text::from(policy);
+    let mut extension_keys: Vec<Text> =
+        payload.extensions.keys().map(|key| Text::from(key.as_str())).collect();
+    extension_keys.sort();
+    command.act = Act::Start(Box::new(Start {
+        mode,
+        participants: payload.participants.iter().map(|agent| AgentId::from(agent.as_str())).collect(),
+        charter: Charter::macp(),
+        mode_version: Text::from(payload.mode_version),
+        configuration_version: Text::from(payload.configuration_version),
+        policy_version: policy.clone(),
+        ttl_ms: u64::try_from(payload.ttl_ms).ok(),
+        sent_at: u64::try_from(envelope.timestamp_unix_ms).ok().filter(|at| *at > 0).map(Timestamp),
+        intent: Text::from(payload.intent),
+        context_id: Text::from(payload.context_id),
+        extension_keys,
+        parent: None,
+    }));
+    let suspension_cap_ms = u64::try_from(payload.max_suspend_ms).ok().filter(|cap| *cap > 0);
+    Ok(StartRequest { policy, suspension_cap_ms, command })
+}
+
+fn act(mode: ModeKind, message_type: &str, payload: &[u8]) -> Result<Act, Refused> {
+    match (mode, message_type) {
+        (_, "Commitment") => commitment(payload),
+        (_, "SessionCancel" | "SessionSuspend" | "SessionResume") => Err(Refused::invalid(format!(
+            "only the runtime writes {message_type}: call the RPC of that name"
+        ))),
+        (ModeKind::Task, name) => task_act(name, payload).map(Act::Task),
+        (ModeKind::Handoff, name) => handoff_act(name, payload).map(Act::Handoff),
+    }
+}
+
+fn task_act(name: &str, payload: &[u8]) -> Result<TaskAct, Refused> {
+    Ok(match name {
+        "TaskRequest" => {
+            let payload: task::TaskRequestPayload = decode(name, payload)?;
+            if payload.deadline_unix_ms < 0 {
+                let found = payload.deadline_unix_ms;
+                return Err(Refused::invalid(format!(
+                    "expected deadline_unix_ms of 0 or more, found {found}"
+                )));
+            }
+            TaskAct::Request(Request {
+                task: Text::from(payload.task_id),
+                title: Text::from(payload.title),
+                instructions: Text::from(payload.instructions),
+                assignee: named(&payload.requested_assignee),
+                input: Blob::from(payload.input),
+                wanted_by: u64::try_from(payload.deadline_unix_ms).ok().filter(|at| *at > 0).map(Timestamp),
+                check_in_ms: None,
+            })
+        }
+        "TaskAccept" => {
+            let payload: task::TaskAcceptPayload = decode(name, payload)?;
+            TaskAct::Accept {
+                task: Some(Text::from(payload.task_id)),
+                assignee: named(&payload.assignee),
+                reason: Text::from(payload.reason),
+            }
+        }
+        "TaskReject" => {
+            let payload: task::TaskRejectPayload = decode(name, payload)?;
+            TaskAct::Decline {
+                task: Some(Text::from(payload.task_id)),
+                assignee: named(&payload.assignee),
+                reason: Text::from(payload.reason),
+            }
+        }
+        "TaskUpdate" => update(decode(name, payload)?),
+        "TaskComplete" => {
+            let payload: task::TaskCompletePayload = decode(name, payload)?;
+            TaskAct::Complete {
+                task: Some(Text::from(payload.task_id)),
+                assignee: named(&payload.assignee),
+                output: Blob::from(payload.output),
+                summary: Text::from(payload.summary),
+            }
+        }
+        "TaskFail" => {
+            let payload: task::TaskFailPayload = decode(name, payload)?;
+            TaskAct::Fail {
+                task: Some(Text::from(payload.task_id)),
+                assignee: named(&payload.assignee),
+                failure: Failure {
+                    code: Text::from(payload.error_code),
+                    reason: Text::from(payload.reason),
+                    retryable: payload.retryable,
+                    protocol_error: false,
+                    output: Blob::default(),
+                },
+            }
+        }
+        other => return Err(unknown_type(other, TASK_MODE)),
+    })
+}
+
+/// An update whose status is `input_required` asks: the question is its message, a JSON Schema may be its output.
+fn update(payload: task::TaskUpdatePayload) -> TaskAct {
+    let task = Some(Text::from(payload.task_id));
+    let message = Text::from(payload.message);
+    let partial = Blob::from(payload.partial_output);
+    let asks = payload.status == INPUT_REQUIRED;
+    let progress = Progress {
+        status: Text::from(payload.status),
+        done: Some(payload.progress),
+        message: message.clone(),
+        partial: partial.clone(),
+    };
+    if asks {
+        let question = NewQuestion { key: None, need: Need::Input, text: message, schema: partial };
+        return TaskAct::Ask { task, questions: vec![question], progress };
+    }
+    TaskAct::Update { task, progress, withdraws: true }
+}
+
+fn handoff_act(name: &str, payload: &[u8]) -> Result<HandoffAct, Refused> {
+    Ok(match name {
+        "HandoffOffer" => {
+            let payload: handoff::HandoffOfferPayload = decode(name, payload)?;
+            HandoffAct::Offer {
+                handoff: HandoffId::from(payload.handoff_id),
+                target: AgentId::from(payload.target_participant),
+                scope: Text::from(payload.scope),
+                reason: Text::from(payload.reason),
+            }
+        }
+        "HandoffContext" => {
+            let payload: handoff::HandoffContextPayload = decode(name, payload)?;
+            HandoffAct::Context {
+                handoff: HandoffId::from(payload.handoff_id),
+                content_type: Text::from(payload.content_type),
+                body: Blob::from(payload.context),
+            }
+        }
+        "HandoffAccept" => {
+            let payload: handoff::HandoffAcceptPayload = decode(name, payload)?;
+            HandoffAct::Accept {
+                handoff: HandoffId::from(payload.handoff_id),
+                by: named(&payload.accepted_by),
+                reason: Text::from(payload.reason),
+                implicit: payload.implicit,
+            }
+        }
+        "HandoffDecline" => {
+            let payload: handoff::HandoffDeclinePayload = decode(name, payload)?;
+            HandoffAct::Decline {
+                handoff: HandoffId::from(payload.handoff_id),
+                by: named(&payload.declined_by),
+                reason: Text::from(payload.reason),
+            }
+        }
+        other => return Err(unknown_type(other, HANDOFF_MODE)),
+    })
+}
+
+fn commitment(payload: &[u8]) -> Result<Act, Refused> {
+    let payload: CommitmentPayload = decode("Commitment", payload)?;
+    Ok(Act::Commit(Box::new(Commitment {
+        commitment: Text::from(payload.commitment_id),
+        action: Text::from(payload.action),
+        scope: Text::from(payload.authority_scope),
+        reason: Text::from(payload.reason),
+        mode_version: Text::from(payload.mode_version),
+        policy_version: Text::from(payload.policy_version),
+        configuration_version: Text::from(payload.configuration_version),
+        positive: payload.outcome_positive,
+        supersedes: payload.supersedes.map(|supersedes| Supersedes {
+            session: SessionId::from(supersedes.session_id),
+            hash: Text::from(supersedes.commitment_hash),
+        }),
+    })))
+}
+
+fn decode<M: Message + Default>(name: &str, payload: &[u8]) -> Result<M, Refused> {
+    M::decode(payload)
+        .map_err(|error| Refused::invalid(format!("expected the payload of a {name}, found: {error}")))
+}
+
+fn unknown_type(found: &str, mode: &str) -> Refused {
+    Refused::invalid(format!("expected a message type of {mode}, found {:?}", clip(found)))
+}
+
+fn id(what: &str, text: &str) -> Result<(), Refused> {
+    if text.is_empty() || text.len() > ID_BYTES_MAX {
+        let found = text.len();
+        return Err(Refused::invalid(format!(
+            "expected the id of {what} with 1 to {ID_BYTES_MAX} bytes, found {found}"
+        )));
+    }
+    Ok(())
+}
+
+fn named(agent: &str) -> Option<AgentId> {
+    (!agent.is_empty()).then(|| AgentId::from(agent))
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(64).collect()
+}

@@ -1,0 +1,105 @@
+//! What this runtime says of itself: exactly what it serves.
+
+use super::admit::{HANDOFF_MODE, MACP_VERSION, TASK_MODE};
+use super::proto::v1;
+
+/// The id of this runtime in its own manifest.
+pub const RUNTIME_ID: &str = "handover";
+
+const MODE_VERSION: &str = "1.0.0";
+
+/// The answer to `Initialize`.
+pub fn initialized() -> v1::InitializeResponse {
+    v1::InitializeResponse {
+        selected_protocol_version: MACP_VERSION.to_owned(),
+        runtime_info: Some(v1::RuntimeInfo {
+            name: RUNTIME_ID.to_owned(),
+            title: "Handover".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            description: "one server for delegated agent work".to_owned(),
+            website_url: String::new(),
+        }),
+        capabilities: Some(capabilities()),
+        supported_modes: vec![TASK_MODE.to_owned(), HANDOFF_MODE.to_owned()],
+        instructions: String::new(),
+    }
+}
+
+fn capabilities() -> v1::Capabilities {
+    v1::Capabilities {
+        sessions: Some(v1::SessionsCapability { stream: true, list_sessions: true, watch_sessions: true }),
+        cancellation: Some(v1::CancellationCapability { cancel_session: true }),
+        progress: None,
+        manifest: Some(v1::ManifestCapability { get_manifest: true }),
+        mode_registry: Some(v1::ModeRegistryCapability { list_modes: true, list_changed: true }),
+        roots: Some(v1::RootsCapability { list_roots: true, list_changed: true }),
+        policy_registry: Some(v1::PolicyRegistryCapability {
+            register_policy: true,
+            list_policies: true,
+            list_changed: true,
+            rule_extensions: Vec::new(),
+            what_if_replay: false,
+        }),
+        decision_receipt: None,
+        experimental: None,
+    }
+}
+
+/// The modes that are served.
+pub fn modes() -> Vec<v1::ModeDescriptor> {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    vec![
+        v1::ModeDescriptor {
+            mode: TASK_MODE.to_owned(),
+            mode_version: MODE_VERSION.to_owned(),
+            title: "Task Mode".to_owned(),
+            description: "bounded delegation of one task, bound by the requester".to_owned(),
+            determinism_class: "structural-only".to_owned(),
+            participant_model: "orchestrated".to_owned(),
+            message_types: names(&[
+                "SessionStart",
+                "TaskRequest",
+                "TaskAccept",
+                "TaskReject",
+                "TaskUpdate",
+                "TaskComplete",
+                "TaskFail",
+                "Commitment",
+            ]),
+            terminal_message_types: names(&["Commitment"]),
+            schema_uris: Default::default(),
+        },
+        v1::ModeDescriptor {
+            mode: HANDOFF_MODE.to_owned(),
+            mode_version: MODE_VERSION.to_owned(),
+            title: "Handoff Mode".to_owned(),
+            description: "transfer of a responsibility from its owner to another participant".to_owned(),
+            determinism_class: "context-frozen".to_owned(),
+            participant_model: "delegated".to_owned(),
+            message_types: names(&[
+                "SessionStart",
+                "HandoffOffer",
+                "HandoffContext",
+                "HandoffAccept",
+                "HandoffDecline",
+                "Commitment",
+            ]),
+            terminal_message_types: names(&["Commitment"]),
+            schema_uris: Default::default(),
+        },
+    ]
+}
+
+/// The runtime's own manifest.
+pub fn manifest() -> v1::AgentManifest {
+    v1::AgentManifest {
+        agent_id: RUNTIME_ID.to_owned(),
+        title: "Handover".to_owned(),
+        description: "one server for delegated agent work".to_owned(),
+        supported_modes: vec![TASK_MODE.to_owned(), HANDOFF_MODE.to_owned()],
+        input_content_types: vec!["application/macp-envelope+proto".to_owned()],
+        output_content_types: vec!["application/macp-envelope+proto".to_owned()],
+        metadata: Default::default(),
+        transport_endpoints: Vec::new(),
+    }
+}

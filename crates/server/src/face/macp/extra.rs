@@ -1,0 +1,156 @@
+//! Our own service beside MACP's, for what MACP has no message for: steer, answer, pause gently, read everything.
+
+use std::sync::Arc;
+
+use handover_kernel::command::{Act, Answer, Command, Reply, TaskAct};
+use handover_kernel::id::Author;
+use handover_kernel::session::Standing;
+use handover_kernel::{Event, Face, MessageId, QuestionKey, Text};
+use handover_store::SessionKey;
+use tonic::{Request, Response, Status};
+
+use super::Macp;
+use super::proto::handover::handover_server::Handover;
+use super::proto::handover::{
+    AnswerRequest, PauseRequest, QuestionAnswer, ReadTimelineRequest, ReadTimelineResponse, Receipt,
+    SteerRequest, TimelineEvent, question_answer,
+};
+use super::refused::Refused;
+use super::render::signed;
+use crate::engine::{Accepted, Denied};
+use crate::identity::Principal;
+use crate::{codec, timeline};
+
+/// How many events a page of a timeline has if the caller does not say, and at most.
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+#[tonic::async_trait]
+impl Handover for Macp {
+    async fn steer(&self, request: Request<SteerRequest>) -> Result<Response<Receipt>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        let act = Act::Task(TaskAct::Steer { text: Text::from(message.message) });
+        self.interact(&principal, &message.session_id, &message.message_id, act).await
+    }
+
+    async fn answer(&self, request: Request<AnswerRequest>) -> Result<Response<Receipt>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        let answers: Result<Vec<Answer>, Refused> = message.answers.into_iter().map(answer).collect();
+        let act = Act::Task(TaskAct::Answer {
+            answers: answers?,
+            ignore_unknown: false,
+            refuse_when_paused: false,
+        });
+        self.interact(&principal, &message.session_id, &message.message_id, act).await
+    }
+
+    async fn pause(&self, request: Request<PauseRequest>) -> Result<Response<Receipt>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        let act = Act::Pause { reason: Text::from(message.reason), gently: true };
+        self.interact(&principal, &message.session_id, "", act).await
+    }
+
+    async fn read_timeline(
+        &self,
+        request: Request<ReadTimelineRequest>,
+    ) -> Result<Response<ReadTimelineResponse>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        self.session(&principal, &message.session_id).await?;
+        let max = match message.page_size as usize {
+            0 => PAGE_DEFAULT,
+            size => size.min(PAGE_MAX),
+        };
+        let key = SessionKey::new(principal.tenant, message.session_id);
+        let store = Arc::clone(&self.store);
+        // One more than asked for says whether there is more.
+        let read =
+            tokio::task::spawn_blocking(move || store.read(&key, message.after_sequence, max + 1)).await;
+        let stored = read.map_err(|_| Status::unavailable("the server is stopping"))?;
+        let stored = stored.map_err(|fault| Refused::from(Denied::Fault(Arc::new(fault))).status())?;
+        let more = stored.len() > max;
+        let events: Result<Vec<TimelineEvent>, codec::Error> = stored
+            .iter()
+            .take(max)
+            .map(|stored| codec::decode(&stored.bytes).map(|event| shown(&event)))
+            .collect();
+        let events =
+            events.map_err(|error| Refused::from(Denied::Unreadable(error.to_string().into())).status())?;
+        Ok(Response::new(ReadTimelineResponse { events, more }))
+    }
+}
+
+impl Macp {
+    async fn interact(
+        &self,
+        principal: &Principal,
+        session_id: &str,
+        message_id: &str,
+        act: Act,
+    ) -> Result<Response<Receipt>, Status> {
+        let mut command = Command::by(&principal.agent, Face::Macp, act);
+        command.id = (!message_id.is_empty()).then(|| MessageId::from(message_id));
+        let key = SessionKey::new(principal.tenant.clone(), session_id);
+        let accepted = self.engine.submit(key, command).await;
+        let accepted = accepted.map_err(Refused::from)?;
+        Ok(Response::new(receipt(&accepted)))
+    }
+}
+
+fn answer(found: QuestionAnswer) -> Result<Answer, Refused> {
+    let reply = match found.reply {
+        Some(question_answer::Reply::Content(body)) => Reply::Content(body.into()),
+        Some(question_answer::Reply::Refused(true)) => Reply::Refused,
+        Some(question_answer::Reply::Dismissed(true)) => Reply::Dismissed,
+        Some(question_answer::Reply::Refused(false) | question_answer::Reply::Dismissed(false)) | None => {
+            return Err(Refused::invalid(format!("expected a reply to {:?}, found none", found.key)));
+        }
+    };
+    Ok(Answer { key: QuestionKey::from(found.key), reply })
+}
+
+fn receipt(accepted: &Accepted) -> Receipt {
+    Receipt {
+        sequence: accepted.receipt.seq.0,
+        accepted_at_unix_ms: signed(accepted.receipt.at.0),
+        duplicate: accepted.receipt.duplicate,
+        standing: standing(accepted.standing).to_owned(),
+    }
+}
+
+fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Pending => "pending",
+        Standing::Requested => "requested",
+        Standing::Working => "working",
+        Standing::WaitingInput => "waiting_input",
+        Standing::WaitingAuthorization => "waiting_authorization",
+        Standing::WaitingReply => "waiting_reply",
+        Standing::ReportedComplete => "reported_complete",
+        Standing::ReportedFail => "reported_fail",
+        Standing::Suspended => "suspended",
+        Standing::ResolvedPositive => "resolved_positive",
+        Standing::ResolvedNegative => "resolved_negative",
+        Standing::Expired => "expired",
+        Standing::Cancelled => "cancelled",
+    }
+}
+
+fn shown(event: &Event) -> TimelineEvent {
+    let (kind, detail) = timeline::describe(&event.fact);
+    TimelineEvent {
+        sequence: event.seq.0,
+        accepted_at_unix_ms: signed(event.at.0),
+        author: match &event.author {
+            Author::Agent(agent) => agent.to_string(),
+            Author::Runtime => String::new(),
+        },
+        face: timeline::face(event.face).to_owned(),
+        kind: kind.to_owned(),
+        ordinal: event.ordinal.map_or(0, |ordinal| ordinal.0),
+        detail_json: detail.to_string(),
+    }
+}

@@ -1,0 +1,113 @@
+//! How a no looks on MACP: inside an `Ack`, inline on a stream, or as a gRPC status.
+
+use handover_kernel::Refusal;
+use prost::bytes::Bytes;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+use super::proto::v1::{Ack, MacpError, SessionState};
+use crate::codes;
+use crate::engine::Denied;
+use crate::identity::Unauthenticated;
+
+/// A no, in MACP's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The code of MACP's registry.
+    pub code: &'static str,
+    /// gRPC's status, where it is not inside an `Ack`.
+    pub grpc: Code,
+    /// What was expected and what was found.
+    pub message: String,
+    /// More of it, as JSON.
+    pub details: String,
+}
+
+impl Refused {
+    /// Something on the wire is not as it should be.
+    pub fn invalid(message: impl Into<String>) -> Refused {
+        Refused::new("INVALID_ENVELOPE", Code::InvalidArgument, message)
+    }
+
+    /// A no with this code.
+    pub fn new(code: &'static str, grpc: Code, message: impl Into<String>) -> Refused {
+        Refused { code, grpc, message: message.into(), details: String::new() }
+    }
+
+    /// As an error message.
+    pub fn error(&self, session_id: &str, message_id: &str) -> MacpError {
+        MacpError {
+            code: self.code.to_owned(),
+            message: self.message.clone(),
+            session_id: session_id.to_owned(),
+            message_id: message_id.to_owned(),
+            details: self.details.clone().into_bytes(),
+        }
+    }
+
+    /// As the answer to `Send`: every refusal is one, authentication included.
+    pub fn ack(&self, session_id: &str, message_id: &str) -> Ack {
+        Ack {
+            ok: false,
+            duplicate: false,
+            message_id: message_id.to_owned(),
+            session_id: session_id.to_owned(),
+            accepted_at_unix_ms: 0,
+            session_state: SessionState::Unspecified.into(),
+            error: Some(self.error(session_id, message_id)),
+        }
+    }
+
+    /// As a gRPC status, with the code in a trailer.
+    pub fn status(&self) -> Status {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("macp-error-code", MetadataValue::from_static(self.code));
+        if !self.details.is_empty() {
+            let details = MetadataValue::from_bytes(self.details.as_bytes());
+            metadata.insert_bin("macp-error-details-bin", details);
+        }
+        Status::with_details_and_metadata(self.grpc, self.message.clone(), Bytes::new(), metadata)
+    }
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Refused {
+        let meaning = codes::of_denied(&denied);
+        let message = codes::message(&denied);
+        let details = match &denied {
+            Denied::Refused(refusal) => details(refusal),
+            Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping => String::new(),
+        };
+        Refused { code: meaning.macp, grpc: meaning.grpc, message, details }
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Refused {
+        Refused::from(Denied::Refused(refusal))
+    }
+}
+
+impl From<Unauthenticated> for Refused {
+    fn from(error: Unauthenticated) -> Refused {
+        Refused::new("UNAUTHENTICATED", Code::Unauthenticated, error.to_string())
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Status {
+        refused.status()
+    }
+}
+
+/// A policy's no says why, for machines too.
+fn details(refusal: &Refusal) -> String {
+    match codes::of_refusal(refusal).macp {
+        "POLICY_DENIED" => {
+            let (code, message) = (refusal.code(), refusal.to_string());
+            serde_json::json!({ "reasons": [message], "denials": [{ "code": code, "message": message }] })
+                .to_string()
+        }
+        _ => String::new(),
+    }
+}

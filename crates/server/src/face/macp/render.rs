@@ -1,0 +1,273 @@
+//! From an event to an envelope: what a MACP reader of the session sees. The same event always gives the same bytes.
+
+use handover_kernel::command::{Failure, ModeKind, Progress};
+use handover_kernel::commitment::Commitment;
+use handover_kernel::id::Author;
+use handover_kernel::session::{Lifecycle, Standing};
+use handover_kernel::{Event, Face, Fact, Session, Text};
+use prost::Message;
+
+use super::admit::{INPUT_REQUIRED, MACP_VERSION, mode_name};
+use super::proto::v1::{
+    CommitmentPayload, CommitmentRef, Envelope, ParticipantActivity, SessionMetadata, SessionStartPayload,
+    SessionState,
+};
+use super::proto::{handoff, task};
+
+/// A deadline that is none: ten years after the start.
+const NO_DEADLINE_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
+
+/// What is needed of a session to show its events.
+pub struct Frame<'a> {
+    /// The session's id.
+    pub session_id: &'a str,
+    /// What it is about.
+    pub mode: ModeKind,
+    /// The requester's name for its task.
+    pub task: Text,
+}
+
+impl<'a> Frame<'a> {
+    /// Of a session.
+    pub fn of(session: &'a Session) -> Frame<'a> {
+        let request = session.task().and_then(|task| task.phase.request());
+        Frame {
+            session_id: session.binding.id.as_str(),
+            mode: session.kind(),
+            task: request.map_or_else(Text::default, |request| request.task.clone()),
+        }
+    }
+}
+
+/// The envelope of an event, if it is one.
+pub fn envelope(frame: &Frame<'_>, event: &Event) -> Option<Envelope> {
+    event.ordinal?;
+    let sender = match &event.author {
+        Author::Agent(agent) => agent.to_string(),
+        Author::Runtime => String::new(),
+    };
+    let (message_type, payload) = message(frame, event, &sender)?;
+    // What came in over MACP goes out as it came; what came from elsewhere is called by its place.
+    let own = event.face == Face::Macp;
+    let implicit = matches!(event.fact, Fact::OfferAccepted { implicit: true, .. });
+    let message_id = match &event.id {
+        Some(id) if own || implicit => id.to_string(),
+        Some(_) | None => format!("handover:{}", event.seq),
+    };
+    let payload = match &event.verbatim {
+        Some(bytes) if own => bytes.to_vec(),
+        Some(_) | None => payload,
+    };
+    Some(Envelope {
+        macp_version: MACP_VERSION.to_owned(),
+        mode: mode_name(frame.mode).to_owned(),
+        message_type: message_type.to_owned(),
+        message_id,
+        session_id: frame.session_id.to_owned(),
+        sender,
+        timestamp_unix_ms: signed(event.at.0),
+        payload,
+    })
+}
+
+fn message(frame: &Frame<'_>, event: &Event, sender: &str) -> Option<(&'static str, Vec<u8>)> {
+    let (task_id, assignee) = (frame.task.to_string(), sender.to_owned());
+    Some(match &event.fact {
+        Fact::Started(started) => {
+            let start = &started.start;
+            let payload = SessionStartPayload {
+                intent: start.intent.to_string(),
+                participants: start.participants.iter().map(ToString::to_string).collect(),
+                mode_version: start.mode_version.to_string(),
+                configuration_version: start.configuration_version.to_string(),
+                policy_version: start.policy_version.to_string(),
+                ttl_ms: signed(start.ttl_ms.unwrap_or(NO_DEADLINE_MS)),
+                roots: Vec::new(),
+                context_id: start.context_id.to_string(),
+                extensions: Default::default(),
+                max_suspend_ms: signed(start.charter.suspension_cap_ms),
+            };
+            ("SessionStart", payload.encode_to_vec())
+        }
+        Fact::Requested(request) => {
+            let payload = task::TaskRequestPayload {
+                task_id: request.task.to_string(),
+                title: request.title.to_string(),
+                instructions: request.instructions.to_string(),
+                requested_assignee: request.assignee.as_ref().map_or_else(String::new, ToString::to_string),
+                input: request.input.to_vec(),
+                deadline_unix_ms: request.wanted_by.map_or(0, |at| signed(at.0)),
+            };
+            ("TaskRequest", payload.encode_to_vec())
+        }
+        Fact::Accepted { reason, .. } => {
+            let payload = task::TaskAcceptPayload { task_id, assignee, reason: reason.to_string() };
+            ("TaskAccept", payload.encode_to_vec())
+        }
+        Fact::Declined { reason, .. } => {
+            let payload = task::TaskRejectPayload { task_id, assignee, reason: reason.to_string() };
+            ("TaskReject", payload.encode_to_vec())
+        }
+        Fact::Updated { progress, .. } => ("TaskUpdate", update(task_id, progress, &progress.status)),
+        Fact::Asked { progress, questions } => {
+            let mut asked = progress.clone();
+            if let Some(first) = questions.first() {
+                asked.message = first.text.clone();
+                asked.partial = first.schema.clone();
+            }
+            ("TaskUpdate", update(task_id, &asked, INPUT_REQUIRED))
+        }
+        Fact::Said { body, awaits_reply, .. } => {
+            let said = Progress { partial: body.clone(), ..Progress::default() };
+            ("TaskUpdate", update(task_id, &said, if *awaits_reply { INPUT_REQUIRED } else { "message" }))
+        }
+        Fact::Completed { output, summary } => {
+            let (output, summary) = (output.to_vec(), summary.to_string());
+            let payload = task::TaskCompletePayload { task_id, assignee, output, summary };
+            ("TaskComplete", payload.encode_to_vec())
+        }
+        Fact::Failed(failure) => ("TaskFail", fail(task_id, assignee, failure)),
+        Fact::Committed(commitment) => ("Commitment", commit(commitment).encode_to_vec()),
+        Fact::Offered { handoff, target, scope, reason } => {
+            let payload = handoff::HandoffOfferPayload {
+                handoff_id: handoff.to_string(),
+                target_participant: target.to_string(),
+                scope: scope.to_string(),
+                reason: reason.to_string(),
+            };
+            ("HandoffOffer", payload.encode_to_vec())
+        }
+        Fact::ContextAdded { handoff, content_type, body } => {
+            let payload = handoff::HandoffContextPayload {
+                handoff_id: handoff.to_string(),
+                content_type: content_type.to_string(),
+                context: body.to_vec(),
+            };
+            ("HandoffContext", payload.encode_to_vec())
+        }
+        Fact::OfferAccepted { handoff, reason, implicit } => {
+            let payload = handoff::HandoffAcceptPayload {
+                handoff_id: handoff.to_string(),
+                accepted_by: assignee,
+                reason: reason.to_string(),
+                implicit: *implicit,
+            };
+            ("HandoffAccept", payload.encode_to_vec())
+        }
+        Fact::OfferDeclined { handoff, reason } => {
+            let payload = handoff::HandoffDeclinePayload {
+                handoff_id: handoff.to_string(),
+                declined_by: assignee,
+                reason: reason.to_string(),
+            };
+            ("HandoffDecline", payload.encode_to_vec())
+        }
+        Fact::Cancelled { .. }
+        | Fact::Suspended { .. }
+        | Fact::Resumed { .. }
+        | Fact::Expired { .. }
+        | Fact::ErrandSettled { .. }
+        | Fact::Checkpointed
+        | Fact::Delivered { .. }
+        | Fact::Answered { .. }
+        | Fact::Steered { .. }
+        | Fact::PauseRequested { .. }
+        | Fact::Read { .. }
+        | Fact::Acknowledged
+        | Fact::CheckInMissed { .. }
+        | Fact::KeySet { .. }
+        | Fact::ChildAdded { .. } => return None,
+    })
+}
+
+fn update(task_id: String, progress: &Progress, status: &str) -> Vec<u8> {
+    task::TaskUpdatePayload {
+        task_id,
+        status: status.to_owned(),
+        progress: progress.done.unwrap_or_default(),
+        message: progress.message.to_string(),
+        partial_output: progress.partial.to_vec(),
+    }
+    .encode_to_vec()
+}
+
+fn fail(task_id: String, assignee: String, failure: &Failure) -> Vec<u8> {
+    task::TaskFailPayload {
+        task_id,
+        assignee,
+        error_code: failure.code.to_string(),
+        reason: failure.reason.to_string(),
+        retryable: failure.retryable,
+    }
+    .encode_to_vec()
+}
+
+fn commit(commitment: &Commitment) -> CommitmentPayload {
+    CommitmentPayload {
+        commitment_id: commitment.commitment.to_string(),
+        action: commitment.action.to_string(),
+        authority_scope: commitment.scope.to_string(),
+        reason: commitment.reason.to_string(),
+        mode_version: commitment.mode_version.to_string(),
+        policy_version: commitment.policy_version.to_string(),
+        configuration_version: commitment.configuration_version.to_string(),
+        outcome_positive: commitment.positive,
+        supersedes: commitment.supersedes.as_ref().map(|supersedes| CommitmentRef {
+            session_id: supersedes.session.to_string(),
+            commitment_hash: supersedes.hash.to_string(),
+        }),
+    }
+}
+
+/// The state that MACP knows for where a session stands.
+pub fn state(standing: Standing) -> SessionState {
+    match standing {
+        Standing::Pending
+        | Standing::Requested
+        | Standing::Working
+        | Standing::WaitingInput
+        | Standing::WaitingAuthorization
+        | Standing::WaitingReply
+        | Standing::ReportedComplete
+        | Standing::ReportedFail => SessionState::Open,
+        Standing::Suspended => SessionState::Suspended,
+        Standing::ResolvedPositive | Standing::ResolvedNegative => SessionState::Resolved,
+        Standing::Expired => SessionState::Expired,
+        Standing::Cancelled => SessionState::Cancelled,
+    }
+}
+
+/// What `GetSession` and the lists say of a session.
+pub fn metadata(session: &Session) -> SessionMetadata {
+    let binding = &session.binding;
+    let expires_at = match (&session.lifecycle, session.deadline) {
+        (Lifecycle::Suspended { since, banked_ms: Some(banked) }, _) => since.0 + banked,
+        (_, Some(deadline)) => deadline.0,
+        (_, None) => binding.base.0 + NO_DEADLINE_MS,
+    };
+    let activity = session.activity.iter().map(|(agent, activity)| ParticipantActivity {
+        participant_id: agent.to_string(),
+        last_message_at_unix_ms: signed(activity.last_at.0),
+        message_count: activity.messages,
+    });
+    SessionMetadata {
+        session_id: binding.id.to_string(),
+        mode: mode_name(session.kind()).to_owned(),
+        state: state(session.standing()).into(),
+        started_at_unix_ms: signed(binding.created_at.0),
+        expires_at_unix_ms: signed(expires_at),
+        mode_version: binding.versions.mode.to_string(),
+        configuration_version: binding.versions.configuration.to_string(),
+        policy_version: binding.versions.policy.to_string(),
+        participants: binding.participants.iter().map(ToString::to_string).collect(),
+        participant_activity: activity.collect(),
+        initiator: binding.requester.to_string(),
+        context_id: binding.context_id.to_string(),
+        extension_keys: binding.extension_keys.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// As protobuf's signed integer.
+pub fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,439 @@
+//! The calls with one answer.
+
+use std::pin::Pin;
+
+use futures_core::Stream;
+use handover_kernel::Text;
+use handover_kernel::command::Act;
+use handover_store::{Cursor, Filter, Order, SessionKey};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use super::Macp;
+use super::admit::{self, MACP_VERSION};
+use super::proto::v1::macp_runtime_service_server::MacpRuntimeService;
+use super::proto::v1::{self, Ack};
+use super::refused::Refused;
+use super::{discovery, render};
+use crate::engine::Accepted;
+use crate::engine::shell::now;
+use crate::policies::Policy;
+
+/// How many sessions a page has if the caller does not say, and at most.
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl MacpRuntimeService for Macp {
+    async fn initialize(
+        &self,
+        request: Request<v1::InitializeRequest>,
+    ) -> Result<Response<v1::InitializeResponse>, Status> {
+        let versions = request.into_inner().supported_protocol_versions;
+        if !versions.iter().any(|version| version == MACP_VERSION) {
+            let found = versions.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+            let message =
+                format!("expected protocol version {MACP_VERSION} among those offered, found: {found}");
+            return Err(
+                Refused::new("UNSUPPORTED_PROTOCOL_VERSION", Code::FailedPrecondition, message).status()
+            );
+        }
+        Ok(Response::new(discovery::initialized()))
+    }
+
+    async fn send(&self, request: Request<v1::SendRequest>) -> Result<Response<v1::SendResponse>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        let Some(envelope) = message.envelope else {
+            return Err(Refused::invalid("expected an envelope, found none").status());
+        };
+        let answer = match self.principal(&metadata) {
+            Ok(principal) if super::signals::is_signal(&envelope) => {
+                self.signal(&principal, &envelope).await.map(|at| signal_ack(&envelope, at))
+            }
+            Ok(principal) => {
+                let accepted = self.submit(&principal, &envelope).await;
+                accepted.map(|accepted| ack(&accepted, &envelope.session_id, &envelope.message_id))
+            }
+            Err(refused) => Err(refused),
+        };
+        let ack = answer.unwrap_or_else(|refused| refused.ack(&envelope.session_id, &envelope.message_id));
+        Ok(Response::new(v1::SendResponse { ack: Some(ack) }))
+    }
+
+    type StreamSessionStream = Answers<v1::StreamSessionResponse>;
+
+    async fn stream_session(
+        &self,
+        request: Request<Streaming<v1::StreamSessionRequest>>,
+    ) -> Result<Response<Self::StreamSessionStream>, Status> {
+        let principal = self.principal(request.metadata())?;
+        Ok(Response::new(self.clone().stream(principal, request.into_inner())))
+    }
+
+    async fn get_session(
+        &self,
+        request: Request<v1::GetSessionRequest>,
+    ) -> Result<Response<v1::GetSessionResponse>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let id = request.into_inner().session_id;
+        let session = self.session(&principal, &id).await?;
+        Ok(Response::new(v1::GetSessionResponse { metadata: Some(render::metadata(&session)) }))
+    }
+
+    async fn cancel_session(
+        &self,
+        request: Request<v1::CancelSessionRequest>,
+    ) -> Result<Response<v1::CancelSessionResponse>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        let act = Act::Cancel { reason: Text::from(message.reason) };
+        let accepted = self.act(&principal, &message.session_id, act).await?;
+        Ok(Response::new(v1::CancelSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
+    }
+
+    async fn suspend_session(
+        &self,
+        request: Request<v1::SuspendSessionRequest>,
+    ) -> Result<Response<v1::SuspendSessionResponse>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        let act = Act::Pause { reason: Text::from(message.reason), gently: false };
+        let accepted = self.act(&principal, &message.session_id, act).await?;
+        Ok(Response::new(v1::SuspendSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
+    }
+
+    async fn resume_session(
+        &self,
+        request: Request<v1::ResumeSessionRequest>,
+    ) -> Result<Response<v1::ResumeSessionResponse>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        let act = Act::Resume { reason: Text::from(message.reason) };
+        let accepted = self.act(&principal, &message.session_id, act).await?;
+        Ok(Response::new(v1::ResumeSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        let max = page_size(message.page_size)?;
+        let after = page_token(&message.page_token)?;
+        let filter = Filter {
+            tenant: Some(principal.tenant.clone()),
+            agent: (!principal.observer).then(|| principal.agent.as_str().into()),
+            ..Filter::default()
+        };
+        let (keys, next) = self.page(filter, after, max).await?;
+        let mut sessions = Vec::with_capacity(keys.len());
+        for key in keys {
+            // A session that retention deleted since the page was read is not there any more.
+            if let Some(session) = self.engine.session(key).await.map_err(Refused::from)? {
+                sessions.push(render::metadata(&session));
+            }
+        }
+        let next_page_token = next.map_or_else(String::new, |cursor| format!("s{:x}", cursor.0));
+        Ok(Response::new(v1::ListSessionsResponse { sessions, next_page_token }))
+    }
+
+    type WatchSessionsStream = Answers<v1::WatchSessionsResponse>;
+
+    async fn watch_sessions(
+        &self,
+        request: Request<v1::WatchSessionsRequest>,
+    ) -> Result<Response<Self::WatchSessionsStream>, Status> {
+        let principal = self.principal(request.metadata())?;
+        Ok(Response::new(self.clone().follow_sessions(principal)))
+    }
+
+    async fn get_manifest(
+        &self,
+        request: Request<v1::GetManifestRequest>,
+    ) -> Result<Response<v1::GetManifestResponse>, Status> {
+        let id = request.into_inner().agent_id;
+        if id.is_empty() || id == discovery::RUNTIME_ID {
+            return Ok(Response::new(v1::GetManifestResponse { manifest: Some(discovery::manifest()) }));
+        }
+        Err(Status::not_found("expected the id of a known agent, or none for this runtime"))
+    }
+
+    async fn list_modes(
+        &self,
+        _: Request<v1::ListModesRequest>,
+    ) -> Result<Response<v1::ListModesResponse>, Status> {
+        Ok(Response::new(v1::ListModesResponse { modes: discovery::modes() }))
+    }
+
+    type WatchModeRegistryStream = Answers<v1::WatchModeRegistryResponse>;
+
+    async fn watch_mode_registry(
+        &self,
+        _: Request<v1::WatchModeRegistryRequest>,
+    ) -> Result<Response<Self::WatchModeRegistryStream>, Status> {
+        let change = v1::RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: at() };
+        let first = v1::WatchModeRegistryResponse { change: Some(change) };
+        Ok(Response::new(self.clone().once_and_wait(first)))
+    }
+
+    async fn list_roots(
+        &self,
+        _: Request<v1::ListRootsRequest>,
+    ) -> Result<Response<v1::ListRootsResponse>, Status> {
+        Ok(Response::new(v1::ListRootsResponse { roots: Vec::new() }))
+    }
+
+    type WatchRootsStream = Answers<v1::WatchRootsResponse>;
+
+    async fn watch_roots(
+        &self,
+        _: Request<v1::WatchRootsRequest>,
+    ) -> Result<Response<Self::WatchRootsStream>, Status> {
+        let first = v1::WatchRootsResponse { change: Some(v1::RootsChanged { observed_at_unix_ms: at() }) };
+        Ok(Response::new(self.clone().once_and_wait(first)))
+    }
+
+    async fn list_ext_modes(
+        &self,
+        _: Request<v1::ListExtModesRequest>,
+    ) -> Result<Response<v1::ListExtModesResponse>, Status> {
+        Err(Status::unimplemented(NO_EXTENSION_MODES))
+    }
+
+    async fn register_ext_mode(
+        &self,
+        _: Request<v1::RegisterExtModeRequest>,
+    ) -> Result<Response<v1::RegisterExtModeResponse>, Status> {
+        Err(Status::unimplemented(NO_EXTENSION_MODES))
+    }
+
+    async fn unregister_ext_mode(
+        &self,
+        _: Request<v1::UnregisterExtModeRequest>,
+    ) -> Result<Response<v1::UnregisterExtModeResponse>, Status> {
+        Err(Status::unimplemented(NO_EXTENSION_MODES))
+    }
+
+    async fn promote_mode(
+        &self,
+        _: Request<v1::PromoteModeRequest>,
+    ) -> Result<Response<v1::PromoteModeResponse>, Status> {
+        Err(Status::unimplemented(NO_EXTENSION_MODES))
+    }
+
+    type WatchSignalsStream = Answers<v1::WatchSignalsResponse>;
+
+    async fn watch_signals(
+        &self,
+        request: Request<v1::WatchSignalsRequest>,
+    ) -> Result<Response<Self::WatchSignalsStream>, Status> {
+        let principal = self.principal(request.metadata())?;
+        Ok(Response::new(self.clone().follow_signals(principal)))
+    }
+
+    async fn register_policy(
+        &self,
+        request: Request<v1::RegisterPolicyRequest>,
+    ) -> Result<Response<v1::RegisterPolicyResponse>, Status> {
+        let principal = self.admin(request.metadata())?;
+        let Some(descriptor) = request.into_inner().policy_descriptor else {
+            return Err(Refused::invalid("expected a policy descriptor, found none").status());
+        };
+        let policy = policy(descriptor)?;
+        let done = self.policies.register(&principal.tenant, policy).await;
+        done.map_err(Refused::from)?;
+        Ok(Response::new(v1::RegisterPolicyResponse { ok: true, error: String::new() }))
+    }
+
+    async fn unregister_policy(
+        &self,
+        request: Request<v1::UnregisterPolicyRequest>,
+    ) -> Result<Response<v1::UnregisterPolicyResponse>, Status> {
+        let principal = self.admin(request.metadata())?;
+        let done = self.policies.unregister(&principal.tenant, &request.into_inner().policy_id).await;
+        done.map_err(Refused::from)?;
+        Ok(Response::new(v1::UnregisterPolicyResponse { ok: true, error: String::new() }))
+    }
+
+    async fn get_policy(
+        &self,
+        request: Request<v1::GetPolicyRequest>,
+    ) -> Result<Response<v1::GetPolicyResponse>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let found = self.policies.get(&principal.tenant, &request.into_inner().policy_id).await;
+        let found = found.map_err(Refused::from)?;
+        Ok(Response::new(v1::GetPolicyResponse { policy_descriptor: Some(descriptor(&found)) }))
+    }
+
+    async fn list_policies(
+        &self,
+        request: Request<v1::ListPoliciesRequest>,
+    ) -> Result<Response<v1::ListPoliciesResponse>, Status> {
+        let principal = self.principal(request.metadata())?;
+        let mode = request.into_inner().mode;
+        let mut descriptors = self.descriptors(&principal.tenant).await?;
+        descriptors.retain(|found| mode.is_empty() || found.mode == mode || found.mode == "*");
+        Ok(Response::new(v1::ListPoliciesResponse { descriptors }))
+    }
+
+    type WatchPoliciesStream = Answers<v1::WatchPoliciesResponse>;
+
+    async fn watch_policies(
+        &self,
+        request: Request<v1::WatchPoliciesRequest>,
+    ) -> Result<Response<Self::WatchPoliciesStream>, Status> {
+        let principal = self.principal(request.metadata())?;
+        Ok(Response::new(self.clone().follow_policies(principal)))
+    }
+
+    async fn what_if_replay(
+        &self,
+        _: Request<v1::WhatIfReplayRequest>,
+    ) -> Result<Response<v1::WhatIfReplayResponse>, Status> {
+        Err(Status::unimplemented("this runtime does not advertise what-if replay"))
+    }
+
+    async fn get_decision_receipt(
+        &self,
+        _: Request<v1::GetDecisionReceiptRequest>,
+    ) -> Result<Response<v1::GetDecisionReceiptResponse>, Status> {
+        Err(Status::unimplemented("this runtime does not issue decision receipts"))
+    }
+
+    async fn get_receipt_keys(
+        &self,
+        _: Request<v1::GetReceiptKeysRequest>,
+    ) -> Result<Response<v1::GetReceiptKeysResponse>, Status> {
+        Err(Status::unimplemented("this runtime does not issue decision receipts"))
+    }
+}
+
+const NO_EXTENSION_MODES: &str = "this runtime serves Task Mode and Handoff Mode and no extension modes";
+
+impl Macp {
+    fn admin(&self, metadata: &tonic::metadata::MetadataMap) -> Result<crate::identity::Principal, Status> {
+        let principal = self.principal(metadata)?;
+        if principal.admin {
+            return Ok(principal);
+        }
+        let message = format!("expected an administrator, found {}", principal.agent);
+        Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message).status())
+    }
+
+    /// All policies of a tenant, as the wire shows them.
+    pub(super) async fn descriptors(&self, tenant: &str) -> Result<Vec<v1::PolicyDescriptor>, Refused> {
+        let policies = self.policies.list(tenant).await.map_err(Refused::from)?;
+        Ok(policies.iter().map(descriptor).collect())
+    }
+
+    /// A page of the sessions that a filter lets through. The store may end a page early: read on until it is full.
+    pub(super) async fn page(
+        &self,
+        filter: Filter,
+        mut after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Refused> {
+        let store = std::sync::Arc::clone(&self.store);
+        let read = tokio::task::spawn_blocking(move || {
+            let mut keys = Vec::new();
+            loop {
+                let page = store.list(&filter, Order::Oldest, after, max - keys.len())?;
+                keys.extend(page.sessions.into_iter().map(|listed| listed.key));
+                match page.next {
+                    Some(next) if keys.len() < max => after = Some(next),
+                    next => return Ok((keys, next)),
+                }
+            }
+        });
+        let stopping = || Refused::from(crate::engine::Denied::Stopping);
+        let page: Result<_, handover_store::Fault> = read.await.map_err(|_| stopping())?;
+        page.map_err(|fault| Refused::from(crate::engine::Denied::Fault(std::sync::Arc::new(fault))))
+    }
+}
+
+/// The answer to an accepted command.
+pub(super) fn ack(accepted: &Accepted, session_id: &str, message_id: &str) -> Ack {
+    Ack {
+        ok: true,
+        duplicate: accepted.receipt.duplicate,
+        message_id: message_id.to_owned(),
+        session_id: session_id.to_owned(),
+        accepted_at_unix_ms: render::signed(accepted.receipt.at.0),
+        session_state: render::state(accepted.standing).into(),
+        error: None,
+    }
+}
+
+fn signal_ack(envelope: &v1::Envelope, accepted_at_unix_ms: i64) -> Ack {
+    Ack {
+        ok: true,
+        duplicate: false,
+        message_id: envelope.message_id.clone(),
+        session_id: String::new(),
+        accepted_at_unix_ms,
+        session_state: v1::SessionState::Unspecified.into(),
+        error: None,
+    }
+}
+
+fn page_size(found: i32) -> Result<usize, Refused> {
+    match usize::try_from(found) {
+        Ok(0) => Ok(PAGE_DEFAULT),
+        Ok(size) => Ok(size.min(PAGE_MAX)),
+        Err(_) => Err(Refused::invalid(format!("expected a page_size of 0 or more, found {found}"))),
+    }
+}
+
+fn page_token(found: &str) -> Result<Option<Cursor>, Refused> {
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let cursor = found.strip_prefix('s').and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    match cursor {
+        Some(cursor) => Ok(Some(Cursor(cursor))),
+        None => Err(Refused::invalid("expected the page_token of an earlier answer, found something else")),
+    }
+}
+
+fn policy(found: v1::PolicyDescriptor) -> Result<Policy, Refused> {
+    let mode = match found.mode.as_str() {
+        "*" => String::new(),
+        other => match admit::mode(other) {
+            Some(mode) => mode.name().to_owned(),
+            None => {
+                let expected = format!("expected {}, {} or *", admit::TASK_MODE, admit::HANDOFF_MODE);
+                let message = format!("{expected} as the mode of a policy, found {other:?}");
+                return Err(Refused::new("INVALID_POLICY_DEFINITION", Code::InvalidArgument, message));
+            }
+        },
+    };
+    Ok(Policy {
+        id: found.policy_id,
+        mode,
+        description: found.description,
+        rules: found.rules,
+        schema_version: found.schema_version,
+        registered_at: now().0,
+    })
+}
+
+fn descriptor(policy: &Policy) -> v1::PolicyDescriptor {
+    use handover_kernel::policy::Scope;
+    v1::PolicyDescriptor {
+        policy_id: policy.id.clone(),
+        mode: match policy.scope() {
+            Scope::Mode(mode) => admit::mode_name(mode).to_owned(),
+            Scope::Any => "*".to_owned(),
+        },
+        description: policy.description.clone(),
+        rules: policy.rules.clone(),
+        schema_version: policy.schema_version,
+        registered_at_unix_ms: render::signed(policy.registered_at),
+    }
+}
+
+fn at() -> i64 {
+    render::signed(now().0)
+}

@@ -1,0 +1,215 @@
+//! `StreamSession`: envelopes in, the session's envelopes out, in the order in which they were accepted.
+//!
+//! The first frame that is accepted binds the stream to one session; a refused one binds nothing. A refusal is an
+//! inline error and the stream stays open.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_core::Stream;
+use handover_kernel::{Fact, Ordinal, Session, Text};
+use handover_store::SessionKey;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+use super::Macp;
+use super::proto::v1::stream_session_response::Response as Frame;
+use super::proto::v1::{Envelope, StreamSessionRequest, StreamSessionResponse};
+use super::refused::Refused;
+use super::render;
+use crate::engine::{Delivery, Ended, Key, Subscription, Topic};
+use crate::identity::Principal;
+
+/// How many frames may wait for the network.
+const FRAMES_MAX: usize = 64;
+
+type Out = mpsc::Sender<Result<StreamSessionResponse, Status>>;
+
+/// The session that a stream is bound to.
+struct Bound {
+    session_id: String,
+    subscription: Subscription,
+    /// Envelopes up to there are passed over.
+    after: Ordinal,
+    session: Arc<Session>,
+    /// The requester's name for the task, once it is known.
+    task: Text,
+}
+
+/// What happened next.
+enum Next {
+    Frame(Option<Result<StreamSessionRequest, Status>>),
+    Event(Result<Delivery, Ended>),
+    Gone,
+}
+
+impl Macp {
+    /// Serve one stream.
+    pub(super) fn stream(
+        self,
+        principal: Principal,
+        frames: Streaming<StreamSessionRequest>,
+    ) -> Pin<Box<dyn Stream<Item = Result<StreamSessionResponse, Status>> + Send>> {
+        let (out, answers) = mpsc::channel(FRAMES_MAX);
+        tokio::spawn(async move {
+            if let Err(status) = self.serve_stream(&principal, frames, &out).await {
+                // Whoever has gone away need not be told.
+                _ = out.send(Err(status)).await;
+            }
+        });
+        Box::pin(ReceiverStream::new(answers))
+    }
+
+    async fn serve_stream(
+        &self,
+        principal: &Principal,
+        mut frames: Streaming<StreamSessionRequest>,
+        out: &Out,
+    ) -> Result<(), Status> {
+        let mut shutdown = self.shutdown.clone();
+        let mut bound: Option<Bound> = None;
+        let mut open = true;
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = shutdown.begun() => return Err(Status::unavailable("the server is stopping")),
+                () = out.closed() => Next::Gone,
+                frame = frames.message(), if open => Next::Frame(frame.transpose()),
+                event = event(bound.as_mut()), if bound.is_some() => Next::Event(event),
+            };
+            match next {
+                Next::Gone => return Ok(()),
+                Next::Frame(Some(frame)) => {
+                    if let Err(refused) = self.frame(principal, frame?, &mut bound).await? {
+                        let error = StreamSessionResponse { response: Some(Frame::Error(refused)) };
+                        if out.send(Ok(error)).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                }
+                Next::Frame(None) if bound.is_none() => return Ok(()),
+                // The caller has nothing more to say and still listens.
+                Next::Frame(None) => open = false,
+                Next::Event(event) => {
+                    let Some(bound) = bound.as_mut() else { continue };
+                    if let Some(envelope) = bound.envelope(event)? {
+                        let frame = StreamSessionResponse { response: Some(Frame::Envelope(envelope)) };
+                        if out.send(Ok(frame)).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// One frame of the caller. The outer error ends the stream, the inner one is inline.
+    async fn frame(
+        &self,
+        principal: &Principal,
+        frame: StreamSessionRequest,
+        bound: &mut Option<Bound>,
+    ) -> Result<Result<(), super::proto::v1::MacpError>, Status> {
+        match (frame.envelope, frame.subscribe_session_id.as_str()) {
+            (Some(_), id) if !id.is_empty() => {
+                Err(Refused::invalid("expected an envelope or a subscription in a frame, found both")
+                    .status())
+            }
+            (Some(envelope), _) => Ok(self.envelope_frame(principal, &envelope, bound).await),
+            (None, "") => {
+                Err(Refused::invalid("expected an envelope or a subscription in a frame, found neither")
+                    .status())
+            }
+            (None, id) => {
+                let id = id.to_owned();
+                let subscribed = self.subscribe_frame(principal, &id, frame.after_sequence, bound).await;
+                Ok(subscribed.map_err(|refused| refused.error(&id, "")))
+            }
+        }
+    }
+
+    async fn envelope_frame(
+        &self,
+        principal: &Principal,
+        envelope: &Envelope,
+        bound: &mut Option<Bound>,
+    ) -> Result<(), super::proto::v1::MacpError> {
+        let error = |refused: Refused| refused.error(&envelope.session_id, &envelope.message_id);
+        if let Some(bound) = bound
+            && bound.session_id != envelope.session_id
+        {
+            let message = format!("this stream is bound to session {}, found another", bound.session_id);
+            return Err(error(Refused::invalid(message)));
+        }
+        let accepted = self.submit(principal, envelope).await.map_err(error)?;
+        if bound.is_none() {
+            let session = self.session(principal, &envelope.session_id).await.map_err(error)?;
+            // From the accepted envelope on, itself included.
+            let after = accepted.receipt.seq.0.saturating_sub(1);
+            *bound = Some(self.bind(principal, session, after, Ordinal(0)));
+        }
+        Ok(())
+    }
+
+    async fn subscribe_frame(
+        &self,
+        principal: &Principal,
+        id: &str,
+        after_sequence: u64,
+        bound: &mut Option<Bound>,
+    ) -> Result<(), Refused> {
+        if let Some(bound) = bound {
+            let message = format!("this stream is bound to session {} already", bound.session_id);
+            return Err(Refused::invalid(message));
+        }
+        let session = self.session(principal, id).await?;
+        *bound = Some(self.bind(principal, session, 0, Ordinal(after_sequence)));
+        Ok(())
+    }
+
+    fn bind(&self, principal: &Principal, session: Arc<Session>, after: u64, ordinal: Ordinal) -> Bound {
+        let session_id = session.binding.id.to_string();
+        let key = Key::from(SessionKey::new(principal.tenant.clone(), session_id.as_str()));
+        let task = render::Frame::of(&session).task;
+        let subscription = self.engine.subscribe(Topic::Session(key), after);
+        Bound { session_id, subscription, after: ordinal, session, task }
+    }
+}
+
+async fn event(bound: Option<&mut Bound>) -> Result<Delivery, Ended> {
+    match bound {
+        Some(bound) => bound.subscription.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Bound {
+    /// The envelope of an event, if it is one that the caller has not seen.
+    fn envelope(&mut self, event: Result<Delivery, Ended>) -> Result<Option<Envelope>, Status> {
+        let delivery = event.map_err(ended)?;
+        if let Fact::Requested(request) = &delivery.event.fact {
+            self.task = request.task.clone();
+        }
+        if delivery.event.ordinal.is_none_or(|ordinal| ordinal <= self.after) {
+            return Ok(None);
+        }
+        let frame = render::Frame {
+            session_id: &self.session_id,
+            mode: self.session.kind(),
+            task: self.task.clone(),
+        };
+        Ok(render::envelope(&frame, &delivery.event))
+    }
+}
+
+/// Why a stream of events ended, as a status.
+pub(super) fn ended(ended: Ended) -> Status {
+    match ended {
+        Ended::TooSlow { .. } => {
+            let message = "the reader did not keep up: begin again after the last envelope that it got";
+            Refused::new("RATE_LIMITED", Code::ResourceExhausted, message).status()
+        }
+        Ended::Denied(denied) => Refused::from(denied).status(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Whose request it is. Every request is some agent's; every face asks here.
+
+use handover_kernel::AgentId;
+
+/// The tenant of everybody in development mode.
+pub const DEVELOPMENT_TENANT: &str = "default";
+
+/// How long an agent's id may be.
+pub const AGENT_ID_BYTES_MAX: usize = 256;
+
+/// An authenticated agent and what its credential is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// Who it is.
+    pub agent: AgentId,
+    /// Its namespace.
+    pub tenant: Box<str>,
+    /// Whether it may see every session of its tenant.
+    pub observer: bool,
+    /// Whether it may change what belongs to everybody, such as policies.
+    pub admin: bool,
+    /// Whether the credential proves anything: never in development mode.
+    pub proven: bool,
+}
+
+/// How requests are authenticated.
+#[derive(Clone, Debug)]
+pub enum Identity {
+    /// The bearer token is the agent's id. For one machine only.
+    Development,
+}
+
+/// Why a request is nobody's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unauthenticated {
+    /// There is no credential.
+    Missing,
+    /// There is one that is not accepted.
+    Refused {
+        /// Why.
+        why: &'static str,
+    },
+}
+
+impl std::fmt::Display for Unauthenticated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unauthenticated::Missing => f.write_str("expected a bearer token, found none"),
+            Unauthenticated::Refused { why } => write!(f, "the bearer token was refused: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Unauthenticated {}
+
+impl Identity {
+    /// Whose token this is.
+    pub fn authenticate(&self, token: Option<&str>) -> Result<Principal, Unauthenticated> {
+        let token = token.map(str::trim).filter(|token| !token.is_empty()).ok_or(Unauthenticated::Missing)?;
+        match self {
+            Identity::Development => {
+                if token.len() > AGENT_ID_BYTES_MAX {
+                    return Err(Unauthenticated::Refused { why: "an agent id has at most 256 bytes" });
+                }
+                if token.chars().any(char::is_control) {
+                    return Err(Unauthenticated::Refused { why: "an agent id has no control characters" });
+                }
+                Ok(Principal {
+                    agent: AgentId::from(token),
+                    tenant: DEVELOPMENT_TENANT.into(),
+                    observer: false,
+                    admin: true,
+                    proven: false,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Everything that happened in a session, in words and JSON: for timelines on any face, the console and the command
+//! line. Bytes are shown as text where they are text, and as base64 where they are not.
+
+use handover_kernel::command::{Answer, Progress, Reply};
+use handover_kernel::errand::Verdict;
+use handover_kernel::event::{ExpiryCause, Question};
+use handover_kernel::{Face, Fact};
+use serde_json::{Value, json};
+
+/// The word for a face.
+pub fn face(face: Face) -> &'static str {
+    match face {
+        Face::Macp => "macp",
+        Face::Mcp => "mcp",
+        Face::Grid => "grid",
+        Face::Console => "console",
+        Face::Cli => "cli",
+        Face::Runtime => "runtime",
+    }
+}
+
+/// What happened, in one word, and what it says.
+pub fn describe(fact: &Fact) -> (&'static str, Value) {
+    match fact {
+        Fact::Started(started) => {
+            let start = &started.start;
+            let participants: Vec<&str> = start.participants.iter().map(|agent| agent.as_str()).collect();
+            let detail = json!({
+                "mode": start.mode.name(),
+                "intent": &*start.intent,
+                "participants": participants,
+                "policy": &*start.policy_version,
+                "ttl_ms": start.ttl_ms,
+                "parent": start.parent.as_ref().map(|parent| parent.as_str()),
+            });
+            ("started", detail)
+        }
+        Fact::Cancelled { reason } => ("cancelled", json!({ "reason": &**reason })),
+        Fact::Suspended { reason, banked_ms } => {
+            ("suspended", json!({ "reason": &**reason, "banked_ms": banked_ms }))
+        }
+        Fact::Resumed { reason, banked_ms } => {
+            ("resumed", json!({ "reason": &**reason, "banked_ms": banked_ms }))
+        }
+        Fact::Expired { cause } => {
+            let cause = match cause {
+                ExpiryCause::Deadline => "deadline",
+                ExpiryCause::SuspensionCap => "suspension_cap",
+            };
+            ("expired", json!({ "cause": cause }))
+        }
+        Fact::Committed(commitment) => {
+            let detail = json!({
+                "action": &*commitment.action,
+                "scope": &*commitment.scope,
+                "reason": &*commitment.reason,
+                "positive": commitment.positive,
+            });
+            ("committed", detail)
+        }
+        Fact::ErrandSettled { errand, verdict } => {
+            let verdict = match verdict {
+                Verdict::Done => json!("done"),
+                Verdict::Refused { code } => json!({ "refused": &**code }),
+            };
+            ("errand_settled", json!({ "errand": errand.0, "verdict": verdict }))
+        }
+        Fact::Requested(request) => {
+            let detail = json!({
+                "task": &*request.task,
+                "title": &*request.title,
+                "instructions": &*request.instructions,
+                "assignee": request.assignee.as_ref().map(|agent| agent.as_str()),
+                "input": bytes(&request.input),
+            });
+            ("requested", detail)
+        }
+        Fact::Accepted { reason, handoff } => ("accepted", taken(reason, handoff.as_ref())),
+        Fact::Declined { reason, handoff } => ("declined", taken(reason, handoff.as_ref())),
+        Fact::Updated { progress, .. } => ("updated", progressed(progress)),
+        Fact::Asked { questions, .. } => {
+            ("asked", json!({ "questions": questions.iter().map(asked).collect::<Vec<_>>() }))
+        }
+        Fact::Checkpointed => ("checkpointed", json!({})),
+        Fact::Delivered { up_to } => ("delivered", json!({ "up_to": up_to.0 })),
+        Fact::Answered { answers } => {
+            ("answered", json!({ "answers": answers.iter().map(answered).collect::<Vec<_>>() }))
+        }
+        Fact::Steered { text } => ("steered", json!({ "message": &**text })),
+        Fact::PauseRequested { reason } => ("pause_requested", json!({ "reason": &**reason })),
+        Fact::Completed { output, summary } => {
+            ("completed", json!({ "output": bytes(output), "summary": &**summary }))
+        }
+        Fact::Failed(failure) => {
+            let detail = json!({
+                "code": &*failure.code,
+                "reason": &*failure.reason,
+                "retryable": failure.retryable,
+                "output": bytes(&failure.output),
+            });
+            ("failed", detail)
+        }
+        Fact::Said { body, awaits_reply, .. } => {
+            ("said", json!({ "body": bytes(body), "awaits_reply": awaits_reply }))
+        }
+        Fact::Read { up_to } => ("read", json!({ "up_to": up_to.0 })),
+        Fact::Acknowledged => ("acknowledged", json!({})),
+        Fact::CheckInMissed { message } => ("check_in_missed", json!({ "message": message.0 })),
+        Fact::KeySet { key } => ("key_set", json!({ "key": key.as_deref() })),
+        Fact::ChildAdded { child } => ("child_added", json!({ "child": child.as_str() })),
+        Fact::Offered { handoff, target, scope, reason } => {
+            let detail = json!({
+                "handoff": handoff.as_str(),
+                "target": target.as_str(),
+                "scope": &**scope,
+                "reason": &**reason,
+            });
+            ("offered", detail)
+        }
+        Fact::ContextAdded { handoff, content_type, body } => {
+            let detail =
+                json!({ "handoff": handoff.as_str(), "content_type": &**content_type, "body": bytes(body) });
+            ("context_added", detail)
+        }
+        Fact::OfferAccepted { handoff, reason, implicit } => {
+            let detail = json!({ "handoff": handoff.as_str(), "reason": &**reason, "implicit": implicit });
+            ("offer_accepted", detail)
+        }
+        Fact::OfferDeclined { handoff, reason } => {
+            ("offer_declined", json!({ "handoff": handoff.as_str(), "reason": &**reason }))
+        }
+    }
+}
+
+fn taken(reason: &str, handoff: Option<&handover_kernel::SessionId>) -> Value {
+    json!({ "reason": reason, "handoff": handoff.map(|handoff| handoff.as_str()) })
+}
+
+fn progressed(progress: &Progress) -> Value {
+    json!({
+        "status": &*progress.status,
+        "progress": progress.done,
+        "message": &*progress.message,
+        "partial": bytes(&progress.partial),
+    })
+}
+
+fn asked(question: &Question) -> Value {
+    json!({ "key": question.key.as_str(), "text": &*question.text, "schema": bytes(&question.schema) })
+}
+
+fn answered(answer: &Answer) -> Value {
+    let reply = match &answer.reply {
+        Reply::Content(body) => json!({ "content": bytes(body) }),
+        Reply::Refused => json!("refused"),
+        Reply::Dismissed => json!("dismissed"),
+    };
+    json!({ "key": answer.key.as_str(), "reply": reply })
+}
+
+/// Text as text, anything else as base64.
+fn bytes(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!(text),
+        Err(_) => json!({ "base64": base64(bytes) }),
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word =
+            chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}

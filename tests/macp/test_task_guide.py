@@ -190,7 +190,7 @@ def test_a_broadcast_task_goes_to_whoever_has_not_declined(agent):
 def test_of_two_agents_that_race_exactly_one_accepts(agent):
     planner = agent("planner")
     racers = {name: agent(name) for name in ("w1", "w2")}
-    for _ in range(100):
+    for _ in range(1000):
         session = started(planner, ("planner", "w1", "w2"))
         session.request_task("t1", "Q4")
         envelopes = {

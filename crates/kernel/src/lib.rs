@@ -13,6 +13,7 @@
 //! - [`handoff`]: the handoff mode
 //! - [`commitment`]: what every commitment must satisfy
 //! - [`errand`]: what a session owes to another one
+//! - [`rehearsal`]: what would have happened under another charter
 //!
 //! Always: `decide` looks and never changes, `apply` changes and never refuses. Never: a protocol's word.
 
@@ -28,6 +29,7 @@ pub mod limits;
 pub mod orders;
 pub mod policy;
 pub mod refusal;
+pub mod rehearsal;
 mod seen;
 pub mod session;
 pub mod task;

@@ -8,6 +8,7 @@
 //! - [`service`]: the calls with one answer
 //! - [`stream`]: the call `StreamSession`
 //! - [`watch`]: the calls that go on: sessions, policies, signals
+//! - [`what_if`]: a session under another policy
 //! - [`discovery`]: what this runtime says of itself
 //! - [`signals`]: what is told and not kept
 //! - [`extra`]: our own service, for what MACP has no message for
@@ -22,6 +23,7 @@ pub mod service;
 pub mod signals;
 pub mod stream;
 pub mod watch;
+pub mod what_if;
 
 use std::sync::Arc;
 

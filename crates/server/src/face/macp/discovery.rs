@@ -38,7 +38,7 @@ fn capabilities() -> v1::Capabilities {
             list_policies: true,
             list_changed: true,
             rule_extensions: Vec::new(),
-            what_if_replay: false,
+            what_if_replay: true,
         }),
         decision_receipt: None,
         experimental: None,

@@ -290,9 +290,17 @@ impl MacpRuntimeService for Macp {
 
     async fn what_if_replay(
         &self,
-        _: Request<v1::WhatIfReplayRequest>,
+        request: Request<v1::WhatIfReplayRequest>,
     ) -> Result<Response<v1::WhatIfReplayResponse>, Status> {
-        Err(Status::unimplemented("this runtime does not advertise what-if replay"))
+        let principal = self.principal(request.metadata())?;
+        let message = request.into_inner();
+        let session = self.session(&principal, &message.session_id).await?;
+        let Some(candidate) = message.candidate else {
+            return Err(Refused::invalid("expected a candidate policy, found none").status());
+        };
+        let candidate = policy(candidate)?.descriptor();
+        let key = SessionKey::new(principal.tenant, message.session_id);
+        Ok(Response::new(self.what_if(key, &session, &candidate).await?))
     }
 
     async fn get_decision_receipt(

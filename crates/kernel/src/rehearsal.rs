@@ -1,0 +1,250 @@
+//! What would have happened under another charter: the accepted history, played again from the start.
+//!
+//! Reads only. Every command that an agent gave is given again at the same time; what the runtime wrote by itself is left
+//! to the runtime, which writes what the other charter says.
+
+use crate::charter::Charter;
+use crate::command::{Act, Command, HandoffAct, NewQuestion, TaskAct};
+use crate::event::{Event, Fact};
+use crate::id::{Face, Seq, SessionId};
+use crate::limits::Limits;
+use crate::refusal::Refusal;
+use crate::session::{Lifecycle, Session, Standing, apply, step};
+
+/// What became of one event of the history, then and now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rehearsed {
+    /// The event.
+    pub seq: Seq,
+    /// Where the session stood after it.
+    pub recorded: Standing,
+    /// What becomes of it under the other charter.
+    pub candidate: Outcome,
+}
+
+/// What becomes of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is accepted; the session stands there.
+    Accepted(Standing),
+    /// It is refused.
+    Refused(Refusal),
+    /// There is no session to give it to: its start was refused.
+    NoSession,
+}
+
+/// The history of a session under another charter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rehearsal {
+    /// Each event that an agent gave rise to, in order.
+    pub events: Vec<Rehearsed>,
+    /// The session as it ends under the other charter; none if its start was refused.
+    pub session: Option<Session>,
+    /// The event whose command settled it there.
+    pub settled_by: Option<Seq>,
+}
+
+/// Play the history of a session again under another charter. Limits do not bind what was accepted once.
+pub fn rehearse(id: &SessionId, history: &[Event], charter: &Charter) -> Rehearsal {
+    let limits = Limits {
+        payload_bytes_max: usize::MAX,
+        participants_max: usize::MAX,
+        steers_pending_max: usize::MAX,
+        questions_open_max: usize::MAX,
+        messages_per_task_max: usize::MAX,
+        children_per_task_max: usize::MAX,
+        offers_per_handoff_max: usize::MAX,
+    };
+    let mut recorded = None;
+    let mut candidate = None;
+    let mut events = Vec::new();
+    let mut settled_by = None;
+    for event in history {
+        apply(&mut recorded, id, event);
+        let (Some(command), Some(session)) = (command_of(event, charter), &recorded) else {
+            continue;
+        };
+        let starts = matches!(command.act, Act::Start(_));
+        let was_open = candidate.as_ref().is_some_and(is_open);
+        let outcome = if candidate.is_none() && !starts {
+            Outcome::NoSession
+        } else {
+            let answer = step(&mut candidate, id, &command, &limits, event.at).answer;
+            match (answer, &candidate) {
+                (Ok(_), Some(session)) => Outcome::Accepted(session.standing()),
+                (Ok(_), None) => Outcome::NoSession,
+                (Err(refusal), _) => Outcome::Refused(refusal),
+            }
+        };
+        if was_open
+            && candidate
+                .as_ref()
+                .is_some_and(|session| matches!(session.lifecycle, Lifecycle::Resolved { .. }))
+        {
+            settled_by = Some(event.seq);
+        }
+        events.push(Rehearsed { seq: event.seq, recorded: session.standing(), candidate: outcome });
+    }
+    Rehearsal { events, session: candidate, settled_by }
+}
+
+fn is_open(session: &Session) -> bool {
+    matches!(session.lifecycle, Lifecycle::Open)
+}
+
+/// The command that an agent gave for this event; none if the runtime wrote it, or if it only followed from another.
+fn command_of(event: &Event, charter: &Charter) -> Option<Command> {
+    let agent = event.author.agent()?;
+    if event.face == Face::Runtime {
+        return None;
+    }
+    let act = match &event.fact {
+        Fact::Started(started) => {
+            let mut start = started.start.clone();
+            start.charter = Charter { suspension_cap_ms: start.charter.suspension_cap_ms, ..charter.clone() };
+            start.sent_at = Some(started.base);
+            Act::Start(Box::new(start))
+        }
+        Fact::Cancelled { reason } => Act::Cancel { reason: reason.clone() },
+        Fact::Suspended { reason, .. } => Act::Pause { reason: reason.clone(), gently: false },
+        Fact::PauseRequested { reason } => Act::Pause { reason: reason.clone(), gently: true },
+        Fact::Resumed { reason, .. } => Act::Resume { reason: reason.clone() },
+        Fact::Committed(commitment) => Act::Commit(commitment.clone()),
+        Fact::Requested(_)
+        | Fact::Accepted { .. }
+        | Fact::Declined { .. }
+        | Fact::Updated { .. }
+        | Fact::Asked { .. }
+        | Fact::Checkpointed
+        | Fact::Delivered { .. }
+        | Fact::Answered { .. }
+        | Fact::Steered { .. }
+        | Fact::Completed { .. }
+        | Fact::Failed(_)
+        | Fact::Said { .. }
+        | Fact::Read { .. }
+        | Fact::Acknowledged
+        | Fact::KeySet { .. } => Act::Task(task_act(&event.fact)?),
+        Fact::Offered { .. }
+        | Fact::ContextAdded { .. }
+        | Fact::OfferAccepted { .. }
+        | Fact::OfferDeclined { .. } => Act::Handoff(handoff_act(&event.fact)?),
+        Fact::Expired { .. }
+        | Fact::ErrandSettled { .. }
+        | Fact::CheckInMissed { .. }
+        | Fact::ChildAdded { .. } => return None,
+    };
+    let mut command = Command::by(agent, event.face, act);
+    command.id = event.id.clone();
+    command.verbatim = event.verbatim.clone();
+    Some(command)
+}
+
+fn task_act(fact: &Fact) -> Option<TaskAct> {
+    Some(match fact {
+        Fact::Requested(request) => TaskAct::Request(request.clone()),
+        Fact::Accepted { reason, .. } => {
+            TaskAct::Accept { task: None, assignee: None, reason: reason.clone() }
+        }
+        Fact::Declined { reason, .. } => {
+            TaskAct::Decline { task: None, assignee: None, reason: reason.clone() }
+        }
+        Fact::Updated { progress, .. } => {
+            TaskAct::Update { task: None, progress: progress.clone(), withdraws: true }
+        }
+        Fact::Asked { questions, progress } => TaskAct::Ask {
+            task: None,
+            questions: questions
+                .iter()
+                .map(|question| NewQuestion {
+                    key: Some(question.key.clone()),
+                    need: question.need,
+                    text: question.text.clone(),
+                    schema: question.schema.clone(),
+                })
+                .collect(),
+            progress: progress.clone(),
+        },
+        Fact::Checkpointed => TaskAct::Checkpoint,
+        Fact::Delivered { up_to } => TaskAct::Deliver { up_to: *up_to },
+        Fact::Answered { answers } => {
+            TaskAct::Answer { answers: answers.clone(), ignore_unknown: true, refuse_when_paused: false }
+        }
+        Fact::Steered { text } => TaskAct::Steer { text: text.clone() },
+        Fact::Completed { output, summary } => {
+            TaskAct::Complete { task: None, assignee: None, output: output.clone(), summary: summary.clone() }
+        }
+        Fact::Failed(failure) => TaskAct::Fail { task: None, assignee: None, failure: failure.clone() },
+        Fact::Said { body, awaits_reply, check_in_ms, .. } => {
+            TaskAct::Say { body: body.clone(), awaits_reply: *awaits_reply, check_in_ms: *check_in_ms }
+        }
+        Fact::Read { up_to } => TaskAct::Read { up_to: *up_to },
+        Fact::Acknowledged => TaskAct::Acknowledge,
+        Fact::KeySet { key } => TaskAct::SetKey { key: key.clone() },
+        Fact::Started(_)
+        | Fact::Cancelled { .. }
+        | Fact::Suspended { .. }
+        | Fact::Resumed { .. }
+        | Fact::Expired { .. }
+        | Fact::Committed(_)
+        | Fact::ErrandSettled { .. }
+        | Fact::PauseRequested { .. }
+        | Fact::CheckInMissed { .. }
+        | Fact::ChildAdded { .. }
+        | Fact::Offered { .. }
+        | Fact::ContextAdded { .. }
+        | Fact::OfferAccepted { .. }
+        | Fact::OfferDeclined { .. } => return None,
+    })
+}
+
+fn handoff_act(fact: &Fact) -> Option<HandoffAct> {
+    match fact {
+        Fact::Offered { handoff, target, scope, reason } => Some(HandoffAct::Offer {
+            handoff: handoff.clone(),
+            target: target.clone(),
+            scope: scope.clone(),
+            reason: reason.clone(),
+        }),
+        Fact::ContextAdded { handoff, content_type, body } => Some(HandoffAct::Context {
+            handoff: handoff.clone(),
+            content_type: content_type.clone(),
+            body: body.clone(),
+        }),
+        Fact::OfferAccepted { handoff, reason, implicit: false } => Some(HandoffAct::Accept {
+            handoff: handoff.clone(),
+            by: None,
+            reason: reason.clone(),
+            implicit: false,
+        }),
+        Fact::OfferDeclined { handoff, reason } => {
+            Some(HandoffAct::Decline { handoff: handoff.clone(), by: None, reason: reason.clone() })
+        }
+        Fact::OfferAccepted { implicit: true, .. }
+        | Fact::Started(_)
+        | Fact::Cancelled { .. }
+        | Fact::Suspended { .. }
+        | Fact::Resumed { .. }
+        | Fact::Expired { .. }
+        | Fact::Committed(_)
+        | Fact::ErrandSettled { .. }
+        | Fact::Requested(_)
+        | Fact::Accepted { .. }
+        | Fact::Declined { .. }
+        | Fact::Updated { .. }
+        | Fact::Asked { .. }
+        | Fact::Checkpointed
+        | Fact::Delivered { .. }
+        | Fact::Answered { .. }
+        | Fact::Steered { .. }
+        | Fact::PauseRequested { .. }
+        | Fact::Completed { .. }
+        | Fact::Failed(_)
+        | Fact::Said { .. }
+        | Fact::Read { .. }
+        | Fact::Acknowledged
+        | Fact::CheckInMissed { .. }
+        | Fact::KeySet { .. }
+        | Fact::ChildAdded { .. } => None,
+    }
+}

@@ -38,6 +38,24 @@ def planner_of(client, session_id, ended):
     return planner.on_terminal(lambda result: ended.append(result.state))
 
 
+def test_an_agent_may_come_before_its_session(agent):
+    planner, worker = agent("planner"), agent("worker")
+    session = TaskSession(planner)
+    early = worker_of(worker, session.session_id)
+    thread = threading.Thread(target=early.run, daemon=True)
+    thread.start()
+    session.start(intent="work", participants=["planner", "worker"], ttl_ms=60_000)
+    session.request_task("t1", "Q4", requested_assignee="worker")
+    stream = planner.open_stream()
+    stream.send_subscribe(session.session_id)
+    kinds = [stream.read(timeout=20).message_type for _ in range(5)]
+    stream.close()
+    assert kinds[-1] == "TaskComplete"
+    session.commit(action="task.completed", authority_scope="s", reason="r")
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+
+
 def test_a_worker_and_a_planner_finish_tasks_by_themselves(agent):
     planner, worker = agent("planner"), agent("worker")
     for _ in range(TASKS):

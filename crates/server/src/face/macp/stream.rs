@@ -123,8 +123,11 @@ impl Macp {
             }
             (None, id) => {
                 let id = id.to_owned();
-                let subscribed = self.subscribe_frame(principal, &id, frame.after_sequence, bound).await;
-                Ok(subscribed.map_err(|refused| refused.error(&id, "")))
+                match self.subscribe_frame(principal, &id, frame.after_sequence, bound).await {
+                    // A subscriber may come before the session's start does: clients try again on this status.
+                    Err(refused) if refused.grpc == Code::NotFound => Err(refused.status()),
+                    subscribed => Ok(subscribed.map_err(|refused| refused.error(&id, ""))),
+                }
             }
         }
     }

@@ -1,13 +1,15 @@
 //! What a task makes of a command.
 
+mod across;
+mod talk;
+
 use std::collections::BTreeSet;
 
 use crate::charter::{OnDecline, Settlement};
 use crate::command::{Answer, Command, NewQuestion, Progress, Request, TaskAct};
 use crate::commitment::Commitment;
-use crate::conversation::Party;
 use crate::event::{Fact, Question};
-use crate::id::{AgentId, Author, Blob, Millis, QuestionKey, Seq, SessionId, Text, Timestamp};
+use crate::id::{AgentId, Author, QuestionKey, Seq, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::session::{Binding, Draft, Session};
@@ -374,159 +376,6 @@ impl Task {
         Ok(drafts)
     }
 
-    fn say(
-        &self,
-        scene: &Scene<'_>,
-        body: &Blob,
-        awaits_reply: bool,
-        check_in_ms: Option<Millis>,
-    ) -> Result<Vec<Draft>, Refusal> {
-        let agent = scene.agent()?;
-        let limit = scene.limits.messages_per_task_max;
-        let by_requester = *agent == scene.binding().requester;
-        let mut drafts = if by_requester {
-            self.check_requester_may_speak(scene)?;
-            Vec::new()
-        } else {
-            self.as_assignee(scene, &None)?
-        };
-        if self.conversation.messages >= limit {
-            return Err(Refusal::TooManyMessages { limit });
-        }
-        let charter = &scene.binding().charter;
-        let answers = match self.phase.questions().first() {
-            Some(oldest) if by_requester && charter.message_answers => Some(oldest.key.clone()),
-            Some(_) | None => None,
-        };
-        drafts.push(scene.says(Fact::Said {
-            body: body.clone(),
-            awaits_reply: awaits_reply && !by_requester,
-            answers,
-            check_in_ms: if by_requester { check_in_ms.or(charter.check_in_ms) } else { None },
-        }));
-        // An assignee that begins to wait is at a safe point.
-        if awaits_reply && !by_requester {
-            self.safe_point(scene, &mut drafts);
-        }
-        Ok(drafts)
-    }
-
-    fn check_requester_may_speak(&self, scene: &Scene<'_>) -> Result<(), Refusal> {
-        scene.session.must_not_have_ended()?;
-        match &self.phase {
-            Phase::Pending => Err(Refusal::NotRequested),
-            Phase::Requested { .. } | Phase::Working { .. } | Phase::Waiting { .. } => Ok(()),
-            Phase::Reported { .. } => Err(Refusal::AlreadyReported),
-        }
-    }
-
-    /// Reading gives the other side a receipt. It is allowed in every state: the end must be readable too.
-    fn read(&self, scene: &Scene<'_>, up_to: Seq) -> Result<Vec<Draft>, Refusal> {
-        let agent = scene.agent()?;
-        let party = self.must_be_party(scene, agent)?;
-        let side = self.conversation.side(party);
-        let mut drafts = Vec::new();
-        let up_to = up_to.min(scene.session.head);
-        if side.unread.iter().any(|seq| *seq <= up_to) {
-            drafts.push(scene.says(Fact::Read { up_to }));
-        }
-        // A reader whose answer carries the orders is at a safe point.
-        let working = self.phase.assignee() == Some(agent) && scene.session.must_be_open().is_ok();
-        let waits = self.orders.last_waiting().is_some() || self.pause.is_some();
-        if scene.command.takes_orders && working && waits && !matches!(self.phase, Phase::Reported { .. }) {
-            let fact = Fact::Checkpointed;
-            drafts.push(if drafts.is_empty() { scene.says(fact) } else { Draft::also(scene.command, fact) });
-            self.safe_point(scene, &mut drafts);
-        }
-        Ok(drafts)
-    }
-
-    fn acknowledge(&self, scene: &Scene<'_>) -> Result<Vec<Draft>, Refusal> {
-        scene.session.must_not_have_ended()?;
-        let agent = scene.agent()?;
-        match self.must_be_party(scene, agent)? {
-            Party::Receiver if self.conversation.check_in.is_some() => {
-                Ok(vec![scene.says(Fact::Acknowledged)])
-            }
-            Party::Receiver | Party::Requester => Ok(Vec::new()),
-        }
-    }
-
-    fn set_key(&self, scene: &Scene<'_>, key: &Option<Text>) -> Result<Vec<Draft>, Refusal> {
-        scene.session.must_not_have_ended()?;
-        let agent = scene.agent()?;
-        let party = self.must_be_party(scene, agent)?;
-        if self.conversation.side(party).key == *key {
-            return Ok(Vec::new());
-        }
-        Ok(vec![scene.says(Fact::KeySet { key: key.clone() })])
-    }
-
-    /// A running task can be handed on by its assignee or its requester, to a participant that has not declined, where
-    /// the charter allows reassignment.
-    fn can_hand_on(&self, scene: &Scene<'_>, by: &AgentId, to: &AgentId) -> Result<AgentId, Refusal> {
-        scene.session.must_not_have_ended()?;
-        let binding = scene.binding();
-        let assignee = match &self.phase {
-            Phase::Pending | Phase::Requested { .. } => return Err(Refusal::NotRunning),
-            Phase::Working { assignee, .. } | Phase::Waiting { assignee, .. } => assignee,
-            Phase::Reported { .. } => return Err(Refusal::AlreadyReported),
-        };
-        if by != assignee && *by != binding.requester {
-            return Err(Refusal::NotAssignee { agent: by.clone() });
-        }
-        if !binding.charter.reassignment {
-            return Err(Refusal::ReassignmentDenied);
-        }
-        self.may_inherit(binding, to)?;
-        Ok(assignee.clone())
-    }
-
-    fn may_inherit(&self, binding: &Binding, to: &AgentId) -> Result<(), Refusal> {
-        if *to == binding.requester || !binding.participants.contains(to) {
-            return Err(Refusal::NotEligible { agent: to.clone() });
-        }
-        if self.declined.contains_key(to) {
-            return Err(Refusal::Declined { agent: to.clone() });
-        }
-        Ok(())
-    }
-
-    /// What a committed handoff does to the task that its scope names: the old assignee leaves, the new one accepts.
-    fn hand_on(&self, scene: &Scene<'_>, handoff: &SessionId, to: &AgentId) -> Result<Vec<Draft>, Refusal> {
-        scene.runtime_only()?;
-        scene.session.must_be_open()?;
-        let requester = scene.binding().requester.clone();
-        let from = self.can_hand_on(scene, &requester, to)?;
-        if from == *to {
-            return Ok(Vec::new());
-        }
-        let left = Fact::Declined { reason: Text::from("handed on"), handoff: Some(handoff.clone()) };
-        let taken = Fact::Accepted { reason: Text::from("handed on"), handoff: Some(handoff.clone()) };
-        Ok(vec![Draft::for_agent(&from, left), Draft::for_agent(to, taken).of(scene.command)])
-    }
-
-    fn can_have_child(&self, scene: &Scene<'_>, by: &AgentId) -> Result<Vec<Draft>, Refusal> {
-        scene.session.must_not_have_ended()?;
-        if !scene.session.involves(by) {
-            return Err(Refusal::NotParticipant { agent: by.clone() });
-        }
-        let limit = scene.limits.children_per_task_max;
-        if self.children.len() >= limit {
-            return Err(Refusal::TooManyChildren { limit });
-        }
-        Ok(Vec::new())
-    }
-
-    fn add_child(&self, scene: &Scene<'_>, child: &SessionId) -> Result<Vec<Draft>, Refusal> {
-        scene.runtime_only()?;
-        scene.session.must_not_have_ended()?;
-        if self.children.iter().any(|(_, known)| known == child) {
-            return Ok(Vec::new());
-        }
-        Ok(vec![scene.says(Fact::ChildAdded { child: child.clone() })])
-    }
-
     /// Whether the task can be committed so; says what must be written before the commitment.
     pub(crate) fn check_commit(
         &self,
@@ -566,10 +415,6 @@ impl Task {
                 Report::Complete { .. } | Report::Fail(_) => Ok(Vec::new()),
             },
         }
-    }
-
-    fn must_be_party(&self, scene: &Scene<'_>, agent: &AgentId) -> Result<Party, Refusal> {
-        self.party(scene.binding(), agent).ok_or_else(|| Refusal::NotEligible { agent: agent.clone() })
     }
 
     fn must_be_assignee(&self, agent: &AgentId) -> Result<(), Refusal> {

@@ -1,0 +1,85 @@
+//! What spans two sessions: handing a running task on, and subtasks.
+
+use crate::event::Fact;
+use crate::id::{AgentId, SessionId, Text};
+use crate::refusal::Refusal;
+use crate::session::{Binding, Draft};
+use crate::task::decide::Scene;
+use crate::task::{Phase, Task};
+
+impl Task {
+    /// A running task can be handed on by its assignee or its requester, to a participant that has not declined, where
+    /// the charter allows reassignment.
+    pub(super) fn can_hand_on(
+        &self,
+        scene: &Scene<'_>,
+        by: &AgentId,
+        to: &AgentId,
+    ) -> Result<AgentId, Refusal> {
+        scene.session.must_not_have_ended()?;
+        let binding = scene.binding();
+        let assignee = match &self.phase {
+            Phase::Pending | Phase::Requested { .. } => return Err(Refusal::NotRunning),
+            Phase::Working { assignee, .. } | Phase::Waiting { assignee, .. } => assignee,
+            Phase::Reported { .. } => return Err(Refusal::AlreadyReported),
+        };
+        if by != assignee && *by != binding.requester {
+            return Err(Refusal::NotAssignee { agent: by.clone() });
+        }
+        if !binding.charter.reassignment {
+            return Err(Refusal::ReassignmentDenied);
+        }
+        self.may_inherit(binding, to)?;
+        Ok(assignee.clone())
+    }
+
+    fn may_inherit(&self, binding: &Binding, to: &AgentId) -> Result<(), Refusal> {
+        if *to == binding.requester || !binding.participants.contains(to) {
+            return Err(Refusal::NotEligible { agent: to.clone() });
+        }
+        if self.declined.contains_key(to) {
+            return Err(Refusal::Declined { agent: to.clone() });
+        }
+        Ok(())
+    }
+
+    /// What a committed handoff does to the task that its scope names: the old assignee leaves, the new one accepts.
+    pub(super) fn hand_on(
+        &self,
+        scene: &Scene<'_>,
+        handoff: &SessionId,
+        to: &AgentId,
+    ) -> Result<Vec<Draft>, Refusal> {
+        scene.runtime_only()?;
+        scene.session.must_be_open()?;
+        let requester = scene.binding().requester.clone();
+        let from = self.can_hand_on(scene, &requester, to)?;
+        if from == *to {
+            return Ok(Vec::new());
+        }
+        let left = Fact::Declined { reason: Text::from("handed on"), handoff: Some(handoff.clone()) };
+        let taken = Fact::Accepted { reason: Text::from("handed on"), handoff: Some(handoff.clone()) };
+        Ok(vec![Draft::for_agent(&from, left), Draft::for_agent(to, taken).of(scene.command)])
+    }
+
+    pub(super) fn can_have_child(&self, scene: &Scene<'_>, by: &AgentId) -> Result<Vec<Draft>, Refusal> {
+        scene.session.must_not_have_ended()?;
+        if !scene.session.involves(by) {
+            return Err(Refusal::NotParticipant { agent: by.clone() });
+        }
+        let limit = scene.limits.children_per_task_max;
+        if self.children.len() >= limit {
+            return Err(Refusal::TooManyChildren { limit });
+        }
+        Ok(Vec::new())
+    }
+
+    pub(super) fn add_child(&self, scene: &Scene<'_>, child: &SessionId) -> Result<Vec<Draft>, Refusal> {
+        scene.runtime_only()?;
+        scene.session.must_not_have_ended()?;
+        if self.children.iter().any(|(_, known)| known == child) {
+            return Ok(Vec::new());
+        }
+        Ok(vec![scene.says(Fact::ChildAdded { child: child.clone() })])
+    }
+}

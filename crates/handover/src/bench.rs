@@ -1,14 +1,22 @@
 //! `handover bench`: how fast it is here, beside the limit of the same machine in the same run.
 //!
 //! - [`engine`]: `handover bench engine`
+//! - [`macp`]: `handover bench macp`
 //! - [`limit`]: the physical limit: one file, one sync for whatever waits
 //! - [`life`]: the work that is measured
-//! - [`machine`]: what the machine says about this process
+//! - [`machine`]: what the machine says about a process
 
 mod engine;
 mod life;
 mod limit;
 mod machine;
+mod macp;
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::Value;
 
 use crate::Failure;
 
@@ -23,12 +31,15 @@ pub struct Args {
 enum What {
     /// Measure the engine on the embedded store, beside the limit of the disk.
     Engine(engine::Args),
+    /// Measure a MACP runtime, this one or any other: full task lives and fan-out to watchers.
+    Macp(macp::Args),
 }
 
 /// Run the command to its end.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Engine(args) => engine::run(args),
+        What::Macp(args) => macp::run(args),
     }
 }
 
@@ -45,4 +56,57 @@ fn quantile(numbers: &mut [f64], share: f64) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let index = (share * (numbers.len() - 1) as f64).round() as usize;
     numbers[index]
+}
+
+/// A directory of our own that goes when we do.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new(parent: Option<&Path>) -> Result<Scratch, Failure> {
+        let parent = parent.unwrap_or(Path::new("."));
+        let path = parent.join(format!("handover-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .map_err(|error| Failure::fault(format!("making {}", path.display()), &error))?;
+        Ok(Scratch { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed now can be removed by hand: it is named after the process.
+        _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A line of the table. It is for people; with `--json` standard output is the JSON alone.
+fn say(json: bool, line: &str) {
+    if json {
+        _ = writeln!(std::io::stderr(), "{line}");
+    } else {
+        _ = writeln!(std::io::stdout(), "{line}");
+    }
+}
+
+/// One line that is written over; for a terminal only.
+fn progress(line: &str) {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        _ = write!(out, "\r{line:<78}\r");
+    }
+}
+
+fn print_json(result: &Value) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(result).map_err(|error| Failure::fault("printing", &error))?;
+    _ = writeln!(std::io::stdout(), "{text}");
+    Ok(())
+}
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_default()
+}
+
+fn micros(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
 }

@@ -1,6 +1,5 @@
 //! `handover bench engine`: full task lives on the embedded store, beside the limit of the disk in the same run.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use super::life::{self, Lives};
 use super::limit::{Handle, Limit};
-use super::{machine, median, quantile};
+use super::{Scratch, machine, median, micros, number, print_json, progress, quantile, say};
 use crate::{Failure, chain};
 
 /// What `handover bench engine` can be told.
@@ -102,9 +101,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         result["stored"] = bench.stored()?;
     }
     if args.json {
-        let text =
-            serde_json::to_string_pretty(&result).map_err(|error| Failure::fault("printing", &error))?;
-        _ = writeln!(std::io::stdout(), "{text}");
+        print_json(&result)?;
     }
     Ok(())
 }
@@ -131,28 +128,6 @@ impl Plan {
     }
 }
 
-/// A directory of our own that goes when we do.
-struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    fn new(parent: Option<&Path>) -> Result<Scratch, Failure> {
-        let parent = parent.unwrap_or(Path::new("."));
-        let path = parent.join(format!("handover-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path)
-            .map_err(|error| Failure::fault(format!("making {}", path.display()), &error))?;
-        Ok(Scratch { path })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed now can be removed by hand: it is named after the process.
-        _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
 struct Bench {
     plan: Plan,
     dir: PathBuf,
@@ -175,20 +150,7 @@ impl Turn {
 
 impl Bench {
     fn say(&self, line: &str) {
-        // The table is for people; with --json standard output is the JSON alone.
-        if self.json {
-            _ = writeln!(std::io::stderr(), "{line}");
-        } else {
-            _ = writeln!(std::io::stdout(), "{line}");
-        }
-    }
-
-    /// One line that is written over; for a terminal only.
-    fn progress(&self, line: &str) {
-        let mut out = std::io::stderr();
-        if out.is_terminal() {
-            _ = write!(out, "\r{line:<78}\r");
-        }
+        say(self.json, line);
     }
 
     fn start(&self, dir: &Path, settings: Settings) -> Result<Engine, Failure> {
@@ -212,12 +174,12 @@ impl Bench {
         for clients in &self.plan.in_flight {
             let mut rounds = Rounds::default();
             for round in 0..self.plan.rounds {
-                self.progress(&format!("{clients} in flight, turn {} of {}", round + 1, self.plan.rounds));
+                progress(&format!("{clients} in flight, turn {} of {}", round + 1, self.plan.rounds));
                 rounds.limits.push(self.limit_turn(*clients, Producers::Threads)?);
                 rounds.ours.push(self.engine_turn(&engine, *clients, &lives)?);
                 rounds.tasks.push(self.limit_turn(*clients, Producers::Tasks)?);
             }
-            self.progress("");
+            progress("");
             let row = rounds.row(*clients);
             self.say(&format!(
                 "{clients:9} {:13.0} {:12.0}   {:5.2}   {:8.0} {:8.0}   {:8.0} {:8.0}   {:5.2} of {:.0}",
@@ -364,10 +326,10 @@ impl Bench {
             .collect();
         while tasks.iter().any(|task| !task.is_finished()) {
             let done = next.load(Ordering::Relaxed).min(end) - first;
-            self.progress(&format!("{what}: {done} of {} sessions", end - first));
+            progress(&format!("{what}: {done} of {} sessions", end - first));
             std::thread::sleep(Duration::from_millis(100));
         }
-        self.progress("");
+        progress("");
         for task in tasks {
             let done: Result<(), String> =
                 self.runtime.block_on(task).map_err(|error| Failure::fault("filling the store", &error))?;
@@ -391,12 +353,12 @@ impl Bench {
         let (small_lives, large_lives) = (Arc::new(Lives::from(few)), Arc::new(Lives::from(many)));
         let mut ratios = Vec::new();
         for round in 0..self.plan.rounds {
-            self.progress(&format!("few beside many, turn {} of {}", round + 1, self.plan.rounds));
+            progress(&format!("few beside many, turn {} of {}", round + 1, self.plan.rounds));
             let beside = self.engine_turn(&small, clients, &small_lives)?;
             let ours = self.engine_turn(&large, clients, &large_lives)?;
             ratios.push(ours.rate() / beside.rate());
         }
-        self.progress("");
+        progress("");
         small.stop();
         large.stop();
         drop((small, large));
@@ -589,14 +551,6 @@ impl Rounds {
             "limit_p99_us": tail(&mut self.limits, 0.99),
         })
     }
-}
-
-fn number(row: &Value, name: &str) -> f64 {
-    row[name].as_f64().unwrap_or_default()
-}
-
-fn micros(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e6
 }
 
 fn mean_bytes() -> f64 {

@@ -139,6 +139,7 @@ impl Macp {
         let request_max = self.engine.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<MacpRuntimeServiceServer<Macp>>().await;
+        health.set_serving::<HandoverServer<Macp>>().await;
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{
-    Act, Command, Failure, HandoffAct, ModeKind, Need, NewQuestion, Progress, Request, Start, TaskAct,
+    Act, Command, Failure, HandoffAct, ModeKind, Need, NewQuestion, Progress, RESERVED_PREFIXES, Request,
+    Start, TaskAct,
 };
 use handover_kernel::commitment::{Commitment, Supersedes};
-use handover_kernel::{AgentId, Blob, Face, HandoffId, MessageId, SessionId, Text, Timestamp};
+use handover_kernel::{AgentId, Blob, Face, HandoffId, MessageId, Refusal, SessionId, Text, Timestamp};
 use handover_store::SessionKey;
 use prost::Message;
 use tonic::Code;
@@ -91,6 +92,20 @@ pub fn session_id(id: &str) -> Result<(), Refused> {
     Err(Refused::new("INVALID_SESSION_ID", Code::InvalidArgument, format!("{expected}, found {found:?}")))
 }
 
+/// Whether a message may be called so: not too long, and not in the space that the runtime keeps for itself.
+pub fn message_id(id: &str) -> Result<(), Refused> {
+    if id.is_empty() || id.len() > ID_BYTES_MAX {
+        let found = id.len();
+        return Err(Refused::invalid(format!(
+            "expected a message_id of 1 to {ID_BYTES_MAX} bytes, found {found}"
+        )));
+    }
+    match RESERVED_PREFIXES.into_iter().find(|prefix| id.starts_with(prefix)) {
+        Some(prefix) => Err(Refused::from(Refusal::ReservedId { prefix })),
+        None => Ok(()),
+    }
+}
+
 /// Turn an envelope into a command of this agent.
 pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Refused> {
     if envelope.macp_version != MACP_VERSION {
@@ -106,12 +121,7 @@ pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Ref
         return Err(Refused::new("MODE_NOT_SUPPORTED", Code::InvalidArgument, message));
     };
     session_id(&envelope.session_id)?;
-    if envelope.message_id.is_empty() || envelope.message_id.len() > ID_BYTES_MAX {
-        let found = envelope.message_id.len();
-        return Err(Refused::invalid(format!(
-            "expected a message_id of 1 to {ID_BYTES_MAX} bytes, found {found}"
-        )));
-    }
+    message_id(&envelope.message_id)?;
     let key = SessionKey::new(principal.tenant.clone(), envelope.session_id.as_str());
     let mut command = Command::by(&principal.agent, Face::Macp, Act::Tick);
     command.id = Some(MessageId::from(envelope.message_id.as_str()));

@@ -10,6 +10,7 @@ use handover_store::SessionKey;
 use tonic::{Request, Response, Status};
 
 use super::Macp;
+use super::admit;
 use super::proto::handover::handover_server::Handover;
 use super::proto::handover::{
     AnswerRequest, PauseRequest, QuestionAnswer, ReadTimelineRequest, ReadTimelineResponse, Receipt,
@@ -92,7 +93,10 @@ impl Macp {
         act: Act,
     ) -> Result<Response<Receipt>, Status> {
         let mut command = Command::by(&principal.agent, Face::Macp, act);
-        command.id = (!message_id.is_empty()).then(|| MessageId::from(message_id));
+        if !message_id.is_empty() {
+            admit::message_id(message_id)?;
+            command.id = Some(MessageId::from(message_id));
+        }
         let key = SessionKey::new(principal.tenant.clone(), session_id);
         let accepted = self.engine.submit(key, command).await;
         let accepted = accepted.map_err(Refused::from)?;

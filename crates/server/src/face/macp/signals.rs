@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::Macp;
-use super::admit::MACP_VERSION;
+use super::admit::{self, MACP_VERSION};
 use super::proto::v1::{Envelope, SignalPayload, WatchSignalsResponse};
 use super::refused::Refused;
 use super::render::signed;
@@ -75,9 +75,8 @@ impl Macp {
         if !envelope.session_id.is_empty() || !envelope.mode.is_empty() {
             return Err(Refused::invalid("expected a signal without session_id and mode, found one of them"));
         }
-        if envelope.message_id.is_empty() {
-            return Err(Refused::invalid("expected a message_id, found nothing"));
-        }
+        // No signal can pass for an order: those have ids of the runtime.
+        admit::message_id(&envelope.message_id)?;
         let payload = SignalPayload::decode(envelope.payload.as_slice())
             .map_err(|error| Refused::invalid(format!("expected the payload of a Signal, found: {error}")))?;
         if payload.signal_type.trim().is_empty() && !payload.data.is_empty() {

@@ -1,0 +1,144 @@
+//! What the runtime says of itself, what it does not serve, health and reflection.
+
+use handover_server::face::macp::proto::v1::{
+    GetDecisionReceiptRequest, GetManifestRequest, GetReceiptKeysRequest, InitializeRequest,
+    ListExtModesRequest, ListModesRequest, ListRootsRequest, PromoteModeRequest, RegisterExtModeRequest,
+    UnregisterExtModeRequest, WatchModeRegistryRequest, WatchRootsRequest,
+};
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use super::stage::*;
+
+fn initialize(versions: &[&str]) -> InitializeRequest {
+    InitializeRequest {
+        supported_protocol_versions: versions.iter().map(|version| (*version).to_owned()).collect(),
+        ..InitializeRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn initialize_picks_the_common_version_and_needs_no_token() {
+    let stage = Stage::in_memory().await;
+    let mut nobody = stage.nobody();
+    let answer = nobody.macp.initialize(initialize(&["0.9", "1.0", "2.0"])).await.unwrap().into_inner();
+    assert_eq!(answer.selected_protocol_version, "1.0");
+    assert_eq!(answer.runtime_info.unwrap().name, "handover");
+    assert_eq!(answer.supported_modes, ["macp.mode.task.v1", "macp.mode.handoff.v1"]);
+    let served = answer.capabilities.unwrap();
+    let sessions = served.sessions.unwrap();
+    assert!(sessions.stream && sessions.list_sessions && sessions.watch_sessions);
+    assert!(served.cancellation.unwrap().cancel_session && served.decision_receipt.is_none());
+    for wrong in [&[][..], &["2.0"], &["", "1"], &["1.0 "]] {
+        let status = nobody.macp.initialize(initialize(wrong)).await.unwrap_err();
+        assert_eq!(macp_code(&status), "UNSUPPORTED_PROTOCOL_VERSION", "{wrong:?}");
+        assert_eq!(status.code(), Code::FailedPrecondition, "{wrong:?}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_manifest_and_the_modes_are_those_that_are_served() {
+    let stage = Stage::in_memory().await;
+    let mut nobody = stage.nobody();
+    let modes = nobody.macp.list_modes(ListModesRequest {}).await.unwrap().into_inner().modes;
+    let names: Vec<_> = modes.iter().map(|mode| mode.mode.as_str()).collect();
+    assert_eq!(names, ["macp.mode.task.v1", "macp.mode.handoff.v1"]);
+    for mode in &modes {
+        assert_eq!(mode.mode_version, "1.0.0");
+        assert_eq!(mode.terminal_message_types, ["Commitment"]);
+        assert!(mode.message_types.contains(&"SessionStart".to_owned()));
+    }
+    let classes: Vec<_> =
+        modes.iter().map(|m| (m.determinism_class.as_str(), m.participant_model.as_str())).collect();
+    assert_eq!(classes, [("structural-only", "orchestrated"), ("context-frozen", "delegated")]);
+    for id in ["", "handover"] {
+        let request = GetManifestRequest { agent_id: id.to_owned() };
+        let manifest = nobody.macp.get_manifest(request).await.unwrap().into_inner().manifest.unwrap();
+        assert_eq!((manifest.agent_id.as_str(), manifest.supported_modes.len()), ("handover", 2));
+    }
+    let request = GetManifestRequest { agent_id: "nobody".to_owned() };
+    assert_eq!(nobody.macp.get_manifest(request).await.unwrap_err().code(), Code::NotFound);
+    assert!(nobody.macp.list_roots(ListRootsRequest {}).await.unwrap().into_inner().roots.is_empty());
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn registries_that_never_change_say_so_once_and_stay_open() {
+    let stage = Stage::in_memory().await;
+    let mut nobody = stage.nobody();
+    let mut modes = nobody.macp.watch_mode_registry(WatchModeRegistryRequest {}).await.unwrap().into_inner();
+    let mut roots = nobody.macp.watch_roots(WatchRootsRequest {}).await.unwrap().into_inner();
+    assert_eq!(in_time(modes.message()).await.unwrap().unwrap().change.unwrap().registry, "modes");
+    assert!(in_time(roots.message()).await.unwrap().unwrap().change.is_some());
+    stage.begin_stop();
+    assert_eq!(in_time(modes.message()).await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(in_time(roots.message()).await.unwrap_err().code(), Code::Unavailable);
+    drop(nobody);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_served_is_unimplemented() {
+    let stage = Stage::in_memory().await;
+    let macp = &mut stage.agent("planner").macp;
+    let answers = [
+        macp.list_ext_modes(ListExtModesRequest::default()).await.map(|_| ()),
+        macp.register_ext_mode(RegisterExtModeRequest::default()).await.map(|_| ()),
+        macp.unregister_ext_mode(UnregisterExtModeRequest::default()).await.map(|_| ()),
+        macp.promote_mode(PromoteModeRequest::default()).await.map(|_| ()),
+        macp.get_decision_receipt(GetDecisionReceiptRequest::default()).await.map(|_| ()),
+        macp.get_receipt_keys(GetReceiptKeysRequest::default()).await.map(|_| ()),
+    ];
+    for (index, answer) in answers.into_iter().enumerate() {
+        assert_eq!(answer.unwrap_err().code(), Code::Unimplemented, "call {index}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_service_is_healthy() {
+    let stage = Stage::in_memory().await;
+    let mut health = HealthClient::new(stage.channel.clone());
+    for service in ["", "macp.v1.MACPRuntimeService", "handover.v1.Handover"] {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let answer = health.check(request).await.unwrap().into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{service:?}");
+    }
+    let request = HealthCheckRequest { service: "macp.v1.Nothing".to_owned() };
+    assert_eq!(health.check(request).await.unwrap_err().code(), Code::NotFound);
+    drop(health);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reflection_lists_the_services() {
+    let stage = Stage::in_memory().await;
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut client = ServerReflectionClient::new(stage.channel.clone());
+    let answer = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+    let answer = in_time(answer.into_inner().message()).await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+        panic!("expected a list of services, found {answer:?}")
+    };
+    let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+    names.sort();
+    let expected = [
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "handover.v1.Handover",
+        "macp.v1.MACPRuntimeService",
+    ];
+    assert_eq!(names, expected);
+    drop(client);
+    stage.stop().await;
+}

@@ -1,0 +1,17 @@
+//! The MACP face over a real connection: what it refuses, what it streams, what it tells whom.
+//!
+//! - [`stage`]: a server to play on, its clients, and short words for what the cast sends
+//! - the plays, each about one promise
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+mod bad_input;
+mod discovery;
+mod lists;
+mod orders;
+mod policies;
+mod signals;
+mod streams;
+mod watches;

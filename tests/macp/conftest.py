@@ -15,14 +15,18 @@ BINARY = pathlib.Path(os.environ["HANDOVER_BINARY"])
 class Server:
     """One server process on a data directory of its own."""
 
-    def __init__(self, data):
+    def __init__(self, data, tokens=None):
         self.data = data
+        self.tokens = tokens
         self.process = None
         self.target = None
 
     def start(self, macp="127.0.0.1:0"):
         command = [BINARY, "serve", "--data", self.data, "--http", "127.0.0.1:0", "--macp", macp, "--json"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        environment = {**os.environ, "HANDOVER_IDENTITY_TOKENS": str(self.tokens or "")}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        )
         ready = json.loads(self.process.stdout.readline())
         assert ready["ready"] is True
         self.target = ready["macp"]

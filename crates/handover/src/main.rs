@@ -2,6 +2,7 @@
 //!
 //! - [`serve`]: `handover serve`
 //! - [`rebuild`]: `handover rebuild`
+//! - [`token`]: `handover token`
 //! - [`mod@bench`]: `handover bench`
 
 use std::io::Write;
@@ -12,6 +13,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod rebuild;
 mod serve;
+mod token;
 
 /// Sessions are many small things that one thread makes and another lets go of: what this allocator is made for.
 #[global_allocator]
@@ -33,6 +35,8 @@ enum Command {
     Bench(bench::Args),
     /// Make the index again from the logs.
     Rebuild(rebuild::Args),
+    /// Make a token for an agent.
+    Token(token::Args),
 }
 
 const EXAMPLES: &str = "\
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
+        Command::Token(args) => token::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

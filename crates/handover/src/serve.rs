@@ -11,6 +11,7 @@ use handover_server::engine::{self, Engine};
 use handover_server::face::macp::Macp;
 use handover_server::http::{self, Bounds, Probe, Router};
 use handover_server::identity::Identity;
+use handover_server::identity::tokens::Tokens;
 use handover_server::policies::Policies;
 use handover_server::shutdown::Shutdown;
 use handover_server::telemetry::{self, Metrics};
@@ -84,6 +85,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
+    let identity = read_identity(config)?;
     let shutdown = stop_on_signal()?;
     let metrics = Metrics::new();
     let store = open_store(config)?;
@@ -96,8 +98,7 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let (listener, address) = listen("http", config.http).await?;
     let (macp_listener, macp_address) = listen("macp", config.macp).await?;
     let policies = Policies::new(Arc::clone(&store));
-    let macp =
-        Macp::new(engine.clone(), Arc::clone(&store), Identity::Development, policies, shutdown.clone());
+    let macp = Macp::new(engine.clone(), Arc::clone(&store), identity, policies, shutdown.clone());
     let macp = tokio::spawn(macp.serve(macp_listener));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
@@ -152,6 +153,21 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     Ok(Arc::new(opened.map_err(|fault| Failure::fault(doing(), &fault))?))
 }
 
+fn read_identity(config: &Config) -> Result<Identity, Failure> {
+    let Some(path) = &config.identity.tokens else {
+        return Ok(Identity::Development);
+    };
+    let wrong = |found: String| {
+        Failure::Usage(format!(
+            "identity.tokens: expected a file of tokens at {}, found: {found}",
+            path.display()
+        ))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let tokens = Tokens::parse(&text).map_err(|malformed| wrong(malformed.to_string()))?;
+    Ok(Identity::Tokens(Arc::new(tokens)))
+}
+
 fn start_engine(config: &Config, store: &Arc<dyn Store>, metrics: &Arc<Metrics>) -> Result<Engine, Failure> {
     let settings = engine::Settings::from(config);
     Engine::start(Arc::clone(store), settings, Arc::clone(metrics))
@@ -200,8 +216,10 @@ fn ready_line(json: bool, http: SocketAddr, macp: SocketAddr, config: &Config) -
         format!("{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\"}}\n")
     } else {
         let data = config.data.display();
+        let identity =
+            if config.identity.tokens.is_some() { "static tokens" } else { "development identity" };
         format!(
-            "handover is ready at http://{http}, MACP at {macp}, data in {data}, development identity (this machine only)\n"
+            "handover is ready at http://{http}, MACP at {macp}, data in {data}, {identity} (this machine only)\n"
         )
     }
 }

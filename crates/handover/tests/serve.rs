@@ -256,7 +256,7 @@ fn an_address_that_others_can_reach_is_refused_before_anything_is_opened() {
         assert_eq!(output.status.code(), Some(2));
         let message = stderr(&output);
         assert!(
-            message.contains("expected a loopback address, because there is only the development"),
+            message.contains("expected a loopback address, because the server does not speak TLS yet"),
             "{message}"
         );
         assert!(message.contains("use 127.0.0.1:0 or [::1]:0"), "{message}");

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
-use self::kind::{Kind, directory, loopback, number, one_of};
+use self::kind::{Kind, directory, file_or_nothing, loopback, number, one_of};
 
 mod kind;
 
@@ -103,6 +103,11 @@ keys! {
         sessions_open_per_agent_max: usize = 10_000, number(1..=100_000_000);
         /// How many HTTP connections may be open. Those beyond wait to be accepted.
         connections_max: usize = 10_000, number(1..=1_000_000);
+    }
+    /// Whose requests are served.
+    identity: Identity {
+        /// A file of static tokens (handover token makes its entries). Without one the token is the agent's id.
+        tokens: Option<PathBuf> = "", file_or_nothing();
     }
     /// How long finished work is kept.
     retention: Retention {

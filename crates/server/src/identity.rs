@@ -1,9 +1,17 @@
 //! Whose request it is. Every request is some agent's; every face asks here.
+//!
+//! - [`tokens`]: a file of static tokens, hashed
+
+pub mod tokens;
+
+use std::sync::Arc;
 
 use handover_kernel::AgentId;
 
-/// The tenant of everybody in development mode.
-pub const DEVELOPMENT_TENANT: &str = "default";
+use self::tokens::Tokens;
+
+/// The tenant of everybody in development mode, and of those whose credential names none.
+pub const DEFAULT_TENANT: &str = "default";
 
 /// How long an agent's id may be.
 pub const AGENT_ID_BYTES_MAX: usize = 256;
@@ -28,6 +36,8 @@ pub struct Principal {
 pub enum Identity {
     /// The bearer token is the agent's id. For one machine only.
     Development,
+    /// The bearer token is one of these.
+    Tokens(Arc<Tokens>),
 }
 
 /// Why a request is nobody's.
@@ -53,21 +63,32 @@ impl std::fmt::Display for Unauthenticated {
 
 impl std::error::Error for Unauthenticated {}
 
+/// Whether a text can be the id of an agent, or else why not.
+fn agent_id(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() {
+        Err("an agent id is not empty")
+    } else if text.len() > AGENT_ID_BYTES_MAX {
+        Err("an agent id has at most 256 bytes")
+    } else if text.chars().any(char::is_control) {
+        Err("an agent id has no control characters")
+    } else {
+        Ok(())
+    }
+}
+
 impl Identity {
     /// Whose token this is.
     pub fn authenticate(&self, token: Option<&str>) -> Result<Principal, Unauthenticated> {
         let token = token.map(str::trim).filter(|token| !token.is_empty()).ok_or(Unauthenticated::Missing)?;
         match self {
+            Identity::Tokens(tokens) => tokens
+                .find(token)
+                .ok_or(Unauthenticated::Refused { why: "nobody's token is known to be that" }),
             Identity::Development => {
-                if token.len() > AGENT_ID_BYTES_MAX {
-                    return Err(Unauthenticated::Refused { why: "an agent id has at most 256 bytes" });
-                }
-                if token.chars().any(char::is_control) {
-                    return Err(Unauthenticated::Refused { why: "an agent id has no control characters" });
-                }
+                agent_id(token).map_err(|why| Unauthenticated::Refused { why })?;
                 Ok(Principal {
                     agent: AgentId::from(token),
-                    tenant: DEVELOPMENT_TENANT.into(),
+                    tenant: DEFAULT_TENANT.into(),
                     observer: false,
                     admin: true,
                     proven: false,

@@ -43,7 +43,16 @@ pub(super) fn directory() -> Kind<PathBuf> {
     }
 }
 
-/// An address that only this machine can reach: with the development identity anyone who can connect can be anyone.
+/// The path of a file, or nothing.
+pub(super) fn file_or_nothing() -> Kind<Option<PathBuf>> {
+    let parse = |text: &str| Ok((!text.is_empty()).then(|| PathBuf::from(text)));
+    let print = |path: &Option<PathBuf>| {
+        Value::String(path.as_ref().map_or_else(String::new, |path| path.to_string_lossy().into_owned()))
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+/// An address that only this machine can reach: what is sent in the clear can be read by whoever is in between.
 pub(super) fn loopback() -> Kind<SocketAddr> {
     let parse = |text: &str| {
         let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
@@ -51,9 +60,8 @@ pub(super) fn loopback() -> Kind<SocketAddr> {
             Err(_) => Err("an address with a port, such as 127.0.0.1:8420".to_owned()),
             Ok(address) if address.ip().is_loopback() => Ok(address),
             Ok(address) => Err(format!(
-                "a loopback address, because there is only the development identity so far, which lets whoever can \
-                 connect act as any agent (use 127.0.0.1:{port} or [::1]:{port}, and a tunnel to reach it from another \
-                 machine)",
+                "a loopback address, because the server does not speak TLS yet and tokens would travel in the clear \
+                 (use 127.0.0.1:{port} or [::1]:{port}, and a tunnel to reach it from another machine)",
                 port = address.port()
             )),
         }

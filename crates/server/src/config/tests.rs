@@ -190,7 +190,7 @@ fn an_address_that_others_can_reach_is_refused_and_says_what_to_do() {
     for (key, address) in [("http", "0.0.0.0:8420"), ("macp", "192.168.0.7:50051"), ("http", "[::]:8420")] {
         let message = refused(&flags(&[(key, address)]));
         let expected = format!(
-            "{key} (flag --{key}): expected a loopback address, because there is only the development"
+            "{key} (flag --{key}): expected a loopback address, because the server does not speak TLS yet"
         );
         assert!(message.starts_with(&expected), "{message}");
         assert!(message.contains("use 127.0.0.1:"), "{message}");

@@ -120,3 +120,121 @@ pub fn message(denied: &Denied) -> String {
         Denied::Stopping => "the server is stopping".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::{AgentId, HandoffId, QuestionKey, Text};
+
+    use super::*;
+
+    /// MACP's registry of error codes, with its HTTP statuses.
+    const REGISTRY: [(&str, u16); 16] = [
+        ("UNAUTHENTICATED", 401),
+        ("FORBIDDEN", 403),
+        ("SESSION_NOT_FOUND", 404),
+        ("SESSION_NOT_OPEN", 409),
+        ("DUPLICATE_MESSAGE", 409),
+        ("SESSION_ALREADY_EXISTS", 409),
+        ("INVALID_ENVELOPE", 400),
+        ("UNSUPPORTED_PROTOCOL_VERSION", 400),
+        ("MODE_NOT_SUPPORTED", 400),
+        ("PAYLOAD_TOO_LARGE", 413),
+        ("RATE_LIMITED", 429),
+        ("INVALID_SESSION_ID", 400),
+        ("INTERNAL_ERROR", 500),
+        ("UNKNOWN_POLICY_VERSION", 404),
+        ("POLICY_DENIED", 403),
+        ("INVALID_POLICY_DEFINITION", 400),
+    ];
+
+    /// One of each refusal, in the kernel's order.
+    fn refusals() -> Vec<Refusal> {
+        let agent = || AgentId::from("worker");
+        let handoff = || HandoffId::from("h1");
+        let key = || QuestionKey::from("q1");
+        let text = || Text::from("x");
+        vec![
+            Refusal::SessionNotFound,
+            Refusal::SessionExists,
+            Refusal::SessionSuspended,
+            Refusal::SessionEnded { state: "resolved" },
+            Refusal::NotParticipant { agent: agent() },
+            Refusal::NotRequester { agent: agent() },
+            Refusal::NotAssignee { agent: agent() },
+            Refusal::NotEligible { agent: agent() },
+            Refusal::NotTarget { agent: agent() },
+            Refusal::NotAuthority { agent: agent() },
+            Refusal::NotRuntime,
+            Refusal::Invalid { what: text() },
+            Refusal::ReservedId { prefix: "handover:" },
+            Refusal::WrongMode { expected: "task" },
+            Refusal::NotRequested,
+            Refusal::AlreadyRequested,
+            Refusal::WrongTask { expected: text(), found: text() },
+            Refusal::AlreadyAssigned { assignee: agent() },
+            Refusal::Declined { agent: agent() },
+            Refusal::ReassignmentDenied,
+            Refusal::OutputRequired,
+            Refusal::AlreadyReported,
+            Refusal::NotReported,
+            Refusal::NotTakenPart,
+            Refusal::NotRunning,
+            Refusal::QuestionKeyUsed { key: key() },
+            Refusal::UnknownQuestion { key: key() },
+            Refusal::NotPaused,
+            Refusal::AlreadyPaused,
+            Refusal::NotDeliverable,
+            Refusal::HandoffIdUsed { handoff: handoff() },
+            Refusal::UnknownHandoff { handoff: handoff() },
+            Refusal::OfferOutstanding,
+            Refusal::OfferAccepted,
+            Refusal::OfferClosed { handoff: handoff() },
+            Refusal::TargetDeclined { agent: agent() },
+            Refusal::NotAnswered,
+            Refusal::VersionMismatch { what: "mode_version", expected: text(), found: text() },
+            Refusal::OutcomeMismatch { action: text() },
+            Refusal::PolicyInvalid { what: text() },
+            Refusal::PolicyUnknown { id: text() },
+            Refusal::PayloadTooLarge { limit: 1, found: 2 },
+            Refusal::TooManyParticipants { limit: 1, found: 2 },
+            Refusal::TooManySteers { limit: 1 },
+            Refusal::TooManyQuestions { limit: 1 },
+            Refusal::TooManyMessages { limit: 1 },
+            Refusal::TooManyChildren { limit: 1 },
+            Refusal::TooManyOffers { limit: 1 },
+            Refusal::TooManySessions { limit: 1 },
+            Refusal::Busy,
+        ]
+    }
+
+    #[test]
+    fn every_refusal_has_a_code_of_the_registry_and_its_http_status() {
+        let all = refusals();
+        let codes: Vec<&str> = all.iter().map(Refusal::code).collect();
+        assert_eq!(codes, Refusal::CODES, "a refusal is missing from this test");
+        for refusal in all {
+            let meaning = of_refusal(&refusal);
+            assert!(REGISTRY.contains(&(meaning.macp, meaning.http)), "{refusal:?}: {meaning:?}");
+            assert!(matches!(meaning.json_rpc, INVALID_PARAMS | INTERNAL), "{refusal:?}: {meaning:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_fault_of_the_caller_says_nothing_of_what_went_wrong() {
+        let unreadable = Denied::Unreadable("byte 7 of a secret".into());
+        assert!(!message(&unreadable).contains("secret"));
+        assert_eq!((of_denied(&unreadable).macp, of_denied(&unreadable).retry), ("INTERNAL_ERROR", false));
+        assert_eq!(
+            (of_denied(&Denied::Stopping).macp, of_denied(&Denied::Stopping).retry),
+            ("INTERNAL_ERROR", true)
+        );
+    }
+
+    #[test]
+    fn the_same_command_may_succeed_later_only_when_a_limit_was_met() {
+        for refusal in refusals() {
+            let meaning = of_refusal(&refusal);
+            assert_eq!(meaning.retry, meaning.macp == "RATE_LIMITED", "{refusal:?}");
+        }
+    }
+}

@@ -194,3 +194,94 @@ async fn blocking<R: Send + 'static>(
         Err(_) => Err(Denied::Stopping),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use handover_store::MemoryStore;
+
+    use super::*;
+
+    fn policies() -> Policies {
+        Policies::new(Arc::new(MemoryStore::new()))
+    }
+
+    fn policy(id: &str) -> Policy {
+        Policy { id: id.to_owned(), mode: "task".to_owned(), ..Policy::default_policy() }
+    }
+
+    async fn ids(policies: &Policies, tenant: &str) -> Vec<String> {
+        policies.list(tenant).await.unwrap().into_iter().map(|policy| policy.id).collect()
+    }
+
+    #[test]
+    fn a_stored_policy_is_read_as_it_was_written() {
+        let written = Policy {
+            id: "p".to_owned(),
+            mode: "task".to_owned(),
+            description: "d".to_owned(),
+            rules: "{}".to_owned(),
+            schema_version: 2,
+            registered_at: 3,
+        };
+        let bytes = b"\x0a\x01p\x12\x04task\x1a\x01d\x22\x02{}\x28\x02\x30\x03";
+        assert_eq!(written.encode_to_vec(), bytes, "stored policies live for ever");
+        assert_eq!(super::decode(bytes).unwrap(), written);
+        assert!(matches!(super::decode(&[0xff]), Err(Denied::Unreadable(_))));
+    }
+
+    #[tokio::test]
+    async fn the_policies_of_tenants_are_apart() {
+        let policies = policies();
+        policies.register("a", policy("p")).await.unwrap();
+        policies.register("b", policy("p")).await.unwrap();
+        policies.register("b", policy("q")).await.unwrap();
+        policies.unregister("a", "p").await.unwrap();
+        assert_eq!(ids(&policies, "a").await, [DEFAULT_POLICY]);
+        assert_eq!(ids(&policies, "b").await, [DEFAULT_POLICY, "p", "q"]);
+        assert!(matches!(policies.get("a", "q").await, Err(Denied::Refused(Refusal::PolicyUnknown { .. }))));
+        assert!(matches!(
+            policies.charter("a", "q", ModeKind::Task).await,
+            Err(Denied::Refused(Refusal::PolicyUnknown { .. }))
+        ));
+    }
+
+    #[tokio::test]
+    async fn a_refused_change_is_no_change() {
+        let policies = policies();
+        policies.register("a", policy("p")).await.unwrap();
+        let mut changes = policies.watch();
+        changes.mark_unchanged();
+        let other = Policy { rules: r#"{"completion":{"require_output":true}}"#.to_owned(), ..policy("p") };
+        policies.register("a", other).await.unwrap_err();
+        policies.register("a", policy(DEFAULT_POLICY)).await.unwrap_err();
+        policies.register("a", Policy { rules: "{".to_owned(), ..policy("q") }).await.unwrap_err();
+        policies.unregister("a", "q").await.unwrap_err();
+        policies.unregister("a", DEFAULT_POLICY).await.unwrap_err();
+        assert!(!changes.has_changed().unwrap());
+        assert_eq!(policies.get("a", "p").await.unwrap(), policy("p"));
+        policies.unregister("a", "p").await.unwrap();
+        assert!(changes.has_changed().unwrap());
+    }
+
+    #[tokio::test]
+    async fn more_policies_than_a_page_are_all_listed() {
+        let policies = policies();
+        let names: Vec<String> = (0..PAGE + 2).map(|n| format!("p{n:04}")).collect();
+        for name in &names {
+            policies.register("a", policy(name)).await.unwrap();
+        }
+        assert_eq!(ids(&policies, "a").await[1..], names);
+    }
+
+    #[tokio::test]
+    async fn a_policy_of_another_mode_makes_no_charter() {
+        let policies = policies();
+        policies.register("a", policy("p")).await.unwrap();
+        policies.charter("a", "p", ModeKind::Task).await.unwrap();
+        assert!(matches!(
+            policies.charter("a", "p", ModeKind::Handoff).await,
+            Err(Denied::Refused(Refusal::PolicyInvalid { .. }))
+        ));
+        assert_eq!(policies.charter("a", DEFAULT_POLICY, ModeKind::Handoff).await.unwrap(), Charter::macp());
+    }
+}

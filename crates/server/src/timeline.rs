@@ -179,3 +179,57 @@ fn base64(bytes: &[u8]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::{QuestionKey, Seq, Text};
+
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        // RFC 4648 §10.
+        let vectors = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (plain, encoded) in vectors {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
+    }
+
+    #[test]
+    fn text_is_shown_as_text_and_anything_else_as_base64() {
+        assert_eq!(bytes("grüße".as_bytes()), json!("grüße"));
+        assert_eq!(bytes(b""), json!(""));
+        assert_eq!(bytes(&[0xff, 0x00]), json!({ "base64": "/wA=" }));
+    }
+
+    #[test]
+    fn what_was_said_is_in_the_detail() {
+        let steered = Fact::Steered { text: Text::from("keep left") };
+        assert_eq!(describe(&steered), ("steered", json!({ "message": "keep left" })));
+        assert_eq!(describe(&Fact::Delivered { up_to: Seq(4) }), ("delivered", json!({ "up_to": 4 })));
+        let answers = [Reply::Content(b"left".as_slice().into()), Reply::Refused, Reply::Dismissed]
+            .map(|reply| Answer { key: QuestionKey::from("q1"), reply })
+            .to_vec();
+        let (kind, detail) = describe(&Fact::Answered { answers });
+        assert_eq!(kind, "answered");
+        let replies: Vec<&Value> =
+            detail["answers"].as_array().unwrap().iter().map(|answer| &answer["reply"]).collect();
+        assert_eq!(replies, [&json!({ "content": "left" }), &json!("refused"), &json!("dismissed")]);
+    }
+
+    #[test]
+    fn a_number_that_json_has_not_is_shown_as_none() {
+        let progress = Progress { done: Some(f64::NAN), ..Progress::default() };
+        let (_, detail) = describe(&Fact::Updated { progress, withdrawn: Vec::new() });
+        assert_eq!(detail["progress"], Value::Null);
+    }
+}

@@ -349,3 +349,133 @@ fn named(agent: &str) -> Option<AgentId> {
 fn clip(text: &str) -> String {
     text.chars().take(64).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SESSION: &str = "the-session-of-these-tests";
+    const TYPES: [&str; 13] = [
+        "SessionStart",
+        "TaskRequest",
+        "TaskAccept",
+        "TaskReject",
+        "TaskUpdate",
+        "TaskComplete",
+        "TaskFail",
+        "HandoffOffer",
+        "HandoffContext",
+        "HandoffAccept",
+        "HandoffDecline",
+        "Commitment",
+        "SessionCancel",
+    ];
+
+    fn principal() -> Principal {
+        crate::identity::Identity::Development.authenticate(Some("planner")).unwrap()
+    }
+
+    fn envelope(mode: &str, message_type: &str, payload: Vec<u8>) -> Envelope {
+        Envelope {
+            macp_version: MACP_VERSION.to_owned(),
+            mode: mode.to_owned(),
+            message_type: message_type.to_owned(),
+            message_id: "m1".to_owned(),
+            session_id: SESSION.to_owned(),
+            sender: String::new(),
+            timestamp_unix_ms: 0,
+            payload,
+        }
+    }
+
+    fn admitted_act(payload: task::TaskUpdatePayload) -> Act {
+        match admit(&principal(), &envelope(TASK_MODE, "TaskUpdate", payload.encode_to_vec())).unwrap() {
+            Admitted::Command(_, command) => command.act,
+            Admitted::Start(..) => panic!("expected a command"),
+        }
+    }
+
+    #[test]
+    fn unguessable_session_ids_are_taken() {
+        for good in [
+            "0b0c9e5a-7c1b-4f7e-9a49-3f6c2b0b8d11",
+            "01932f6e-5c1b-7f7e-8a49-3f6c2b0b8d11",
+            "AbCdEfGhIjKlMnOpQrSt-_",
+            &"a".repeat(128),
+        ] {
+            session_id(good).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_mode_has_one_name() {
+        for kind in [ModeKind::Task, ModeKind::Handoff] {
+            assert_eq!(mode(mode_name(kind)), Some(kind));
+        }
+        assert_eq!(mode(""), None);
+    }
+
+    #[test]
+    fn an_update_asks_only_if_its_status_says_so() {
+        let asks = task::TaskUpdatePayload {
+            status: INPUT_REQUIRED.to_owned(),
+            message: "left?".to_owned(),
+            partial_output: b"{}".to_vec(),
+            ..Default::default()
+        };
+        let Act::Task(TaskAct::Ask { questions, .. }) = admitted_act(asks) else {
+            panic!("expected a question")
+        };
+        assert_eq!((&*questions[0].text, &*questions[0].schema), ("left?", &b"{}"[..]));
+        assert_eq!(questions[0].key, None);
+
+        let tells = task::TaskUpdatePayload { status: "INPUT_REQUIRED".to_owned(), ..Default::default() };
+        assert!(matches!(admitted_act(tells), Act::Task(TaskAct::Update { withdraws: true, .. })));
+    }
+
+    #[test]
+    fn a_start_names_the_default_policy_and_sorts_its_extension_keys() {
+        let payload = SessionStartPayload {
+            participants: vec!["worker".to_owned()],
+            ttl_ms: 1,
+            max_suspend_ms: 5,
+            extensions: ["b", "c", "a"].map(|key| (key.to_owned(), Vec::new())).into_iter().collect(),
+            ..Default::default()
+        };
+        let started = envelope(TASK_MODE, "SessionStart", payload.encode_to_vec());
+        let Admitted::Start(_, request) = admit(&principal(), &started).unwrap() else {
+            panic!("expected a start")
+        };
+        assert_eq!((&*request.policy, request.suspension_cap_ms), ("policy.default", Some(5)));
+        assert_eq!(request.command.verbatim.as_deref(), Some(started.payload.as_slice()));
+        let Act::Start(start) = request.command.act else { panic!("expected a start") };
+        let keys: Vec<&str> = start.extension_keys.iter().map(|key| &**key).collect();
+        assert_eq!((keys, start.sent_at), (vec!["a", "b", "c"], None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken_or_refused(
+            handoff in any::<bool>(),
+            message_type in prop::sample::select(&TYPES[..]),
+            payload in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mode = if handoff { HANDOFF_MODE } else { TASK_MODE };
+            match admit(&principal(), &envelope(mode, message_type, payload)) {
+                Ok(_) => {}
+                Err(refused) => prop_assert_eq!(refused.code, "INVALID_ENVELOPE"),
+            }
+        }
+
+        #[test]
+        fn any_session_id_is_taken_or_refused(id in "\\PC{0,140}") {
+            if let Err(refused) = session_id(&id) {
+                prop_assert_eq!(refused.code, "INVALID_SESSION_ID");
+            } else {
+                prop_assert!(id.len() >= 22 && id.is_ascii());
+            }
+        }
+    }
+}

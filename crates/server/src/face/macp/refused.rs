@@ -111,3 +111,39 @@ fn details(refusal: &Refusal) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_carries_the_code_and_the_details_in_its_trailers() {
+        let plain = Refused::invalid("expected this, found that").status();
+        assert_eq!((plain.code(), plain.message()), (Code::InvalidArgument, "expected this, found that"));
+        assert_eq!(plain.metadata().get("macp-error-code").unwrap(), "INVALID_ENVELOPE");
+        assert!(plain.metadata().get_bin("macp-error-details-bin").is_none());
+
+        let denied = Refused::from(Refusal::ReassignmentDenied).status();
+        let details = denied.metadata().get_bin("macp-error-details-bin").unwrap().to_bytes().unwrap();
+        let details: serde_json::Value = serde_json::from_slice(&details).unwrap();
+        assert_eq!(details["denials"][0]["code"], "REASSIGNMENT_DENIED");
+        assert_eq!(details["reasons"][0], denied.message());
+    }
+
+    #[test]
+    fn an_ack_echoes_both_ids_and_claims_no_state() {
+        let ack = Refused::from(Refusal::SessionNotFound).ack("s", "m");
+        assert!(!ack.ok && !ack.duplicate);
+        assert_eq!((ack.session_id.as_str(), ack.message_id.as_str()), ("s", "m"));
+        assert_eq!((ack.session_state(), ack.accepted_at_unix_ms), (SessionState::Unspecified, 0));
+        let error = ack.error.unwrap();
+        assert_eq!((error.code.as_str(), error.details.as_slice()), ("SESSION_NOT_FOUND", &b""[..]));
+        assert_eq!((error.session_id.as_str(), error.message_id.as_str()), ("s", "m"));
+    }
+
+    #[test]
+    fn a_message_with_letters_outside_ascii_is_still_a_status() {
+        let status = Refused::invalid("expected x, found \"ä\u{0}\n\"").status();
+        assert_eq!(status.message(), "expected x, found \"ä\u{0}\n\"");
+    }
+}

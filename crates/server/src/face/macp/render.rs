@@ -271,3 +271,91 @@ pub fn metadata(session: &Session) -> SessionMetadata {
 pub fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use handover_kernel::{AgentId, HandoffId, MessageId, Ordinal, Seq, Timestamp};
+
+    use super::*;
+
+    fn frame() -> Frame<'static> {
+        Frame { session_id: "s", mode: ModeKind::Task, task: Text::from("t1") }
+    }
+
+    fn event(face: Face, fact: Fact) -> Event {
+        Event {
+            seq: Seq(7),
+            at: Timestamp(1234),
+            author: Author::Agent(AgentId::from("worker")),
+            face,
+            ordinal: Some(Ordinal(3)),
+            id: Some(MessageId::from("mine")),
+            verbatim: Some(Arc::from(&b"as it came"[..])),
+            fact,
+        }
+    }
+
+    fn updated() -> Fact {
+        let progress = Progress { status: Text::from("going"), done: None, ..Progress::default() };
+        Fact::Updated { progress, withdrawn: Vec::new() }
+    }
+
+    #[test]
+    fn what_came_over_macp_goes_out_as_it_came() {
+        let shown = envelope(&frame(), &event(Face::Macp, updated())).unwrap();
+        assert_eq!((shown.message_type.as_str(), shown.message_id.as_str()), ("TaskUpdate", "mine"));
+        assert_eq!((shown.payload.as_slice(), shown.sender.as_str()), (&b"as it came"[..], "worker"));
+        assert_eq!((shown.mode.as_str(), shown.session_id.as_str()), ("macp.mode.task.v1", "s"));
+        assert_eq!((shown.macp_version.as_str(), shown.timestamp_unix_ms), ("1.0", 1234));
+    }
+
+    #[test]
+    fn what_came_from_another_face_is_called_by_its_place_and_told_in_macp_words() {
+        for face in [Face::Mcp, Face::Grid, Face::Console, Face::Cli] {
+            let shown = envelope(&frame(), &event(face, updated())).unwrap();
+            assert_eq!(shown.message_id, "handover:7");
+            let payload = task::TaskUpdatePayload::decode(shown.payload.as_slice()).unwrap();
+            assert_eq!((payload.task_id.as_str(), payload.status.as_str()), ("t1", "going"));
+            assert_eq!(payload.progress, 0.0);
+        }
+    }
+
+    #[test]
+    fn a_message_without_an_id_is_called_by_its_place() {
+        let mut silent = event(Face::Macp, updated());
+        silent.id = None;
+        assert_eq!(envelope(&frame(), &silent).unwrap().message_id, "handover:7");
+    }
+
+    #[test]
+    fn an_implicit_accept_keeps_the_id_that_the_rfc_gives_it() {
+        // RFC-MACP-0010 §5.1.
+        let fact =
+            Fact::OfferAccepted { handoff: HandoffId::from("h1"), reason: Text::default(), implicit: true };
+        let mut accepted = event(Face::Runtime, fact);
+        accepted.id = Some(MessageId::from("implicit-accept:h1"));
+        accepted.verbatim = None;
+        let frame = Frame { mode: ModeKind::Handoff, ..frame() };
+        let shown = envelope(&frame, &accepted).unwrap();
+        assert_eq!((shown.message_id.as_str(), shown.sender.as_str()), ("implicit-accept:h1", "worker"));
+        let payload = handoff::HandoffAcceptPayload::decode(shown.payload.as_slice()).unwrap();
+        assert_eq!((payload.accepted_by.as_str(), payload.implicit), ("worker", true));
+    }
+
+    #[test]
+    fn what_has_no_ordinal_is_no_envelope() {
+        let mut unplaced = event(Face::Macp, updated());
+        unplaced.ordinal = None;
+        assert_eq!(envelope(&frame(), &unplaced), None);
+        let steered = event(Face::Macp, Fact::Steered { text: Text::from("left") });
+        assert_eq!(envelope(&frame(), &steered), None);
+    }
+
+    #[test]
+    fn a_time_beyond_protobuf_is_the_last_that_it_has() {
+        assert_eq!(signed(u64::MAX), i64::MAX);
+        assert_eq!(signed(5), 5);
+    }
+}

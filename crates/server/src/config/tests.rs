@@ -78,6 +78,7 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_LIMITS_MESSAGES_PER_TASK_MAX", "10"),
         ("HANDOVER_LIMITS_SESSIONS_OPEN_PER_AGENT_MAX", "11"),
         ("HANDOVER_LIMITS_CONNECTIONS_MAX", "12"),
+        ("HANDOVER_IDENTITY_TOKENS", "tokens.toml"),
         ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
     ]);
     let loaded = load(&sources).unwrap();

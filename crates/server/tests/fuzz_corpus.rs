@@ -1,0 +1,204 @@
+//! Bytes from outside are taken or refused and never panic: every input that is kept, and 100,000 made from them. The
+//! fuzz targets run the same checks (`make fuzz`).
+
+#[path = "corpus/checks.rs"]
+mod checks;
+#[path = "golden/lives.rs"]
+mod lives;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use checks::Reached;
+use handover_server::codec;
+use handover_server::face::macp::proto::v1::Envelope;
+use prost::Message;
+
+struct Target {
+    name: &'static str,
+    check: fn(&[u8]) -> Reached,
+    seeds: fn() -> Vec<Vec<u8>>,
+    /// Of the cases below, how many.
+    cases: u32,
+    /// How many of these must come all the way, or the cases show little.
+    accepted_min: u32,
+}
+
+const TARGETS: [Target; 3] = [
+    Target {
+        name: "envelope",
+        check: checks::envelope,
+        seeds: envelopes,
+        cases: 40_000,
+        accepted_min: 1_500,
+    },
+    Target { name: "payload", check: checks::payload, seeds: payloads, cases: 40_000, accepted_min: 2_500 },
+    Target { name: "event", check: checks::event, seeds: events, cases: 20_000, accepted_min: 2_500 },
+];
+
+#[test]
+fn every_kept_input_is_taken_or_refused() {
+    for target in &TARGETS {
+        let kept = kept(target);
+        let reached: BTreeSet<Reached> = kept.iter().map(|bytes| (target.check)(bytes)).collect();
+        assert!(reached.contains(&Reached::Accepted), "{}: nothing was accepted", target.name);
+        assert!(reached.len() > 1, "{}: nothing was refused", target.name);
+    }
+}
+
+#[test]
+fn every_seed_is_kept() {
+    for target in &TARGETS {
+        let kept: BTreeSet<Vec<u8>> = kept(target).into_iter().collect();
+        for seed in (target.seeds)() {
+            let name = name(&seed);
+            assert!(kept.contains(&seed), "{}: expected {name}: run with UPDATE_CORPUS=1", target.name);
+        }
+    }
+}
+
+#[test]
+fn a_hundred_thousand_damaged_inputs_are_taken_or_refused() {
+    for target in &TARGETS {
+        let seeds = kept(target);
+        let mut random = Random(0x5eed);
+        let mut accepted = 0;
+        for _ in 0..target.cases {
+            let bytes = damaged(&seeds, &mut random);
+            let reached = std::panic::catch_unwind(|| (target.check)(&bytes));
+            let Ok(reached) = reached else {
+                panic!("{}: this input panics: {}", target.name, bytes.escape_ascii());
+            };
+            accepted += u32::from(reached == Reached::Accepted);
+        }
+        let (name, least) = (target.name, target.accepted_min);
+        assert!(accepted >= least, "{name}: expected {least} cases that come all the way, found {accepted}");
+    }
+    assert_eq!(TARGETS.iter().map(|target| target.cases).sum::<u32>(), 100_000);
+}
+
+// ---- what is kept
+
+/// Every kept input, after new seeds have been added if that is wanted. What is kept is never written again.
+fn kept(target: &Target) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(target.name);
+    if std::env::var_os("UPDATE_CORPUS").is_some() {
+        fs::create_dir_all(&folder).expect("the folder can be made");
+        for seed in (target.seeds)() {
+            fs::write(folder.join(name(&seed)), &seed).expect("a seed can be written");
+        }
+    }
+    let entries = fs::read_dir(&folder).expect("the corpus is there");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).expect("a kept input can be read")).collect()
+}
+
+/// A seed is called after its content: FNV-1a.
+fn name(bytes: &[u8]) -> String {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
+}
+
+/// Good envelopes, and for each field a bad one.
+fn envelopes() -> Vec<Vec<u8>> {
+    let good: Vec<Envelope> = checks::lives().into_iter().flatten().collect();
+    let changes: [fn(&mut Envelope); 9] = [
+        |envelope| envelope.macp_version = "2.0".to_owned(),
+        |envelope| envelope.mode = "macp.mode.decision.v1".to_owned(),
+        |envelope| envelope.message_type = "HandoffOffer".to_owned(),
+        |envelope| envelope.message_type = "SessionCancel".to_owned(),
+        |envelope| envelope.message_id.clear(),
+        |envelope| envelope.message_id = "handover:7".to_owned(),
+        |envelope| envelope.session_id = "short".to_owned(),
+        |envelope| envelope.sender = "somebody-else".to_owned(),
+        |envelope| envelope.payload = vec![0x0a, 0x02, 0xff, 0xfe],
+    ];
+    let bad = changes.iter().map(|change| {
+        let mut envelope = good[1].clone();
+        change(&mut envelope);
+        envelope
+    });
+    let all = good.iter().cloned().chain(bad);
+    distinct(all.map(|envelope| envelope.encode_to_vec()).chain([Vec::new(), vec![0xff]]))
+}
+
+/// The payloads of the good envelopes, from either side.
+fn payloads() -> Vec<Vec<u8>> {
+    let good: Vec<Envelope> = checks::lives().into_iter().flatten().collect();
+    let first = |envelope: &Envelope, worker: bool| {
+        let kind = (envelope.mode.as_str(), envelope.message_type.as_str());
+        let place = checks::KINDS.iter().position(|known| *known == kind).expect("a known kind");
+        place as u8 + if worker { checks::KINDS.len() as u8 } else { 0 }
+    };
+    let told = |envelope: &Envelope, by_the_other: bool| {
+        let worker = (envelope.sender == checks::WORKER) != by_the_other;
+        [&[first(envelope, worker)], envelope.payload.as_slice()].concat()
+    };
+    let both = good.iter().flat_map(|envelope| [told(envelope, false), told(envelope, true)]);
+    distinct(both.chain([Vec::new(), vec![4]]))
+}
+
+/// An event of every kind, and one of another version.
+fn events() -> Vec<Vec<u8>> {
+    let mut kinds = Vec::new();
+    let mut events = vec![vec![codec::VERSION + 1]];
+    for event in lives::all().into_iter().flat_map(|life| life.events) {
+        let kind = std::mem::discriminant(&event.fact);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+            events.push(codec::encode(&event));
+        }
+    }
+    events
+}
+
+fn distinct(inputs: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+    inputs.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+// ---- damage
+
+/// SplitMix64: the same numbers on every machine.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+}
+
+/// One of the seeds after one to three accidents; now and then nothing but noise.
+fn damaged(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    if random.below(20) == 0 {
+        return (0..random.below(64)).map(|_| random.next() as u8).collect();
+    }
+    let mut bytes = seeds[random.below(seeds.len())].clone();
+    for _ in 0..=random.below(3) {
+        let place = random.below(bytes.len());
+        match random.below(12) {
+            0..=4 if !bytes.is_empty() => bytes[place] ^= 1 << random.below(8),
+            5..=7 if !bytes.is_empty() => bytes[place] = random.next() as u8,
+            8 => bytes.truncate(place),
+            9 => bytes.insert(place, random.next() as u8),
+            10 if !bytes.is_empty() => {
+                bytes.remove(place);
+            }
+            _ => {
+                // The beginning of one and the end of another.
+                let other = &seeds[random.below(seeds.len())];
+                bytes.truncate(place);
+                bytes.extend_from_slice(&other[random.below(other.len())..]);
+            }
+        }
+    }
+    bytes
+}

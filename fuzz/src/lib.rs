@@ -1,0 +1,4 @@
+//! The checks that the fuzz targets run, shared with the test that replays the kept corpus.
+
+#[path = "../../crates/server/tests/corpus/checks.rs"]
+pub mod checks;

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use checks::Reached;
 use handover_server::codec;
-use handover_server::face::macp::proto::v1::Envelope;
+use handover_server::face::macp::proto::task;
+use handover_server::face::macp::proto::v1::{Envelope, SessionStartPayload};
 use prost::Message;
 
 struct Target {
@@ -124,7 +125,7 @@ fn envelopes() -> Vec<Vec<u8>> {
     distinct(all.map(|envelope| envelope.encode_to_vec()).chain([Vec::new(), vec![0xff]]))
 }
 
-/// The payloads of the good envelopes, from either side.
+/// The payloads of the good envelopes, from either side, and numbers that are none or out of bounds.
 fn payloads() -> Vec<Vec<u8>> {
     let good: Vec<Envelope> = checks::lives().into_iter().flatten().collect();
     let first = |envelope: &Envelope, worker: bool| {
@@ -137,7 +138,23 @@ fn payloads() -> Vec<Vec<u8>> {
         [&[first(envelope, worker)], envelope.payload.as_slice()].concat()
     };
     let both = good.iter().flat_map(|envelope| [told(envelope, false), told(envelope, true)]);
-    distinct(both.chain([Vec::new(), vec![4]]))
+    let damage = |kind: &str, payload: Vec<u8>| {
+        let envelope = good.iter().find(|envelope| envelope.message_type == kind).expect("a known kind");
+        told(&Envelope { payload, ..envelope.clone() }, false)
+    };
+    let task_id = || "t1".to_owned();
+    let updates = [f64::NAN, f64::INFINITY, -0.5].map(|progress| {
+        let update = task::TaskUpdatePayload { task_id: task_id(), progress, ..Default::default() };
+        damage("TaskUpdate", update.encode_to_vec())
+    });
+    let starts = [i64::MIN, -1, 0, i64::MAX].map(|ttl_ms| {
+        let start = SessionStartPayload { ttl_ms, max_suspend_ms: ttl_ms, ..Default::default() };
+        damage("SessionStart", start.encode_to_vec())
+    });
+    let request = task::TaskRequestPayload { task_id: task_id(), deadline_unix_ms: -1, ..Default::default() };
+    let request = damage("TaskRequest", request.encode_to_vec());
+    let bad = updates.into_iter().chain(starts).chain([request, Vec::new(), vec![4]]);
+    distinct(both.chain(bad))
 }
 
 /// An event of every kind, and one of another version.

@@ -97,3 +97,39 @@ impl Identity {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_development_the_token_is_the_agent_and_proves_nothing() {
+        let found = Identity::Development.authenticate(Some(" planner ")).unwrap();
+        assert_eq!((found.agent.as_str(), &*found.tenant), ("planner", DEFAULT_TENANT));
+        assert!(!found.proven && !found.observer && found.admin);
+        Identity::Development.authenticate(Some(&"a".repeat(AGENT_ID_BYTES_MAX))).unwrap();
+    }
+
+    #[test]
+    fn no_token_and_a_blank_one_are_missing() {
+        for missing in [None, Some(""), Some("  ")] {
+            assert_eq!(Identity::Development.authenticate(missing), Err(Unauthenticated::Missing));
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_no_agent_id_is_refused() {
+        for wrong in ["a\nb", "a\u{0}b", &"a".repeat(AGENT_ID_BYTES_MAX + 1)] {
+            let refused = Identity::Development.authenticate(Some(wrong));
+            assert!(matches!(refused, Err(Unauthenticated::Refused { .. })), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_nobody_has_is_refused_without_being_shown() {
+        let identity = Identity::Tokens(Arc::new(Tokens::default()));
+        let refused = identity.authenticate(Some("a-secret")).unwrap_err();
+        assert!(matches!(refused, Unauthenticated::Refused { .. }));
+        assert!(!refused.to_string().contains("a-secret"));
+    }
+}

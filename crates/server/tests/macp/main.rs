@@ -14,4 +14,5 @@ mod orders;
 mod policies;
 mod signals;
 mod streams;
+mod tenants;
 mod watches;

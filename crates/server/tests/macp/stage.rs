@@ -77,10 +77,15 @@ impl Stage {
     }
 
     pub async fn with(store: Arc<dyn Store>, settings: Settings) -> Stage {
+        Stage::for_known(Identity::Development, store, settings).await
+    }
+
+    /// A server for those whom it knows, by tokens that are in no way their names.
+    pub async fn for_known(identity: Identity, store: Arc<dyn Store>, settings: Settings) -> Stage {
         let engine = Engine::start(Arc::clone(&store), settings, Metrics::new()).unwrap();
         let (trigger, shutdown) = Shutdown::new();
         let policies = Policies::new(Arc::clone(&store));
-        let face = Macp::new(engine.clone(), Arc::clone(&store), Identity::Development, policies, shutdown);
+        let face = Macp::new(engine.clone(), Arc::clone(&store), identity, policies, shutdown);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(async move { face.serve(listener).await.unwrap() });
@@ -89,7 +94,7 @@ impl Stage {
         Stage { channel, store, engine, trigger, serving }
     }
 
-    /// A client whose token is its name.
+    /// A client with this token: its name in development.
     pub fn agent(&self, name: &str) -> Agent {
         self.client(name, Token(Some(format!("Bearer {name}"))))
     }

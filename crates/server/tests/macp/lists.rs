@@ -193,3 +193,26 @@ async fn suspending_twice_and_resuming_what_is_open_is_refused_but_cancelling_tw
     assert_eq!(macp_code(&status), "FORBIDDEN");
     stage.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_may_come_in_either_header() {
+    let stage = Stage::in_memory().await;
+    stage.started(SESSION).await;
+    let mut nobody = stage.nobody();
+    for (header, value, good) in [
+        ("authorization", "Bearer worker", true),
+        ("authorization", "bearer worker", true),
+        ("x-macp-token", "worker", true),
+        ("authorization", "Basic worker", false),
+        ("authorization", "Bearer", false),
+        ("authorization", "Bearer ", false),
+        ("x-macp-token", "", false),
+    ] {
+        let mut request = tonic::Request::new(get(SESSION));
+        request.metadata_mut().insert(header, value.parse().unwrap());
+        let answer = nobody.macp.get_session(request).await;
+        let code = answer.map_or_else(|status| status.code(), |_| Code::Ok);
+        assert_eq!(code, if good { Code::Ok } else { Code::Unauthenticated }, "{header}: {value}");
+    }
+    stage.stop().await;
+}

@@ -1,14 +1,24 @@
 //! `StreamSession`: what binds a stream, what comes back, and how it ends.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use handover_server::engine::Settings;
+use handover_server::face::macp::proto::task::TaskUpdatePayload;
 use handover_server::face::macp::proto::v1::stream_session_response::Response as Frame;
-use handover_server::face::macp::proto::v1::{SessionState, StreamSessionRequest};
+use handover_server::face::macp::proto::v1::{Envelope, SessionState, StreamSessionRequest};
+use handover_store::MemoryStore;
+use prost::Message;
 use tonic::Code;
 
 use super::stage::*;
 
 const OTHER: &str = "the-other-session-of-plays";
+
+/// The status of an update.
+fn status_of(update: &Envelope) -> String {
+    TaskUpdatePayload::decode(update.payload.as_slice()).unwrap().status
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_first_frame_binds_nothing() {
@@ -123,10 +133,7 @@ async fn a_subscriber_from_the_middle_misses_nothing_and_sees_nothing_twice() {
     });
     let (_frames, mut listening) = stage.agent("helper").subscribed(SESSION, start_from).await;
     for n in start_from + 1..=total {
-        let seen = listening.envelope().await;
-        let payload: handover_server::face::macp::proto::task::TaskUpdatePayload =
-            prost::Message::decode(seen.payload.as_slice()).unwrap();
-        assert_eq!(payload.status, n.to_string());
+        assert_eq!(status_of(&listening.envelope().await), n.to_string());
     }
     writing.await.unwrap();
     stage.stop().await;
@@ -247,6 +254,40 @@ async fn an_implicit_accept_is_delivered_with_an_ordinal() {
             assert_eq!(seen.message_id, format!("implicit-accept:{HANDOFF}"));
         }
         Frame::Error(error) => panic!("{error:?}"),
+    }
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_reader_is_cut_off_and_goes_on_by_ordinal() {
+    let settings = Settings { subscriber_queue_max: 16, ..Settings::default() };
+    let stage = Stage::with(Arc::new(MemoryStore::new()), settings).await;
+    stage.working(SESSION).await;
+    let (worker, helper) = (stage.agent("worker"), stage.agent("helper"));
+    let (_frames, mut slow) = helper.subscribed(SESSION, 0).await;
+    slow.types(3).await;
+    // Far more than the network and all queues hold.
+    let total = 400;
+    for n in 4..=total {
+        let large = update(&n.to_string()).with(|u| u.partial_output = vec![7; 32 * 1024]);
+        worker.ok(envelope(SESSION, large)).await;
+    }
+    let mut seen = 3;
+    let status = loop {
+        match slow.next().await {
+            Ok(Some(Frame::Envelope(found))) => {
+                seen += 1;
+                assert_eq!(status_of(&found), seen.to_string());
+            }
+            Ok(other) => panic!("expected an envelope or the end, found {other:?}"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((status.code(), macp_code(&status)), (Code::ResourceExhausted, "RATE_LIMITED"));
+    assert!(seen < total);
+    let (_frames, mut again) = helper.subscribed(SESSION, seen).await;
+    for n in seen + 1..=total {
+        assert_eq!(status_of(&again.envelope().await), n.to_string());
     }
     stage.stop().await;
 }

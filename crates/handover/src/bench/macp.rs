@@ -90,7 +90,7 @@ Examples:
   handover bench macp
   handover bench macp --in-flight 64 --seconds 20 --json > macp.json
   handover bench macp --target 127.0.0.1:50051 --pid 4711
-  handover bench macp --target 10.0.0.5:50051 --requester a --requester-token s3cret --worker b --worker-token t0ken
+  handover bench macp --target runtime.example:50051 --requester a --requester-token s3cret --worker b --worker-token t0ken
   handover bench macp --toy";
 
 /// How long anything may take before the runtime is taken to hang.

@@ -136,7 +136,7 @@ fn roles(found: Option<&Value>) -> Result<Vec<&str>, String> {
 
 fn parse_hash(text: &str) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
+    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     for (place, byte) in hash.iter_mut().enumerate() {

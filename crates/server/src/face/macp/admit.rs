@@ -106,16 +106,23 @@ pub fn message_id(id: &str) -> Result<(), Refused> {
     }
 }
 
-/// Turn an envelope into a command of this agent.
-pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Refused> {
+/// Whether an envelope speaks our version, for the agent that sends it.
+pub fn origin(principal: &Principal, envelope: &Envelope) -> Result<(), Refused> {
     if envelope.macp_version != MACP_VERSION {
-        let message = format!("expected macp_version {MACP_VERSION:?}, found {:?}", envelope.macp_version);
+        let found = clip(&envelope.macp_version);
+        let message = format!("expected macp_version {MACP_VERSION:?}, found {found:?}");
         return Err(Refused::new("UNSUPPORTED_PROTOCOL_VERSION", Code::InvalidArgument, message));
     }
     if !envelope.sender.is_empty() && envelope.sender != principal.agent.as_str() {
         let message = format!("expected the authenticated sender {}, found another", principal.agent);
         return Err(Refused::new("UNAUTHENTICATED", Code::Unauthenticated, message));
     }
+    Ok(())
+}
+
+/// Turn an envelope into a command of this agent.
+pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Refused> {
+    origin(principal, envelope)?;
     let Some(mode) = mode(&envelope.mode) else {
         let message = format!("expected {TASK_MODE} or {HANDOFF_MODE}, found {:?}", clip(&envelope.mode));
         return Err(Refused::new("MODE_NOT_SUPPORTED", Code::InvalidArgument, message));

@@ -63,15 +63,7 @@ pub fn is_signal(envelope: &Envelope) -> bool {
 impl Macp {
     /// Tell everybody who may hear it. Says when.
     pub(super) async fn signal(&self, principal: &Principal, envelope: &Envelope) -> Result<i64, Refused> {
-        if envelope.macp_version != MACP_VERSION {
-            let message =
-                format!("expected macp_version {MACP_VERSION:?}, found {:?}", envelope.macp_version);
-            return Err(Refused::new("UNSUPPORTED_PROTOCOL_VERSION", tonic::Code::InvalidArgument, message));
-        }
-        if !envelope.sender.is_empty() && envelope.sender != principal.agent.as_str() {
-            let message = format!("expected the authenticated sender {}, found another", principal.agent);
-            return Err(Refused::new("UNAUTHENTICATED", tonic::Code::Unauthenticated, message));
-        }
+        admit::origin(principal, envelope)?;
         if !envelope.session_id.is_empty() || !envelope.mode.is_empty() {
             return Err(Refused::invalid("expected a signal without session_id and mode, found one of them"));
         }

@@ -142,7 +142,10 @@ async fn a_gentle_pause_takes_effect_at_the_next_safe_point_and_orders_wait_for_
     let ack = worker.ok(envelope(SESSION, update("going"))).await;
     assert_eq!(ack.session_state(), SessionState::Suspended);
     assert_eq!(worker.refused(envelope(SESSION, update("going"))).await.code, "SESSION_NOT_OPEN");
+    assert_eq!(hearing.heard().await.0, "task.pause");
     nothing_but_a_marker(&stage, &mut hearing).await;
+    // Whoever begins to listen while the pause lasts is told of it as well.
+    assert_eq!(worker.signals().await.heard().await.0, "task.pause");
 
     planner.macp.resume_session(resume(SESSION)).await.unwrap();
     assert_eq!(hearing.heard().await, ("task.steer".to_owned(), "keep left".to_owned()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_core::Stream;
 use handover_kernel::command::{Act, Command, Reply, TaskAct};
 use handover_kernel::orders::{Order, OrderKind};
-use handover_kernel::session::Standing;
+use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::{AgentId, Fact, Seq, Session};
 use handover_store::{Filter, SessionKey};
 use prost::Message;
@@ -134,7 +134,9 @@ impl Macp {
                 },
                 event = events.next() => {
                     let delivery = event.map_err(ended)?;
-                    if may_free_orders(&delivery) {
+                    if let Fact::Suspended { reason, .. } = &delivery.event.fact {
+                        self.tell_of_pause(principal, &delivery.key, reason, out).await?;
+                    } else if may_free_orders(&delivery) {
                         self.hand_over(principal, &delivery.key, out).await?;
                     }
                 }
@@ -171,6 +173,7 @@ impl Macp {
             Standing::WaitingInput,
             Standing::WaitingAuthorization,
             Standing::WaitingReply,
+            Standing::Suspended,
         ];
         for standing in at_work {
             let mut after = None;
@@ -183,13 +186,36 @@ impl Macp {
                 };
                 let (keys, next) = self.page(filter, after, 256).await?;
                 for key in keys {
-                    self.hand_over(principal, &Key::from(key), out).await?;
+                    let key = Key::from(key);
+                    self.tell_of_pause(principal, &key, "", out).await?;
+                    self.hand_over(principal, &key, out).await?;
                 }
                 match next {
                     Some(next) => after = Some(next),
                     None => break,
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Tell the assignee that its session is suspended, if it is. It is no order that waits: whoever begins to listen
+    /// while the pause lasts is told again.
+    async fn tell_of_pause(
+        &self,
+        principal: &Principal,
+        key: &Key,
+        reason: &str,
+        out: &Out,
+    ) -> Result<(), Status> {
+        let session = self.engine.session(SessionKey::clone(key)).await.map_err(Refused::from)?;
+        let paused = session.filter(|session| {
+            is_assignee(session, &principal.agent) && matches!(session.lifecycle, Lifecycle::Suspended { .. })
+        });
+        if let Some(session) = paused {
+            let envelope = Some(signal(&session, session.head, "task.pause", reason.as_bytes().to_vec()));
+            // A listener that has gone away is noticed by the loop.
+            _ = out.send(Ok(WatchSignalsResponse { envelope, sender_authenticated: principal.proven })).await;
         }
         Ok(())
     }
@@ -257,6 +283,11 @@ fn order_signal(session: &Session, order: &Order) -> Envelope {
             ("task.answer", serde_json::Value::Array(all.collect()).to_string().into_bytes())
         }
     };
+    signal(session, order.seq, signal_type, data)
+}
+
+/// A signal of the requester about its task.
+fn signal(session: &Session, about: Seq, signal_type: &str, data: Vec<u8>) -> Envelope {
     let payload = SignalPayload {
         signal_type: signal_type.to_owned(),
         data,
@@ -267,7 +298,7 @@ fn order_signal(session: &Session, order: &Order) -> Envelope {
         macp_version: MACP_VERSION.to_owned(),
         mode: String::new(),
         message_type: "Signal".to_owned(),
-        message_id: format!("handover:{}:{}", session.binding.id, order.seq),
+        message_id: format!("handover:{}:{about}", session.binding.id),
         session_id: String::new(),
         sender: session.binding.requester.to_string(),
         timestamp_unix_ms: signed(now().0),

@@ -2,6 +2,7 @@
 //!
 //! In reading order:
 //! - [`key`]: a session's key as the engine's maps hold it
+//! - [`names`]: names that many sessions share
 //! - [`shard`]: the only writer of its sessions, a plain state machine
 //! - [`commit`]: one commit for the batches of all shards
 //! - [`errands`]: what spans two sessions
@@ -19,6 +20,7 @@ pub mod errands;
 pub mod hub;
 pub mod index;
 pub mod key;
+pub mod names;
 pub mod quota;
 pub mod shard;
 pub mod shell;

@@ -19,6 +19,7 @@ use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
 
 use crate::codec;
 use crate::engine::key::Key;
+use crate::engine::names::Names;
 use crate::view::{self, Listed};
 
 /// How much a shard may hold.
@@ -236,6 +237,8 @@ pub struct Shard<T> {
     flight: Option<Batch<T>>,
     /// Commands that wait for anything.
     backlog: usize,
+    /// What the sessions in memory have in common.
+    names: Names,
     /// When each session in memory is looked at again to see whether it is idle: one entry for each that is ready.
     idle: BTreeSet<(Timestamp, Key)>,
 }
@@ -250,6 +253,7 @@ impl<T> Shard<T> {
             pending: Batch::default(),
             flight: None,
             backlog: 0,
+            names: Names::default(),
             idle: BTreeSet::new(),
         }
     }
@@ -282,6 +286,8 @@ impl<T> Shard<T> {
         if full && matches!(ticket, Ticket::Client(_)) {
             return vec![Effect::Answer { ticket, answer: Answer::Denied(Denied::Refused(Refusal::Busy)) }];
         }
+        let mut command = command;
+        self.names.share_command(&mut command);
         // A start needs no look at the disk: if the session exists, the store will say so.
         let optimistic = matches!(command.act, Act::Start(_));
         let mut effects = Vec::new();
@@ -336,7 +342,9 @@ impl<T> Shard<T> {
         };
         self.backlog -= waiting.len();
         let read = match log {
-            Ok(log) => revive(key, &log).map(|session| (session, log.tombstone.is_some())),
+            Ok(log) => {
+                revive_sharing(key, &log, &mut self.names).map(|session| (session, log.tombstone.is_some()))
+            }
             Err(fault) => Err(Denied::Fault(fault)),
         };
         match read {
@@ -654,14 +662,19 @@ pub fn wake(at: Option<Timestamp>) -> Wake {
 
 /// The session that a log tells of.
 pub fn revive(key: &SessionKey, log: &Log) -> Result<Option<Session>, Denied> {
+    revive_sharing(key, log, &mut Names::default())
+}
+
+fn revive_sharing(key: &SessionKey, log: &Log, names: &mut Names) -> Result<Option<Session>, Denied> {
     let unreadable =
         |what: String| Denied::Unreadable(Arc::from(format!("session {key} cannot be read: {what}")));
-    let events: Vec<Event> = log
+    let mut events: Vec<Event> = log
         .events
         .iter()
         .map(|bytes| codec::decode(bytes))
         .collect::<Result<_, _>>()
         .map_err(|error| unreadable(error.to_string()))?;
+    events.iter_mut().for_each(|event| names.share_event(event));
     replay(&SessionId::from(&*key.session), &events).map_err(|error| unreadable(error.to_string()))
 }
 

@@ -1,0 +1,118 @@
+//! Names that many sessions share, kept once: agents, versions, policies. A session then holds a reference instead of a
+//! copy of its own.
+
+use std::collections::BTreeSet;
+
+use handover_kernel::command::{Act, Command, Start, TaskAct};
+use handover_kernel::id::Author;
+use handover_kernel::{AgentId, Event, Fact, Text};
+
+/// How many names are kept: beyond that it begins anew, and sessions keep what they have.
+const NAMES_MAX: usize = 10_000;
+
+/// Longer texts are no names.
+const NAME_BYTES_MAX: usize = 128;
+
+/// The names that were seen lately.
+#[derive(Debug, Default)]
+pub struct Names {
+    agents: BTreeSet<AgentId>,
+    texts: BTreeSet<Text>,
+}
+
+impl Names {
+    /// Let a command share the names that it gives to its session.
+    pub fn share_command(&mut self, command: &mut Command) {
+        self.author(&mut command.by);
+        match &mut command.act {
+            Act::Start(start) => self.start(start),
+            Act::Task(TaskAct::Request(request)) => {
+                if let Some(agent) = &mut request.assignee {
+                    self.agent(agent);
+                }
+            }
+            Act::Cancel { .. }
+            | Act::Pause { .. }
+            | Act::Resume { .. }
+            | Act::Tick
+            | Act::Commit(_)
+            | Act::Task(_)
+            | Act::Handoff(_)
+            | Act::SettleErrand { .. } => {}
+        }
+    }
+
+    /// Let an event that was read share its names.
+    pub fn share_event(&mut self, event: &mut Event) {
+        self.author(&mut event.author);
+        if let Fact::Started(started) = &mut event.fact {
+            self.start(&mut started.start);
+        }
+        if let Fact::Requested(request) = &mut event.fact
+            && let Some(agent) = &mut request.assignee
+        {
+            self.agent(agent);
+        }
+    }
+
+    fn start(&mut self, start: &mut Start) {
+        for agent in &mut start.participants {
+            self.agent(agent);
+        }
+        self.text(&mut start.mode_version);
+        self.text(&mut start.configuration_version);
+        self.text(&mut start.policy_version);
+    }
+
+    fn author(&mut self, author: &mut Author) {
+        if let Author::Agent(agent) = author {
+            self.agent(agent);
+        }
+    }
+
+    fn agent(&mut self, agent: &mut AgentId) {
+        let bytes = agent.as_str().len();
+        share(&mut self.agents, agent, bytes);
+    }
+
+    fn text(&mut self, text: &mut Text) {
+        let bytes = text.len();
+        share(&mut self.texts, text, bytes);
+    }
+}
+
+fn share<T: Clone + Ord>(known: &mut BTreeSet<T>, name: &mut T, bytes: usize) {
+    if let Some(same) = known.get(name) {
+        *name = same.clone();
+    } else if bytes <= NAME_BYTES_MAX {
+        if known.len() >= NAMES_MAX {
+            known.clear();
+        }
+        known.insert(name.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_name_is_kept_once() {
+        let mut names = Names::default();
+        let (mut one, mut two) = (Text::from("policy.default"), Text::from("policy.default"));
+        names.text(&mut one);
+        names.text(&mut two);
+        assert!(std::sync::Arc::ptr_eq(&one, &two));
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_kept() {
+        let mut names = Names::default();
+        for number in 0..NAMES_MAX * 2 + 1 {
+            names.agent(&mut AgentId::from(format!("agent {number}")));
+            assert!(names.agents.len() <= NAMES_MAX);
+        }
+        names.text(&mut Text::from("x".repeat(NAME_BYTES_MAX + 1)));
+        assert!(names.texts.is_empty());
+    }
+}

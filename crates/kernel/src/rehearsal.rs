@@ -5,7 +5,7 @@
 
 use crate::charter::Charter;
 use crate::command::{Act, Command, HandoffAct, NewQuestion, TaskAct};
-use crate::event::{Event, Fact};
+use crate::event::{Event, Fact, Question};
 use crate::id::{Face, Seq, SessionId};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
@@ -98,7 +98,16 @@ fn command_of(event: &Event, charter: &Charter) -> Option<Command> {
     if event.face == Face::Runtime {
         return None;
     }
-    let act = match &event.fact {
+    let act = act_of(&event.fact, charter)?;
+    let mut command = Command::by(agent, event.face, act);
+    command.id = event.id.clone();
+    command.verbatim = event.verbatim.clone();
+    Some(command)
+}
+
+/// What was asked for, as the fact tells it; none if only the runtime writes such a fact.
+fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
+    Some(match fact {
         Fact::Started(started) => {
             let mut start = started.start.clone();
             start.charter = Charter { suspension_cap_ms: start.charter.suspension_cap_ms, ..charter.clone() };
@@ -110,141 +119,79 @@ fn command_of(event: &Event, charter: &Charter) -> Option<Command> {
         Fact::PauseRequested { reason } => Act::Pause { reason: reason.clone(), gently: true },
         Fact::Resumed { reason, .. } => Act::Resume { reason: reason.clone() },
         Fact::Committed(commitment) => Act::Commit(commitment.clone()),
-        Fact::Requested(_)
-        | Fact::Accepted { .. }
-        | Fact::Declined { .. }
-        | Fact::Updated { .. }
-        | Fact::Asked { .. }
-        | Fact::Checkpointed
-        | Fact::Delivered { .. }
-        | Fact::Answered { .. }
-        | Fact::Steered { .. }
-        | Fact::Completed { .. }
-        | Fact::Failed(_)
-        | Fact::Said { .. }
-        | Fact::Read { .. }
-        | Fact::Acknowledged
-        | Fact::KeySet { .. } => Act::Task(task_act(&event.fact)?),
-        Fact::Offered { .. }
-        | Fact::ContextAdded { .. }
-        | Fact::OfferAccepted { .. }
-        | Fact::OfferDeclined { .. } => Act::Handoff(handoff_act(&event.fact)?),
-        Fact::Expired { .. }
-        | Fact::ErrandSettled { .. }
-        | Fact::CheckInMissed { .. }
-        | Fact::ChildAdded { .. } => return None,
-    };
-    let mut command = Command::by(agent, event.face, act);
-    command.id = event.id.clone();
-    command.verbatim = event.verbatim.clone();
-    Some(command)
-}
-
-fn task_act(fact: &Fact) -> Option<TaskAct> {
-    Some(match fact {
-        Fact::Requested(request) => TaskAct::Request(request.clone()),
+        Fact::Requested(request) => Act::Task(TaskAct::Request(request.clone())),
         Fact::Accepted { reason, .. } => {
-            TaskAct::Accept { task: None, assignee: None, reason: reason.clone() }
+            Act::Task(TaskAct::Accept { task: None, assignee: None, reason: reason.clone() })
         }
         Fact::Declined { reason, .. } => {
-            TaskAct::Decline { task: None, assignee: None, reason: reason.clone() }
+            Act::Task(TaskAct::Decline { task: None, assignee: None, reason: reason.clone() })
         }
         Fact::Updated { progress, .. } => {
-            TaskAct::Update { task: None, progress: progress.clone(), withdraws: true }
+            Act::Task(TaskAct::Update { task: None, progress: progress.clone(), withdraws: true })
         }
-        Fact::Asked { questions, progress } => TaskAct::Ask {
+        Fact::Asked { questions, progress } => Act::Task(TaskAct::Ask {
             task: None,
-            questions: questions
-                .iter()
-                .map(|question| NewQuestion {
-                    key: Some(question.key.clone()),
-                    need: question.need,
-                    text: question.text.clone(),
-                    schema: question.schema.clone(),
-                })
-                .collect(),
+            questions: questions.iter().map(asked_again).collect(),
             progress: progress.clone(),
-        },
-        Fact::Checkpointed => TaskAct::Checkpoint,
-        Fact::Delivered { up_to } => TaskAct::Deliver { up_to: *up_to },
-        Fact::Answered { answers } => {
-            TaskAct::Answer { answers: answers.clone(), ignore_unknown: true, refuse_when_paused: false }
+        }),
+        Fact::Checkpointed => Act::Task(TaskAct::Checkpoint),
+        Fact::Delivered { up_to } => Act::Task(TaskAct::Deliver { up_to: *up_to }),
+        Fact::Answered { answers } => Act::Task(TaskAct::Answer {
+            answers: answers.clone(),
+            ignore_unknown: true,
+            refuse_when_paused: false,
+        }),
+        Fact::Steered { text } => Act::Task(TaskAct::Steer { text: text.clone() }),
+        Fact::Completed { output, summary } => Act::Task(TaskAct::Complete {
+            task: None,
+            assignee: None,
+            output: output.clone(),
+            summary: summary.clone(),
+        }),
+        Fact::Failed(failure) => {
+            Act::Task(TaskAct::Fail { task: None, assignee: None, failure: failure.clone() })
         }
-        Fact::Steered { text } => TaskAct::Steer { text: text.clone() },
-        Fact::Completed { output, summary } => {
-            TaskAct::Complete { task: None, assignee: None, output: output.clone(), summary: summary.clone() }
-        }
-        Fact::Failed(failure) => TaskAct::Fail { task: None, assignee: None, failure: failure.clone() },
-        Fact::Said { body, awaits_reply, check_in_ms, .. } => {
-            TaskAct::Say { body: body.clone(), awaits_reply: *awaits_reply, check_in_ms: *check_in_ms }
-        }
-        Fact::Read { up_to } => TaskAct::Read { up_to: *up_to },
-        Fact::Acknowledged => TaskAct::Acknowledge,
-        Fact::KeySet { key } => TaskAct::SetKey { key: key.clone() },
-        Fact::Started(_)
-        | Fact::Cancelled { .. }
-        | Fact::Suspended { .. }
-        | Fact::Resumed { .. }
-        | Fact::Expired { .. }
-        | Fact::Committed(_)
-        | Fact::ErrandSettled { .. }
-        | Fact::PauseRequested { .. }
-        | Fact::CheckInMissed { .. }
-        | Fact::ChildAdded { .. }
-        | Fact::Offered { .. }
-        | Fact::ContextAdded { .. }
-        | Fact::OfferAccepted { .. }
-        | Fact::OfferDeclined { .. } => return None,
-    })
-}
-
-fn handoff_act(fact: &Fact) -> Option<HandoffAct> {
-    match fact {
-        Fact::Offered { handoff, target, scope, reason } => Some(HandoffAct::Offer {
+        Fact::Said { body, awaits_reply, check_in_ms, .. } => Act::Task(TaskAct::Say {
+            body: body.clone(),
+            awaits_reply: *awaits_reply,
+            check_in_ms: *check_in_ms,
+        }),
+        Fact::Read { up_to } => Act::Task(TaskAct::Read { up_to: *up_to }),
+        Fact::Acknowledged => Act::Task(TaskAct::Acknowledge),
+        Fact::KeySet { key } => Act::Task(TaskAct::SetKey { key: key.clone() }),
+        Fact::Offered { handoff, target, scope, reason } => Act::Handoff(HandoffAct::Offer {
             handoff: handoff.clone(),
             target: target.clone(),
             scope: scope.clone(),
             reason: reason.clone(),
         }),
-        Fact::ContextAdded { handoff, content_type, body } => Some(HandoffAct::Context {
+        Fact::ContextAdded { handoff, content_type, body } => Act::Handoff(HandoffAct::Context {
             handoff: handoff.clone(),
             content_type: content_type.clone(),
             body: body.clone(),
         }),
-        Fact::OfferAccepted { handoff, reason, implicit: false } => Some(HandoffAct::Accept {
+        Fact::OfferAccepted { handoff, reason, implicit: false } => Act::Handoff(HandoffAct::Accept {
             handoff: handoff.clone(),
             by: None,
             reason: reason.clone(),
             implicit: false,
         }),
         Fact::OfferDeclined { handoff, reason } => {
-            Some(HandoffAct::Decline { handoff: handoff.clone(), by: None, reason: reason.clone() })
+            Act::Handoff(HandoffAct::Decline { handoff: handoff.clone(), by: None, reason: reason.clone() })
         }
         Fact::OfferAccepted { implicit: true, .. }
-        | Fact::Started(_)
-        | Fact::Cancelled { .. }
-        | Fact::Suspended { .. }
-        | Fact::Resumed { .. }
         | Fact::Expired { .. }
-        | Fact::Committed(_)
         | Fact::ErrandSettled { .. }
-        | Fact::Requested(_)
-        | Fact::Accepted { .. }
-        | Fact::Declined { .. }
-        | Fact::Updated { .. }
-        | Fact::Asked { .. }
-        | Fact::Checkpointed
-        | Fact::Delivered { .. }
-        | Fact::Answered { .. }
-        | Fact::Steered { .. }
-        | Fact::PauseRequested { .. }
-        | Fact::Completed { .. }
-        | Fact::Failed(_)
-        | Fact::Said { .. }
-        | Fact::Read { .. }
-        | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
-        | Fact::KeySet { .. }
-        | Fact::ChildAdded { .. } => None,
+        | Fact::ChildAdded { .. } => return None,
+    })
+}
+
+fn asked_again(question: &Question) -> NewQuestion {
+    NewQuestion {
+        key: Some(question.key.clone()),
+        need: question.need,
+        text: question.text.clone(),
+        schema: question.schema.clone(),
     }
 }

@@ -292,6 +292,27 @@ pub enum Standing {
     Cancelled,
 }
 
+impl Standing {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::Pending => "pending",
+            Standing::Requested => "requested",
+            Standing::Working => "working",
+            Standing::WaitingInput => "waiting_input",
+            Standing::WaitingAuthorization => "waiting_authorization",
+            Standing::WaitingReply => "waiting_reply",
+            Standing::ReportedComplete => "reported_complete",
+            Standing::ReportedFail => "reported_fail",
+            Standing::Suspended => "suspended",
+            Standing::ResolvedPositive => "resolved_positive",
+            Standing::ResolvedNegative => "resolved_negative",
+            Standing::Expired => "expired",
+            Standing::Cancelled => "cancelled",
+        }
+    }
+}
+
 impl Lifecycle {
     /// The word for it.
     pub fn name(&self) -> &'static str {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use handover_kernel::command::{Act, Answer, Command, Reply, TaskAct};
 use handover_kernel::id::Author;
-use handover_kernel::session::Standing;
 use handover_kernel::{Event, Face, MessageId, QuestionKey, Text};
 use handover_store::SessionKey;
 use tonic::{Request, Response, Status};
@@ -121,25 +120,7 @@ fn receipt(accepted: &Accepted) -> Receipt {
         sequence: accepted.receipt.seq.0,
         accepted_at_unix_ms: signed(accepted.receipt.at.0),
         duplicate: accepted.receipt.duplicate,
-        standing: standing(accepted.standing).to_owned(),
-    }
-}
-
-fn standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Pending => "pending",
-        Standing::Requested => "requested",
-        Standing::Working => "working",
-        Standing::WaitingInput => "waiting_input",
-        Standing::WaitingAuthorization => "waiting_authorization",
-        Standing::WaitingReply => "waiting_reply",
-        Standing::ReportedComplete => "reported_complete",
-        Standing::ReportedFail => "reported_fail",
-        Standing::Suspended => "suspended",
-        Standing::ResolvedPositive => "resolved_positive",
-        Standing::ResolvedNegative => "resolved_negative",
-        Standing::Expired => "expired",
-        Standing::Cancelled => "cancelled",
+        standing: accepted.standing.name().to_owned(),
     }
 }
 

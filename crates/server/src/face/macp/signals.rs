@@ -116,7 +116,7 @@ impl Macp {
     ) -> Result<(), Status> {
         let mut shutdown = self.shutdown.clone();
         let topic = Topic::Agent { tenant: principal.tenant.clone(), agent: principal.agent.as_str().into() };
-        let from = self.last_position().await?;
+        let from = self.position().await?;
         let mut events = self.engine.subscribe(topic, from);
         self.waiting_orders(principal, out).await?;
         loop {
@@ -157,13 +157,6 @@ impl Macp {
         let envelope = Some(told.envelope.clone());
         // A listener that has gone away is noticed by the loop.
         _ = out.send(Ok(WatchSignalsResponse { envelope, sender_authenticated: told.proven })).await;
-    }
-
-    async fn last_position(&self) -> Result<u64, Status> {
-        let store = Arc::clone(&self.store);
-        let read = tokio::task::spawn_blocking(move || store.last_position()).await;
-        let read = read.map_err(|_| Status::unavailable("the server is stopping"))?;
-        read.map_err(|fault| Refused::from(crate::engine::Denied::Fault(Arc::new(fault))).status())
     }
 
     /// What was ordered while nobody was there to hear it.

@@ -78,7 +78,8 @@ impl Macp {
         }
     }
 
-    async fn position(&self) -> Result<u64, Status> {
+    /// Where the feed of all events ends now.
+    pub(super) async fn position(&self) -> Result<u64, Status> {
         let store = Arc::clone(&self.store);
         let read = tokio::task::spawn_blocking(move || store.last_position()).await;
         let read = read.map_err(|_| Status::unavailable("the server is stopping"))?;

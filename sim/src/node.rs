@@ -105,8 +105,8 @@ impl Node {
 
     /// The command itself.
     pub fn ask(&mut self, op: usize, key: &Key, command: Command, now: Timestamp) -> Vec<Ask> {
-        let place = match (&command.act, &command.by) {
-            (Act::Start(_), Author::Agent(agent)) => {
+        let place = match (command.act.start(), &command.by) {
+            (Some(_), Author::Agent(agent)) => {
                 match self.quota.reserve(Place::new(&key.tenant, agent.as_str())) {
                     Ok(place) => Some(place),
                     Err(refusal) => return vec![Ask::Answer(op, Answer::Denied(Denied::Refused(refusal)))],

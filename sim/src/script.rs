@@ -232,6 +232,7 @@ fn ask(rng: &mut Rng) -> TaskAct {
             need: if rng.chance(700) { Need::Input } else { Need::Authorization },
             text: text(rng),
             schema: blob(rng),
+            wire: None,
         })
         .collect();
     TaskAct::Ask { task: None, questions, progress: progress(rng) }

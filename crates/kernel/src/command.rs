@@ -57,6 +57,8 @@ impl Command {
 pub enum Act {
     /// Start it.
     Start(Box<Start>),
+    /// Start it with its work: a task that nobody ever sees without its request.
+    Delegate(Box<Delegation>),
     /// End it without an outcome.
     Cancel {
         /// Why.
@@ -139,6 +141,15 @@ pub struct Start {
     pub parent: Option<SessionId>,
 }
 
+/// How a task starts together with its work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delegation {
+    /// The session.
+    pub start: Start,
+    /// The work.
+    pub request: Request,
+}
+
 /// What is asked of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskAct {
@@ -182,6 +193,11 @@ pub enum TaskAct {
     },
     /// Reach a safe point without anything to say.
     Checkpoint,
+    /// Hold the task until the requester resumes it: at a bill to approve, or for want of a resource.
+    Hold {
+        /// Why.
+        reason: Text,
+    },
     /// Record that the orders up to there have reached the assignee.
     Deliver {
         /// The last order that did.
@@ -320,6 +336,8 @@ pub struct NewQuestion {
     pub text: Text,
     /// A JSON Schema for the answer; empty if any will do.
     pub schema: Blob,
+    /// The question as the asker's wire puts it, for readers of the same wire.
+    pub wire: Option<Blob>,
 }
 
 /// An answer to one question.
@@ -411,14 +429,26 @@ impl Command {
 }
 
 impl Act {
+    /// How it starts a session, if it starts one.
+    pub fn start(&self) -> Option<&Start> {
+        match self {
+            Act::Start(start) => Some(start),
+            Act::Delegate(delegation) => Some(&delegation.start),
+            Act::Cancel { .. }
+            | Act::Pause { .. }
+            | Act::Resume { .. }
+            | Act::Tick
+            | Act::Commit(_)
+            | Act::Task(_)
+            | Act::Handoff(_)
+            | Act::SettleErrand { .. } => None,
+        }
+    }
+
     fn weight(&self) -> usize {
         match self {
-            Act::Start(start) => {
-                start.intent.len()
-                    + start.context_id.len()
-                    + start.extension_keys.iter().map(|key| key.len()).sum::<usize>()
-                    + start.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
-            }
+            Act::Start(start) => start.weight(),
+            Act::Delegate(delegation) => delegation.start.weight() + delegation.request.weight(),
             Act::Cancel { reason } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
             Act::Tick | Act::SettleErrand { .. } => 0,
             Act::Commit(commitment) => commitment.weight(),
@@ -432,16 +462,37 @@ impl Act {
     }
 }
 
+impl Start {
+    fn weight(&self) -> usize {
+        self.intent.len()
+            + self.context_id.len()
+            + self.extension_keys.iter().map(|key| key.len()).sum::<usize>()
+            + self.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
+    }
+}
+
+impl Request {
+    fn weight(&self) -> usize {
+        self.title.len() + self.instructions.len() + self.input.len()
+    }
+}
+
+impl NewQuestion {
+    fn weight(&self) -> usize {
+        self.text.len() + self.schema.len() + self.wire.as_ref().map_or(0, |wire| wire.len())
+    }
+}
+
 impl TaskAct {
     fn weight(&self) -> usize {
         match self {
-            TaskAct::Request(request) => {
-                request.title.len() + request.instructions.len() + request.input.len()
+            TaskAct::Request(request) => request.weight(),
+            TaskAct::Accept { reason, .. } | TaskAct::Decline { reason, .. } | TaskAct::Hold { reason } => {
+                reason.len()
             }
-            TaskAct::Accept { reason, .. } | TaskAct::Decline { reason, .. } => reason.len(),
             TaskAct::Update { progress, .. } => progress.weight(),
             TaskAct::Ask { questions, progress, .. } => {
-                progress.weight() + questions.iter().map(|q| q.text.len() + q.schema.len()).sum::<usize>()
+                progress.weight() + questions.iter().map(NewQuestion::weight).sum::<usize>()
             }
             TaskAct::Answer { answers, .. } => answers
                 .iter()

@@ -221,6 +221,8 @@ pub struct Question {
     pub text: Text,
     /// A JSON Schema for the answer; empty if any will do.
     pub schema: Blob,
+    /// The question as the asker's wire puts it, for readers of the same wire.
+    pub wire: Option<Blob>,
 }
 
 /// Which time was up.

@@ -64,7 +64,7 @@ pub fn rehearse(id: &SessionId, history: &[Event], charter: &Charter) -> Rehears
         let (Some(command), Some(session)) = (command_of(event, charter), &recorded) else {
             continue;
         };
-        let starts = matches!(command.act, Act::Start(_));
+        let starts = command.act.start().is_some();
         let was_open = candidate.as_ref().is_some_and(is_open);
         let outcome = if candidate.is_none() && !starts {
             Outcome::NoSession
@@ -193,5 +193,6 @@ fn asked_again(question: &Question) -> NewQuestion {
         need: question.need,
         text: question.text.clone(),
         schema: question.schema.clone(),
+        wire: question.wire.clone(),
     }
 }

@@ -76,6 +76,8 @@ pub enum Phase {
         assignee: AgentId,
         /// What it said.
         report: Report,
+        /// The bytes of the wire that it said it on.
+        verbatim: Option<Blob>,
     },
 }
 

@@ -35,6 +35,70 @@ fn a_session_needs_a_participant_other_than_the_requester() {
     assert_eq!(stage.assignee(), Some("worker"));
 }
 
+mod delegation {
+    use handover_kernel::command::ModeKind;
+
+    use super::*;
+
+    #[test]
+    fn a_task_starts_together_with_its_work() {
+        let mut stage = Stage::empty();
+        stage.ok("planner", delegate(start(ModeKind::Task, Charter::mcp()), Some("worker")));
+        assert_eq!(stage.standing(), Standing::Requested);
+        assert_eq!((stage.count("Started"), stage.count("Requested")), (1, 1));
+        assert_eq!(stage.no("planner", request(None)), "ALREADY_REQUESTED");
+        stage.ok("worker", accept());
+    }
+
+    #[test]
+    fn work_that_cannot_be_requested_starts_nothing() {
+        let mut stage = Stage::empty();
+        let task = || start(ModeKind::Task, Charter::mcp());
+        assert_eq!(stage.no("planner", delegate(task(), Some("outsider"))), "INVALID");
+        assert_eq!(stage.no("planner", delegate(task(), Some("planner"))), "INVALID");
+        let handoff = start(ModeKind::Handoff, Charter::macp());
+        assert_eq!(stage.no("planner", delegate(handoff, None)), "WRONG_MODE");
+        assert!(stage.slot.is_none());
+    }
+
+    #[test]
+    fn a_session_that_exists_is_not_started_again() {
+        let mut stage = Stage::requested(Charter::mcp());
+        assert_eq!(
+            stage.no("planner", delegate(start(ModeKind::Task, Charter::mcp()), None)),
+            "SESSION_EXISTS"
+        );
+    }
+}
+
+mod hold {
+    use super::*;
+
+    #[test]
+    fn the_assignee_holds_its_task_and_the_requester_resumes_it() {
+        let mut stage = Stage::working(Charter::mcp());
+        assert_eq!(stage.no("planner", hold()), "NOT_ASSIGNEE");
+        stage.ok("worker", hold());
+        assert_eq!(stage.standing(), Standing::Suspended);
+        assert_eq!(stage.no("worker", update("half")), "SESSION_SUSPENDED");
+        assert_eq!(stage.no("worker", resume()), "NOT_REQUESTER");
+        stage.ok("planner", resume());
+        assert_eq!(stage.standing(), Standing::Working);
+    }
+
+    #[test]
+    fn questions_outlive_a_hold() {
+        let mut stage = Stage::waiting(Charter::mcp());
+        let before = stage.the_task().phase.questions().to_vec();
+        stage.ok("worker", hold());
+        stage.ok("planner", resume());
+        assert_eq!(
+            (stage.standing(), stage.the_task().phase.questions()),
+            (Standing::WaitingInput, &before[..])
+        );
+    }
+}
+
 mod task_request {
     use super::*;
 

@@ -110,6 +110,7 @@ fn task_acts(session: &Session) -> Vec<(&'static str, Act)> {
         ("Update, withdrawing", withdraw("so far")),
         ("Ask", ask("q9")),
         ("Checkpoint", checkpoint()),
+        ("Hold", hold()),
         ("Deliver", deliver(last_order)),
         ("Answer", answer("q")),
         ("Answer, unless paused", answers(&["q"], false, true)),

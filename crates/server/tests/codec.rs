@@ -96,7 +96,8 @@ fn every_value_of_every_enum_comes_back_as_it_was() {
     check(|face: Face| Event { face, ..event(Fact::Acknowledged) });
     check(|cause: ExpiryCause| event(Fact::Expired { cause }));
     check(|need: Need| {
-        let question = Question { key: "k".into(), need, text: Text::default(), schema: Blob::default() };
+        let question =
+            Question { key: "k".into(), need, text: Text::default(), schema: Blob::default(), wire: None };
         event(Fact::Asked { questions: vec![question], progress: Progress::default() })
     });
     check(|mode: ModeKind| started(|start| start.mode = mode));

@@ -144,12 +144,12 @@ impl Session {
     ) -> Result<Decision, Refusal> {
         if let Author::Agent(agent) = &command.by
             && !self.involves(agent)
-            && !matches!(command.act, Act::Start(_))
+            && command.act.start().is_none()
         {
             return Err(Refusal::NotParticipant { agent: agent.clone() });
         }
         // A second MACP start is refused whatever its message id; on the other faces it may be a retry.
-        let starts = matches!(command.act, Act::Start(_));
+        let starts = command.act.start().is_some();
         if starts && command.face == Face::Macp {
             return Err(Refusal::SessionExists);
         }
@@ -164,7 +164,7 @@ impl Session {
 
     fn decide_new(&self, command: &Command, limits: &Limits, now: Timestamp) -> Result<Vec<Draft>, Refusal> {
         match &command.act {
-            Act::Start(_) => Err(Refusal::SessionExists),
+            Act::Start(_) | Act::Delegate(_) => Err(Refusal::SessionExists),
             Act::Tick => Ok(Vec::new()),
             Act::Cancel { reason } => self.decide_cancel(command, reason),
             Act::Pause { reason, gently } => self.decide_pause(command, reason, *gently, now),
@@ -187,7 +187,7 @@ impl Session {
         limits: &Limits,
         now: Timestamp,
     ) -> Result<Vec<Draft>, Refusal> {
-        let Act::Start(start) = &command.act else {
+        let Some(start) = command.act.start() else {
             return Err(Refusal::SessionNotFound);
         };
         check_shape(command, limits)?;
@@ -200,7 +200,16 @@ impl Session {
             Some(sent) if sent <= now && now.since(sent) <= START_AGE_MAX_MS => sent,
             Some(_) | None => now,
         };
-        Ok(vec![Draft::primary(command, Fact::Started(Box::new(Started { start: (**start).clone(), base })))])
+        let started = Fact::Started(Box::new(Started { start: start.clone(), base }));
+        let mut drafts = vec![Draft::primary(command, started)];
+        if let Act::Delegate(delegation) = &command.act {
+            if start.mode != ModeKind::Task {
+                return Err(Refusal::WrongMode { expected: start.mode.name() });
+            }
+            delegation.request.check(requester, &start.participants)?;
+            drafts.push(Draft::also(command, Fact::Requested(delegation.request.clone())));
+        }
+        Ok(drafts)
     }
 
     /// Refuses unless the session is open.

@@ -82,9 +82,10 @@ impl Task {
                 self.pause = Some(reason.clone());
             }
             Fact::Completed { output, summary } => {
-                self.reported(Report::Complete { output: output.clone(), summary: summary.clone() });
+                let report = Report::Complete { output: output.clone(), summary: summary.clone() };
+                self.reported(report, &event.verbatim);
             }
-            Fact::Failed(failure) => self.reported(Report::Fail(failure.clone())),
+            Fact::Failed(failure) => self.reported(Report::Fail(failure.clone()), &event.verbatim),
             Fact::Said { body, awaits_reply, answers, check_in_ms } => {
                 if event.author.agent() == Some(&binding.requester) {
                     self.requester_said(event, body, answers, *check_in_ms);
@@ -185,11 +186,11 @@ impl Task {
         }
     }
 
-    fn reported(&mut self, report: Report) {
+    fn reported(&mut self, report: Report, verbatim: &Option<Blob>) {
         if let (Some(request), Some(assignee)) =
             (self.phase.request().cloned(), self.phase.assignee().cloned())
         {
-            self.phase = Phase::Reported { request, assignee, report };
+            self.phase = Phase::Reported { request, assignee, report, verbatim: verbatim.clone() };
         }
         // A report voids a pending pause.
         self.pause = None;

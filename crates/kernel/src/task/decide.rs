@@ -61,6 +61,7 @@ impl Task {
             TaskAct::Update { task, progress, withdraws } => self.update(&scene, task, progress, *withdraws),
             TaskAct::Ask { task, questions, progress } => self.ask(&scene, task, questions, progress),
             TaskAct::Checkpoint => self.checkpoint(&scene),
+            TaskAct::Hold { reason } => self.hold(&scene, reason),
             TaskAct::Deliver { up_to } => self.deliver(&scene, *up_to),
             TaskAct::Answer { answers, ignore_unknown, refuse_when_paused } => {
                 self.answer(&scene, answers, *ignore_unknown, *refuse_when_paused)
@@ -99,17 +100,8 @@ impl Task {
             | Phase::Waiting { .. }
             | Phase::Reported { .. } => return Err(Refusal::AlreadyRequested),
         }
-        if request.task.trim().is_empty() {
-            return Err(Refusal::invalid("expected a task id, found nothing"));
-        }
-        if let Some(named) = &request.assignee {
-            let binding = scene.binding();
-            if *named == binding.requester || !binding.participants.contains(named) {
-                return Err(Refusal::invalid(format!(
-                    "expected a participant other than the requester as the assignee, found {named}"
-                )));
-            }
-        }
+        let binding = scene.binding();
+        request.check(&binding.requester, &binding.participants)?;
         Ok(vec![scene.says(Fact::Requested(request.clone()))])
     }
 
@@ -254,6 +246,7 @@ impl Task {
                 need: question.need,
                 text: question.text.clone(),
                 schema: question.schema.clone(),
+                wire: question.wire.clone(),
             });
         }
         Ok(named)
@@ -281,6 +274,17 @@ impl Task {
         }
         drafts.push(scene.says(Fact::Checkpointed));
         self.safe_point(scene, &mut drafts);
+        Ok(drafts)
+    }
+
+    /// Whoever holds its own work is at a safe point, so that nothing has to be waited for.
+    fn hold(&self, scene: &Scene<'_>, reason: &Text) -> Result<Vec<Draft>, Refusal> {
+        let mut drafts = self.as_assignee(scene, &None)?;
+        drafts.push(scene.says(Fact::Checkpointed));
+        if let (Some(up_to), true) = (self.orders.last_waiting(), scene.command.takes_orders) {
+            drafts.push(Draft::also(scene.command, Fact::Delivered { up_to }));
+        }
+        drafts.push(Draft::runtime(scene.session.suspended(reason, scene.now)));
         Ok(drafts)
     }
 
@@ -466,6 +470,20 @@ impl Task {
             Some(named) if named != agent => {
                 Err(Refusal::invalid(format!("expected the sender {agent} as the assignee, found {named}")))
             }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl Request {
+    pub(crate) fn check(&self, requester: &AgentId, participants: &[AgentId]) -> Result<(), Refusal> {
+        if self.task.trim().is_empty() {
+            return Err(Refusal::invalid("expected a task id, found nothing"));
+        }
+        match &self.assignee {
+            Some(named) if named == requester || !participants.contains(named) => Err(Refusal::invalid(
+                format!("expected a participant other than the requester as the assignee, found {named}"),
+            )),
             Some(_) | None => Ok(()),
         }
     }

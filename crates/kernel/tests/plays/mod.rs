@@ -86,6 +86,7 @@ pub enum Deed {
     Ask,
     AskUnnamed,
     Checkpoint,
+    Hold,
     Deliver,
     Answer,
     Steer,
@@ -121,6 +122,7 @@ const TASK_DEEDS: &[(u64, Deed)] = &[
     (10, Deed::Ask),
     (5, Deed::AskUnnamed),
     (14, Deed::Checkpoint),
+    (3, Deed::Hold),
     (6, Deed::Deliver),
     (14, Deed::Answer),
     (16, Deed::Steer),
@@ -344,8 +346,8 @@ impl Move {
             Request | Answer | Steer | Pause | PauseGently | Resume | Cancel | CommitSuccess
             | CommitFailure | Offer | Context => Some("planner".to_owned()),
             Accept => Some(self.other().to_owned()),
-            Decline | Update | Withdraw | Ask | AskUnnamed | Checkpoint | Deliver | Complete | Fail
-            | HandIn | Take | TurnDown | Acknowledge => Some(receiver),
+            Decline | Update | Withdraw | Ask | AskUnnamed | Checkpoint | Hold | Deliver | Complete
+            | Fail | HandIn | Take | TurnDown | Acknowledge => Some(receiver),
             Say | Read | SetKey => Some(if self.pick < 4 { "planner".to_owned() } else { receiver }),
             HandOn | AddChild | SettleErrand | Tick => None,
         }
@@ -367,6 +369,7 @@ impl Move {
             }
             Deed::AskUnnamed => ask_unnamed(),
             Deed::Checkpoint => checkpoint(),
+            Deed::Hold => hold(),
             Deed::Deliver => {
                 let orders =
                     session.task().map(|task| task.orders.waiting().map(|order| order.seq.0).collect());

@@ -1,7 +1,7 @@
 //! Short words for what the cast does.
 
 use handover_kernel::command::{
-    Act, Answer, Failure, HandoffAct, Need, NewQuestion, Progress, Reply, Request, TaskAct,
+    Act, Answer, Delegation, Failure, HandoffAct, Need, NewQuestion, Progress, Reply, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::errand::Verdict;
@@ -55,7 +55,13 @@ pub fn withdraw(message: &str) -> Act {
 }
 
 pub fn question(key: Option<&str>, need: Need) -> NewQuestion {
-    NewQuestion { key: key.map(QuestionKey::from), need, text: Text::from("which?"), schema: Blob::default() }
+    NewQuestion {
+        key: key.map(QuestionKey::from),
+        need,
+        text: Text::from("which?"),
+        schema: Blob::default(),
+        wire: None,
+    }
 }
 
 pub fn ask_all(questions: Vec<NewQuestion>) -> Act {
@@ -76,6 +82,15 @@ pub fn ask_permission(key: &str) -> Act {
 
 pub fn checkpoint() -> Act {
     Act::Task(TaskAct::Checkpoint)
+}
+
+pub fn hold() -> Act {
+    Act::Task(TaskAct::Hold { reason: Text::from("a bill to approve") })
+}
+
+/// Starts a task together with its work.
+pub fn delegate(start: Start, assignee: Option<&str>) -> Act {
+    Act::Delegate(Box::new(Delegation { start, request: work(assignee) }))
 }
 
 pub fn deliver(up_to: u64) -> Act {

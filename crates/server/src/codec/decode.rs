@@ -206,6 +206,7 @@ fn question(question: wire::Question) -> Result<Question, Error> {
         need: numbered("question.need", question.need)?,
         text: question.text.into(),
         schema: blob(question.schema),
+        wire: question.wire.map(blob),
     })
 }
 

@@ -241,12 +241,13 @@ fn wire_progress(progress: &Progress) -> wire::Progress {
 }
 
 fn question(question: &Question) -> wire::Question {
-    let Question { key, need, text, schema } = question;
+    let Question { key, need, text, schema, wire } = question;
     wire::Question {
         key: Some(string(key.as_str())),
         need: need.number(),
         text: string(text),
         schema: bytes(schema),
+        wire: wire.as_ref().map(bytes),
     }
 }
 

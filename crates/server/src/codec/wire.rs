@@ -403,6 +403,8 @@ pub(super) struct Question {
     pub text: String,
     #[prost(bytes = "bytes", tag = "4")]
     pub schema: Bytes,
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub wire: Option<Bytes>,
 }
 
 /// Never reuse a number.

@@ -21,7 +21,9 @@ pub fn preflight(key: &SessionKey, command: &Command) -> Option<(Key, Command)> 
         Act::Handoff(HandoffAct::Offer { target, scope, .. }) => {
             (task_of_scope(scope)?, TaskAct::CanHandOn { by, to: target.clone() })
         }
-        Act::Start(start) => (start.parent.clone()?, TaskAct::CanHaveChild { by }),
+        Act::Start(_) | Act::Delegate(_) => {
+            (command.act.start()?.parent.clone()?, TaskAct::CanHaveChild { by })
+        }
         Act::Handoff(HandoffAct::Context { .. } | HandoffAct::Accept { .. } | HandoffAct::Decline { .. })
         | Act::Cancel { .. }
         | Act::Pause { .. }

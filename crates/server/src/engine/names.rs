@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use handover_kernel::command::{Act, Command, Start, TaskAct};
+use handover_kernel::command::{Act, Command, Request, Start, TaskAct};
 use handover_kernel::id::Author;
 use handover_kernel::{AgentId, Event, Fact, Text};
 
@@ -26,11 +26,11 @@ impl Names {
         self.author(&mut command.by);
         match &mut command.act {
             Act::Start(start) => self.start(start),
-            Act::Task(TaskAct::Request(request)) => {
-                if let Some(agent) = &mut request.assignee {
-                    self.agent(agent);
-                }
+            Act::Delegate(delegation) => {
+                self.start(&mut delegation.start);
+                self.request(&mut delegation.request);
             }
+            Act::Task(TaskAct::Request(request)) => self.request(request),
             Act::Cancel { .. }
             | Act::Pause { .. }
             | Act::Resume { .. }
@@ -48,9 +48,13 @@ impl Names {
         if let Fact::Started(started) = &mut event.fact {
             self.start(&mut started.start);
         }
-        if let Fact::Requested(request) = &mut event.fact
-            && let Some(agent) = &mut request.assignee
-        {
+        if let Fact::Requested(request) = &mut event.fact {
+            self.request(request);
+        }
+    }
+
+    fn request(&mut self, request: &mut Request) {
+        if let Some(agent) = &mut request.assignee {
             self.agent(agent);
         }
     }

@@ -289,7 +289,7 @@ impl<T> Shard<T> {
         let mut command = command;
         self.names.share_command(&mut command);
         // A start needs no look at the disk: if the session exists, the store will say so.
-        let optimistic = matches!(command.act, Act::Start(_));
+        let optimistic = command.act.start().is_some();
         let mut effects = Vec::new();
         self.take(key, Work::Command { ticket, command }, optimistic, now, &mut effects);
         effects
@@ -574,7 +574,7 @@ impl Ready {
         now: Timestamp,
     ) -> (Answer, Option<Decided>) {
         if self.tombstone && self.session.is_none() {
-            let starts = matches!(command.act, Act::Start(_));
+            let starts = command.act.start().is_some();
             let refusal = if starts { Refusal::SessionExists } else { Refusal::SessionNotFound };
             return (Answer::Denied(Denied::Refused(refusal)), None);
         }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use handover_kernel::command::{Act, Command};
+use handover_kernel::command::Command;
 use handover_kernel::id::Author;
 use handover_kernel::{Limits, Refusal, Session, Timestamp, step};
 use handover_store::{Fault, SessionKey, Store};
@@ -296,11 +296,11 @@ impl Inner {
 
     /// A place for the session that the command starts, if it starts one.
     fn reserve(&self, key: &Key, command: &Command) -> Result<Option<Place>, Refusal> {
-        match (&command.act, &command.by) {
-            (Act::Start(_), Author::Agent(agent)) => {
+        match (command.act.start(), &command.by) {
+            (Some(_), Author::Agent(agent)) => {
                 lock(&self.quota).reserve(Place::new(&key.tenant, agent.as_str())).map(Some)
             }
-            _ => Ok(None),
+            (Some(_), Author::Runtime) | (None, _) => Ok(None),
         }
     }
 

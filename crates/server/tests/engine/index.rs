@@ -71,6 +71,7 @@ fn anything(random: &mut Random, sessions: usize) -> Act {
                 need: if random.below(2) == 0 { Need::Input } else { Need::Authorization },
                 text: text(),
                 schema: Blob::default(),
+                wire: None,
             }],
             progress: Progress::default(),
         },

@@ -302,12 +302,8 @@ fn progress() -> impl Strategy<Value = Progress> {
 }
 
 fn question() -> impl Strategy<Value = Question> {
-    (id(), one::<Need>(), text(), blob()).prop_map(|(key, need, text, schema)| Question {
-        key,
-        need,
-        text,
-        schema,
-    })
+    (id(), one::<Need>(), text(), blob(), option::of(blob()))
+        .prop_map(|(key, need, text, schema, wire)| Question { key, need, text, schema, wire })
 }
 
 fn answer() -> impl Strategy<Value = Answer> {

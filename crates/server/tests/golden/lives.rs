@@ -358,6 +358,7 @@ fn question(key: Option<&str>, need: Need, schema: &str) -> NewQuestion {
         need,
         text: Text::from("what now?"),
         schema: Blob::from(schema.as_bytes()),
+        wire: None,
     }
 }
 

@@ -266,7 +266,8 @@ fn update(payload: task::TaskUpdatePayload) -> TaskAct {
         partial: partial.clone(),
     };
     if asks {
-        let question = NewQuestion { key: None, need: Need::Input, text: message, schema: partial };
+        let question =
+            NewQuestion { key: None, need: Need::Input, text: message, schema: partial, wire: None };
         return TaskAct::Ask { task, questions: vec![question], progress };
     }
     TaskAct::Update { task, progress, withdraws: true }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use handover_server::config::{self, Config, File, Sources};
 use handover_server::engine::{self, Engine};
 use handover_server::face::macp::Macp;
+use handover_server::gate::{self, Gate};
 use handover_server::http::{self, Bounds, Probe, Router};
 use handover_server::identity::Identity;
 use handover_server::identity::tokens::Tokens;
@@ -98,7 +99,9 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let (listener, address) = listen("http", config.http).await?;
     let (macp_listener, macp_address) = listen("macp", config.macp).await?;
     let policies = Policies::new(Arc::clone(&store));
-    let macp = Macp::new(engine.clone(), Arc::clone(&store), identity, policies, shutdown.clone());
+    let limits = gate::Settings::new(&config.limits, &identity);
+    let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
+    let macp = Macp::new(gate, Arc::clone(&store), policies, shutdown.clone());
     let macp = tokio::spawn(macp.serve(macp_listener));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");

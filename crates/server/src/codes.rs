@@ -5,6 +5,7 @@ use handover_kernel::Refusal;
 use tonic::Code;
 
 use crate::engine::Denied;
+use crate::gate::Limited;
 
 /// What one code is called on every wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,18 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
     }
 }
 
+/// What having asked for more than one may is called.
+pub fn of_limited(limited: &Limited) -> Meaning {
+    match limited {
+        Limited::Rate { .. } | Limited::Streams { .. } => LIMITED,
+    }
+}
+
+/// Whether a refusal says that the agent may not do that.
+pub fn is_forbidden(refusal: &Refusal) -> bool {
+    of_refusal(refusal).macp == FORBIDDEN.macp
+}
+
 /// What an answer that is no acceptance is called.
 pub fn of_denied(denied: &Denied) -> Meaning {
     match denied {
@@ -126,6 +139,7 @@ mod tests {
     use handover_kernel::{AgentId, HandoffId, QuestionKey, Text};
 
     use super::*;
+    use crate::gate::{Kind, Limit};
 
     /// MACP's registry of error codes, with its HTTP statuses.
     const REGISTRY: [(&str, u16); 16] = [
@@ -216,6 +230,27 @@ mod tests {
             let meaning = of_refusal(&refusal);
             assert!(REGISTRY.contains(&(meaning.macp, meaning.http)), "{refusal:?}: {meaning:?}");
             assert!(matches!(meaning.json_rpc, INVALID_PARAMS | INTERNAL), "{refusal:?}: {meaning:?}");
+        }
+    }
+
+    #[test]
+    fn every_limit_has_a_name_and_a_code_that_is_a_limits() {
+        let mut named = vec!["session_starts", "messages", "streams"];
+        for refusal in refusals() {
+            let limit = Limit::of(&refusal);
+            named.extend(limit.map(Limit::name));
+            let code = of_refusal(&refusal).macp;
+            let is_limit = matches!(code, "RATE_LIMITED" | "PAYLOAD_TOO_LARGE")
+                || matches!(refusal, Refusal::TooManyParticipants { .. });
+            assert_eq!(limit.is_some(), is_limit, "{refusal:?}");
+        }
+        assert_eq!(named.len(), Limit::ALL.len());
+        assert!(Limit::ALL.iter().all(|limit| named.contains(&limit.name())), "{named:?}");
+        let rate = Limited::Rate { kind: Kind::Start, per_minute: 1, retry_after_ms: 2 };
+        for limited in [rate, Limited::Streams { max: 1 }] {
+            assert!(Limit::ALL.contains(&limited.limit()));
+            let meaning = of_limited(&limited);
+            assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));
         }
     }
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
-use self::kind::{Kind, directory, file_or_nothing, loopback, number, one_of};
+use self::kind::{Kind, auto_or, directory, file_or_nothing, loopback, number, one_of};
 
 mod kind;
 
@@ -101,6 +101,12 @@ keys! {
         messages_per_task_max: usize = 10_000, number(1..=1_000_000);
         /// How many unfinished sessions an agent may have started.
         sessions_open_per_agent_max: usize = 10_000, number(1..=100_000_000);
+        /// How many sessions an agent may start in a minute. 0 is any number; auto is 600, or any number in development.
+        starts_per_minute: Option<u64> = "auto", auto_or(0..=100_000_000);
+        /// How many messages an agent may send in a minute. 0 is any number; auto is 12000, or any number in development.
+        messages_per_minute: Option<u64> = "auto", auto_or(0..=100_000_000);
+        /// How many streams and watches an agent may have open.
+        streams_per_agent_max: usize = 1000, number(1..=1_000_000);
         /// How many HTTP connections may be open. Those beyond wait to be accepted.
         connections_max: usize = 10_000, number(1..=1_000_000);
     }

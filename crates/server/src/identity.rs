@@ -29,6 +29,23 @@ pub struct Principal {
     pub admin: bool,
     /// Whether the credential proves anything: never in development mode.
     pub proven: bool,
+    /// What it may use, where that is not what everybody may.
+    pub allowance: Allowance,
+}
+
+/// The limits that a credential sets instead of the server's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Session starts a minute; 0 is any number.
+    pub starts_per_minute: Option<u64>,
+    /// Messages a minute; 0 is any number.
+    pub messages_per_minute: Option<u64>,
+    /// Streams that may be open.
+    pub streams: Option<u64>,
+    /// Sessions that may be open.
+    pub sessions_open: Option<u64>,
+    /// Bytes of a payload, never more than the server's own bound.
+    pub payload_bytes: Option<u64>,
 }
 
 /// How requests are authenticated.
@@ -92,6 +109,7 @@ impl Identity {
                     observer: false,
                     admin: true,
                     proven: false,
+                    allowance: Allowance::default(),
                 })
             }
         }

@@ -7,6 +7,7 @@
 //! - [`view`]: what a list or a card shows of a session
 //! - [`timeline`]: everything that happened in a session, in words
 //! - [`identity`]: whose request it is
+//! - [`gate`]: what every face asks before the engine: who, how often, and whether it may see it
 //! - [`policies`]: the policies that sessions can be bound to
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`face`]: the faces, each a protocol
@@ -19,6 +20,7 @@ pub mod codes;
 pub mod config;
 pub mod engine;
 pub mod face;
+pub mod gate;
 pub mod http;
 pub mod identity;
 pub mod policies;

@@ -18,6 +18,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{Format, Level, Log};
+use crate::gate::Limit;
 
 /// Send the log of this process to standard error. Fails if the process has a log already.
 pub fn init(log: &Log) -> Result<(), TryInitError> {
@@ -85,6 +86,13 @@ pub struct Metrics {
     registry: Registry,
     commands: Family<[(&'static str, &'static str); 1], Counter>,
     http_requests: Family<HttpLabels, Counter>,
+    limited: Family<[(&'static str, &'static str); 1], Counter>,
+    /// Requests that were nobody's.
+    pub authentications_failed: Counter,
+    /// Requests for what the agent may not see or do.
+    pub forbidden: Counter,
+    /// Streams and watches that agents have open now.
+    pub streams_open: Gauge,
     /// Events that became durable.
     pub events_appended: Counter,
     /// Durable commits.
@@ -117,6 +125,10 @@ impl Metrics {
         let metrics = Metrics {
             commands: add.metric("commands", "Commands by what became of them"),
             http_requests: add.metric("http_requests", "HTTP requests by path and status"),
+            limited: add.metric("limited", "Requests that reached a limit, by limit"),
+            authentications_failed: add.metric("authentications_failed", "Requests that were nobody's"),
+            forbidden: add.metric("forbidden", "Requests for what the agent may not see or do"),
+            streams_open: add.metric("streams_open", "Streams and watches that agents have open now"),
             events_appended: add.metric("events_appended", "Events that became durable"),
             commits: add.metric("commits", "Durable commits"),
             commit_seconds,
@@ -130,12 +142,20 @@ impl Metrics {
         for outcome in Outcome::ALL {
             metrics.commands.get_or_create(&outcome.labels()).inc_by(0);
         }
+        for limit in Limit::ALL {
+            metrics.limited.get_or_create(&[("limit", limit.name())]).inc_by(0);
+        }
         Arc::new(metrics)
     }
 
     /// Count a command.
     pub fn count_command(&self, outcome: Outcome) {
         self.commands.get_or_create(&outcome.labels()).inc();
+    }
+
+    /// Count a request that reached a limit.
+    pub fn count_limited(&self, limit: Limit) {
+        self.limited.get_or_create(&[("limit", limit.name())]).inc();
     }
 
     /// Count an HTTP request. The path must be that of a route, so that there are never many.
@@ -229,6 +249,7 @@ mod tests {
         let metrics = Metrics::new();
         metrics.count_command(Outcome::Refused);
         metrics.count_http_request("/healthz", 200);
+        metrics.count_limited(Limit::ALL[0]);
         metrics.commit_seconds.observe(0.003);
         metrics.sessions_in_memory.set(7);
         let text = metrics.to_text();
@@ -239,6 +260,11 @@ mod tests {
             "handover_commands_total{outcome=\"refused\"} 1",
             "handover_commands_total{outcome=\"fault\"} 0",
             "handover_http_requests_total{path=\"/healthz\",status=\"200\"} 1",
+            "handover_limited_total{limit=\"session_starts\"} 1",
+            "handover_limited_total{limit=\"payload_bytes\"} 0",
+            "handover_authentications_failed_total 0",
+            "handover_forbidden_total 0",
+            "handover_streams_open 0",
             "handover_events_appended_total 0",
             "handover_commits_total 0",
             "handover_commit_seconds_count 1",

@@ -32,6 +32,22 @@ where
     Kind { parse: Box::new(parse), print: Box::new(print) }
 }
 
+/// A number, or `auto` to leave it to the server.
+pub(super) fn auto_or(range: RangeInclusive<u64>) -> Kind<Option<u64>> {
+    let number: Kind<u64> = number(range);
+    let parse = move |text: &str| match text {
+        "auto" => Ok(None),
+        text => (number.parse)(text).map(Some).map_err(|expected| format!("{expected}, or auto")),
+    };
+    let print = |found: &Option<u64>| match found {
+        None => Value::String("auto".to_owned()),
+        Some(found) => Value::Integer(
+            i64::try_from(*found).expect("every range in the table ends far below the greatest i64"),
+        ),
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
 pub(super) fn directory() -> Kind<PathBuf> {
     let parse = |text: &str| match text {
         "" => Err("the path of a directory".to_owned()),

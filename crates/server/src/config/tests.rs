@@ -77,6 +77,9 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_LIMITS_QUESTIONS_OPEN_MAX", "9"),
         ("HANDOVER_LIMITS_MESSAGES_PER_TASK_MAX", "10"),
         ("HANDOVER_LIMITS_SESSIONS_OPEN_PER_AGENT_MAX", "11"),
+        ("HANDOVER_LIMITS_STARTS_PER_MINUTE", "0"),
+        ("HANDOVER_LIMITS_MESSAGES_PER_MINUTE", "100"),
+        ("HANDOVER_LIMITS_STREAMS_PER_AGENT_MAX", "5"),
         ("HANDOVER_LIMITS_CONNECTIONS_MAX", "12"),
         ("HANDOVER_IDENTITY_TOKENS", "tokens.toml"),
         ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
@@ -129,6 +132,23 @@ fn numbers_outside_their_range_are_refused_however_large() {
         let expected = "expected a whole number from 1 to 256, found";
         assert!(refused(&environment(&[("HANDOVER_ENGINE_SHARDS", text)])).contains(expected), "{text}");
     }
+}
+
+#[test]
+fn a_rate_that_nobody_set_is_told_from_one_that_somebody_did() {
+    let rate = |sources: &Sources| load(sources).unwrap().config.limits.messages_per_minute;
+    assert_eq!(rate(&Sources::default()), None);
+    assert_eq!(rate(&file("[limits]\nmessages_per_minute = 'auto'")), None);
+    assert_eq!(rate(&file("[limits]\nmessages_per_minute = 0")), Some(0));
+    assert_eq!(
+        refused(&environment(&[("HANDOVER_LIMITS_MESSAGES_PER_MINUTE", "some")])),
+        "limits.messages_per_minute (environment HANDOVER_LIMITS_MESSAGES_PER_MINUTE): expected a whole number from 0 \
+         to 100000000, or auto, found \"some\""
+    );
+    assert_eq!(
+        refused(&file("[limits]\nmessages_per_minute = '60'")),
+        "limits.messages_per_minute (file handover.toml): expected a value of type integer, such as 60, found \"60\""
+    );
 }
 
 #[test]

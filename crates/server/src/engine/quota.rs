@@ -52,9 +52,14 @@ impl Quota {
 
     /// Take a place for a session that is about to start.
     pub fn reserve(&mut self, place: Place) -> Result<Place, Refusal> {
+        self.reserve_within(place, self.open_max)
+    }
+
+    /// The same where this agent's maximum is another.
+    pub fn reserve_within(&mut self, place: Place, open_max: u64) -> Result<Place, Refusal> {
         let count = self.counts.get(&place).copied().unwrap_or_default();
-        if count.open + count.starting >= self.open_max {
-            return Err(Refusal::TooManySessions { limit: self.open_max });
+        if count.open + count.starting >= open_max {
+            return Err(Refusal::TooManySessions { limit: open_max });
         }
         self.change(&place, |count| count.starting += 1);
         Ok(place)

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use handover_kernel::command::Command;
 use handover_kernel::id::Author;
-use handover_kernel::{Limits, Refusal, Session, Timestamp, step};
+use handover_kernel::{Limits, Refusal, Session, SessionId, Timestamp, step};
 use handover_store::{Fault, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
@@ -180,39 +180,60 @@ impl Engine {
 
     /// Put a command to a session. Answers when what it rests on is durable.
     pub async fn submit(&self, key: SessionKey, command: Command) -> Result<Accepted, Denied> {
+        self.submit_within(key, command, self.inner.settings.sessions_open_per_agent_max).await
+    }
+
+    /// The same for an agent that may have this many sessions open.
+    pub async fn submit_within(
+        &self,
+        key: SessionKey,
+        command: Command,
+        sessions_open_max: u64,
+    ) -> Result<Accepted, Denied> {
         let key = Key::from(key);
-        match self.clear_the_way(&key, &command).await {
+        match self.clear_the_way(&key, &command, sessions_open_max).await {
             Ok(reserved) => self.ask(&key, command, reserved).await,
-            // What stands in the way of a retry did not when the command was accepted.
-            Err(refused @ Denied::Refused(_)) => self.answered_before(&key, &command).await?.ok_or(refused),
+            Err(Denied::Refused(refusal)) => self.says_itself(&key, &command, refusal).await,
             Err(other @ (Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping)) => Err(other),
         }
     }
 
     /// What must be so before a command is put to its session: another session agrees, or the agent has a place left.
-    async fn clear_the_way(&self, key: &Key, command: &Command) -> Result<Option<Place>, Denied> {
+    async fn clear_the_way(
+        &self,
+        key: &Key,
+        command: &Command,
+        sessions_open_max: u64,
+    ) -> Result<Option<Place>, Denied> {
         if let Some((other, question)) = errands::preflight(key, command) {
             self.ask(&other, question, None).await.map_err(|denied| match denied {
                 Denied::Refused(refusal) => Denied::Refused(errands::preflight_refusal(refusal)),
                 other @ (Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) => other,
             })?;
         }
-        self.inner.reserve(key, command).map_err(Denied::Refused)
+        self.inner.reserve(key, command, sessions_open_max).map_err(Denied::Refused)
     }
 
-    /// What the sender of a retry was told the first time; none if it is no retry.
-    async fn answered_before(&self, key: &Key, command: &Command) -> Result<Option<Accepted>, Denied> {
-        if command.id.is_none() {
-            return Ok(None);
+    /// What a session says of a command that something else stands in the way of. What stands in the way of a retry did
+    /// not when the command was accepted; and whoever has no part in the session is told that and nothing else.
+    async fn says_itself(
+        &self,
+        key: &Key,
+        command: &Command,
+        in_the_way: Refusal,
+    ) -> Result<Accepted, Denied> {
+        let session = self.session(SessionKey::clone(key)).await?;
+        let standing = session.as_ref().map(|session| session.standing());
+        let mut slot = session.map(Arc::unwrap_or_clone);
+        let id = SessionId::from(&*key.session);
+        let answer = step(&mut slot, &id, command, &self.inner.settings.limits, now()).answer;
+        match (answer, standing) {
+            (Ok(receipt), Some(standing)) if receipt.duplicate => Ok(Accepted { receipt, standing }),
+            (Err(refusal @ (Refusal::NotParticipant { .. } | Refusal::SessionNotFound)), _) => {
+                Err(Denied::Refused(refusal))
+            }
+            (Ok(_) | Err(_), _) => Err(Denied::Refused(in_the_way)),
         }
-        let Some(session) = self.session(SessionKey::clone(key)).await? else {
-            return Ok(None);
-        };
-        let (id, standing) = (session.binding.id.clone(), session.standing());
-        let mut slot = Some(Arc::unwrap_or_clone(session));
-        let step = step(&mut slot, &id, command, &self.inner.settings.limits, now());
-        let before = step.answer.ok().filter(|receipt| receipt.duplicate);
-        Ok(before.map(|receipt| Accepted { receipt, standing }))
     }
 
     async fn ask(&self, key: &Key, command: Command, reserved: Option<Place>) -> Result<Accepted, Denied> {
@@ -295,10 +316,11 @@ impl Inner {
     }
 
     /// A place for the session that the command starts, if it starts one.
-    fn reserve(&self, key: &Key, command: &Command) -> Result<Option<Place>, Refusal> {
+    fn reserve(&self, key: &Key, command: &Command, open_max: u64) -> Result<Option<Place>, Refusal> {
         match (command.act.start(), &command.by) {
             (Some(_), Author::Agent(agent)) => {
-                lock(&self.quota).reserve(Place::new(&key.tenant, agent.as_str())).map(Some)
+                let place = Place::new(&key.tenant, agent.as_str());
+                lock(&self.quota).reserve_within(place, open_max).map(Some)
             }
             (Some(_), Author::Runtime) | (None, _) => Ok(None),
         }
@@ -550,7 +572,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::Join
 }
 
 /// A lock's holder that panics takes the process with it, so a poisoned lock is never met in earnest.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

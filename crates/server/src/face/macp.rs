@@ -26,13 +26,13 @@ pub mod watch;
 pub mod what_if;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use handover_kernel::Session;
 use handover_kernel::command::{Act, Command};
+use handover_kernel::{Face, Session};
 use handover_store::{SessionKey, Store};
 use tokio::net::TcpListener;
-use tonic::Code;
-use tonic::metadata::MetadataMap;
+use tonic::Request;
 use tonic::transport::server::TcpIncoming;
 
 use self::admit::Admitted;
@@ -42,58 +42,61 @@ use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::refused::Refused;
 use self::signals::Signals;
 use crate::engine::{Accepted, Engine};
-use crate::identity::{Identity, Principal};
+use crate::gate::{Caller, Gate, Kind, Permit};
 use crate::policies::Policies;
 use crate::shutdown::Shutdown;
 
 /// How much larger than its payload a request may be.
 const REQUEST_OVERHEAD_BYTES: usize = 64 * 1024;
 
+/// How often a connection that says nothing is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
 /// The face: what every call needs. Cheap to clone.
 #[derive(Clone)]
 pub struct Macp {
+    pub(crate) gate: Gate,
     pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) identity: Identity,
     pub(crate) policies: Policies,
     pub(crate) signals: Signals,
     pub(crate) shutdown: Shutdown,
 }
 
 impl Macp {
-    /// The face of an engine.
-    pub fn new(
-        engine: Engine,
-        store: Arc<dyn Store>,
-        identity: Identity,
-        policies: Policies,
-        shutdown: Shutdown,
-    ) -> Macp {
-        Macp { engine, store, identity, policies, signals: Signals::default(), shutdown }
+    /// The face of the engine behind a gate.
+    pub fn new(gate: Gate, store: Arc<dyn Store>, policies: Policies, shutdown: Shutdown) -> Macp {
+        Macp { engine: gate.engine().clone(), gate, store, policies, signals: Signals::default(), shutdown }
     }
 
     /// Whose call it is: `authorization: Bearer <token>`, or `x-macp-token`.
-    pub(crate) fn principal(&self, metadata: &MetadataMap) -> Result<Principal, Refused> {
-        let text = |name: &str| metadata.get(name).and_then(|value| value.to_str().ok());
+    pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
+        let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
         let bearer = text("authorization").and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
         });
-        self.identity.authenticate(bearer.or_else(|| text("x-macp-token"))).map_err(Refused::from)
+        let token = bearer.or_else(|| text("x-macp-token"));
+        self.gate.authenticate(token, Face::Macp, request.remote_addr()).map_err(Refused::from)
+    }
+
+    /// Whose call it is, and its place among the agent's streams.
+    pub(crate) fn listener<T>(&self, request: &Request<T>) -> Result<(Caller, Permit), Refused> {
+        let caller = self.caller(request)?;
+        let permit = self.gate.stream(&caller)?;
+        Ok((caller, permit))
     }
 
     /// Put an envelope of this agent to its session.
-    pub(crate) async fn submit(
-        &self,
-        principal: &Principal,
-        envelope: &Envelope,
-    ) -> Result<Accepted, Refused> {
-        let (key, command) = match admit::admit(principal, envelope)? {
+    pub(crate) async fn submit(&self, caller: &Caller, envelope: &Envelope) -> Result<Accepted, Refused> {
+        let starts = envelope.message_type == admit::SESSION_START;
+        let pass = self.gate.admit(caller, if starts { Kind::Start } else { Kind::Message })?;
+        let (key, command) = match admit::admit(caller, envelope)? {
             Admitted::Command(key, command) => (key, *command),
             Admitted::Start(key, request) => {
                 let mut command = request.command;
                 if let Act::Start(start) = &mut command.act {
-                    let charter = self.policies.charter(&principal.tenant, &request.policy, start.mode).await;
+                    let charter = self.policies.charter(&caller.tenant, &request.policy, start.mode).await;
                     start.charter = charter.map_err(Refused::from)?;
                     if let Some(cap) = request.suspension_cap_ms {
                         start.charter.suspension_cap_ms = cap;
@@ -102,36 +105,20 @@ impl Macp {
                 (key, command)
             }
         };
-        self.engine.submit(key, command).await.map_err(Refused::from)
+        self.gate.submit(pass, key, command).await.map_err(Refused::from)
     }
 
     /// Put an act that is no envelope to a session.
-    pub(crate) async fn act(
-        &self,
-        principal: &Principal,
-        session_id: &str,
-        act: Act,
-    ) -> Result<Accepted, Refused> {
-        let command = Command::by(&principal.agent, handover_kernel::Face::Macp, act);
-        let key = SessionKey::new(principal.tenant.clone(), session_id);
-        self.engine.submit(key, command).await.map_err(Refused::from)
+    pub(crate) async fn act(&self, caller: &Caller, session_id: &str, act: Act) -> Result<Accepted, Refused> {
+        let pass = self.gate.admit(caller, Kind::Message)?;
+        let command = Command::by(&caller.agent, Face::Macp, act);
+        let key = SessionKey::new(caller.tenant.clone(), session_id);
+        self.gate.submit(pass, key, command).await.map_err(Refused::from)
     }
 
     /// A session that the agent may see. One of its tenant that it has no part in is forbidden; any other does not exist.
-    pub(crate) async fn session(
-        &self,
-        principal: &Principal,
-        session_id: &str,
-    ) -> Result<Arc<Session>, Refused> {
-        let key = SessionKey::new(principal.tenant.clone(), session_id);
-        match self.engine.session(key).await.map_err(Refused::from)? {
-            None => Err(Refused::new("SESSION_NOT_FOUND", Code::NotFound, "there is no such session")),
-            Some(session) if principal.observer || session.involves(&principal.agent) => Ok(session),
-            Some(_) => {
-                let message = format!("{} has no part in this session", principal.agent);
-                Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message))
-            }
-        }
+    pub(crate) async fn session(&self, caller: &Caller, session_id: &str) -> Result<Arc<Session>, Refused> {
+        self.gate.session(caller, session_id).await.map_err(Refused::from)
     }
 
     /// Serve until the shutdown begins, then finish what is in flight. Health checking and reflection come with it.
@@ -149,6 +136,8 @@ impl Macp {
         let macp = MacpRuntimeServiceServer::new(self.clone()).max_decoding_message_size(request_max);
         let extra = HandoverServer::new(self).max_decoding_message_size(request_max);
         tonic::transport::Server::builder()
+            // Whoever has gone without a word is noticed, so that its streams end.
+            .http2_keepalive_interval(Some(PING_EVERY))
             .add_service(macp)
             .add_service(extra)
             .add_service(health_service)

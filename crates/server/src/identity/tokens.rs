@@ -6,7 +6,10 @@
 //! agent = "planner"
 //! tenant = "acme"              # left out: "default"
 //! roles = ["observer"]         # observer: sees every session of its tenant; admin: registers policies
+//! limits = { starts_per_minute = 60, messages_per_minute = 6000, streams = 8, sessions_open = 100, payload_bytes = 65536 }
 //! ```
+//!
+//! Each limit that is left out is the server's own; a rate of 0 is none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +18,10 @@ use handover_kernel::AgentId;
 use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
-use super::{DEFAULT_TENANT, Principal, agent_id};
+use super::{Allowance, DEFAULT_TENANT, Principal, agent_id};
+
+/// The highest number that a limit can be set to.
+const LIMIT_MAX: u64 = 1_000_000_000;
 
 /// Whose each token is, by its hash.
 #[derive(Clone, Default)]
@@ -91,7 +97,7 @@ fn parse_entry(entry: &Value) -> Result<([u8; 32], Principal), String> {
     let Value::Table(entry) = entry else {
         return Err("expected a table".to_owned());
     };
-    let known = ["sha256", "agent", "tenant", "roles"];
+    let known = ["sha256", "agent", "tenant", "roles", "limits"];
     if let Some(unknown) = entry.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(format!("expected only {}, found {unknown}", known.join(", ")));
     }
@@ -114,6 +120,7 @@ fn parse_entry(entry: &Value) -> Result<([u8; 32], Principal), String> {
         observer: false,
         admin: false,
         proven: true,
+        allowance: allowance(entry.get("limits"))?,
     };
     for role in roles(entry.get("roles"))? {
         match role {
@@ -123,6 +130,33 @@ fn parse_entry(entry: &Value) -> Result<([u8; 32], Principal), String> {
         }
     }
     Ok((hash, principal))
+}
+
+fn allowance(found: Option<&Value>) -> Result<Allowance, String> {
+    let limits = match found {
+        None => return Ok(Allowance::default()),
+        Some(Value::Table(limits)) => limits,
+        Some(other) => return Err(format!("expected limits to be a table, found {}", other.type_str())),
+    };
+    let mut allowance = Allowance::default();
+    for (key, value) in limits {
+        let (place, least) = match key.as_str() {
+            "starts_per_minute" => (&mut allowance.starts_per_minute, 0),
+            "messages_per_minute" => (&mut allowance.messages_per_minute, 0),
+            "streams" => (&mut allowance.streams, 1),
+            "sessions_open" => (&mut allowance.sessions_open, 1),
+            "payload_bytes" => (&mut allowance.payload_bytes, 1),
+            other => {
+                let known = "starts_per_minute, messages_per_minute, streams, sessions_open, payload_bytes";
+                return Err(format!("expected only the limits {known}, found {other}"));
+            }
+        };
+        let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+        let number = number.filter(|number| (least..=LIMIT_MAX).contains(number));
+        let wrong = || format!("expected the limit {key} from {least} to {LIMIT_MAX}, found {value}");
+        *place = Some(number.ok_or_else(wrong)?);
+    }
+    Ok(allowance)
 }
 
 fn roles(found: Option<&Value>) -> Result<Vec<&str>, String> {
@@ -179,7 +213,20 @@ mod tests {
             (entry("x", "agent = \"\""), "token 1: expected the id of an agent"),
             (entry("x", "agent = \"a\"\nroles = [\"king\"]"), "expected the roles observer or admin"),
             (entry("x", "agent = \"a\"\nroles = \"admin\""), "expected roles to be a list"),
-            (entry("x", "agent = \"a\"\ntoken = \"secret\""), "expected only sha256, agent, tenant, roles"),
+            (
+                entry("x", "agent = \"a\"\ntoken = \"secret\""),
+                "expected only sha256, agent, tenant, roles, limits",
+            ),
+            (entry("x", "agent = \"a\"\nlimits = 3"), "expected limits to be a table, found integer"),
+            (
+                entry("x", "agent = \"a\"\nlimits = { stream = 3 }"),
+                "expected only the limits starts_per_minute,",
+            ),
+            (
+                entry("x", "agent = \"a\"\nlimits = { streams = 0 }"),
+                "expected the limit streams from 1 to 1000000000, found 0",
+            ),
+            (entry("x", "agent = \"a\"\nlimits = { streams = \"1\" }"), "expected the limit streams from 1"),
             (
                 entry("x", "agent = \"a\"") + &entry("x", "agent = \"b\""),
                 "token 2: expected a hash of its own",
@@ -191,6 +238,26 @@ mod tests {
             assert!(error.contains(expected), "{file}: {error}");
             assert!(!error.contains("secret\"") && !error.contains(&good), "{error}");
         }
+    }
+
+    #[test]
+    fn a_token_has_the_limits_of_its_entry_and_no_others() {
+        let file = entry("t-one", "agent = \"a\"\nlimits = { starts_per_minute = 0, sessions_open = 7 }")
+            + &entry(
+                "t-two",
+                "agent = \"b\"\n[token.limits]\nmessages_per_minute = 1\nstreams = 2\npayload_bytes = 3",
+            )
+            + &entry("t-three", "agent = \"c\"");
+        let tokens = Tokens::parse(&file).unwrap();
+        let allowance = |token| tokens.find(token).unwrap().allowance;
+        let none = Allowance::default();
+        assert_eq!(
+            allowance("t-one"),
+            Allowance { starts_per_minute: Some(0), sessions_open: Some(7), ..none }
+        );
+        let (messages_per_minute, streams, payload_bytes) = (Some(1), Some(2), Some(3));
+        assert_eq!(allowance("t-two"), Allowance { messages_per_minute, streams, payload_bytes, ..none });
+        assert_eq!(allowance("t-three"), none);
     }
 
     #[test]

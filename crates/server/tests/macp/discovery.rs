@@ -73,14 +73,21 @@ async fn the_manifest_and_the_modes_are_those_that_are_served() {
 async fn registries_that_never_change_say_so_once_and_stay_open() {
     let stage = Stage::in_memory().await;
     let mut nobody = stage.nobody();
-    let mut modes = nobody.macp.watch_mode_registry(WatchModeRegistryRequest {}).await.unwrap().into_inner();
-    let mut roots = nobody.macp.watch_roots(WatchRootsRequest {}).await.unwrap().into_inner();
+    let status = nobody.macp.watch_mode_registry(WatchModeRegistryRequest {}).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "a stream is some agent's");
+    assert_eq!(
+        nobody.macp.watch_roots(WatchRootsRequest {}).await.unwrap_err().code(),
+        Code::Unauthenticated
+    );
+    let mut planner = stage.agent("planner");
+    let mut modes = planner.macp.watch_mode_registry(WatchModeRegistryRequest {}).await.unwrap().into_inner();
+    let mut roots = planner.macp.watch_roots(WatchRootsRequest {}).await.unwrap().into_inner();
     assert_eq!(in_time(modes.message()).await.unwrap().unwrap().change.unwrap().registry, "modes");
     assert!(in_time(roots.message()).await.unwrap().unwrap().change.is_some());
     stage.begin_stop();
     assert_eq!(in_time(modes.message()).await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(in_time(roots.message()).await.unwrap_err().code(), Code::Unavailable);
-    drop(nobody);
+    drop((nobody, planner));
     stage.stop().await;
 }
 

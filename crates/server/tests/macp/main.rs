@@ -9,6 +9,7 @@ mod stage;
 
 mod bad_input;
 mod discovery;
+mod limits;
 mod lists;
 mod orders;
 mod policies;

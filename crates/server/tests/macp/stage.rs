@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use handover_server::config::Config;
 use handover_server::engine::{Engine, Settings};
 use handover_server::face::macp::Macp;
 use handover_server::face::macp::admit::{HANDOFF_MODE, TASK_MODE};
@@ -27,6 +28,7 @@ use handover_server::face::macp::proto::v1::{
     StreamSessionRequest, StreamSessionResponse, SuspendSessionRequest, WatchPoliciesRequest,
     WatchSessionsRequest, WatchSignalsRequest, WatchSignalsResponse,
 };
+use handover_server::gate::{self, Gate};
 use handover_server::identity::Identity;
 use handover_server::policies::Policies;
 use handover_server::shutdown::{Shutdown, Trigger};
@@ -61,7 +63,9 @@ pub async fn in_time<T>(play: impl Future<Output = T>) -> T {
 /// A server that ends with the play.
 pub struct Stage {
     pub channel: Channel,
+    pub uri: String,
     pub store: Arc<dyn Store>,
+    pub metrics: Arc<Metrics>,
     engine: Engine,
     trigger: Trigger,
     serving: JoinHandle<()>,
@@ -82,34 +86,46 @@ impl Stage {
 
     /// A server for those whom it knows, by tokens that are in no way their names.
     pub async fn for_known(identity: Identity, store: Arc<dyn Store>, settings: Settings) -> Stage {
-        let engine = Engine::start(Arc::clone(&store), settings, Metrics::new()).unwrap();
+        let limits = gate::Settings::new(&Config::default().limits, &identity);
+        Stage::with_limits(identity, store, settings, limits).await
+    }
+
+    /// A server whose gate has these limits.
+    pub async fn with_limits(
+        identity: Identity,
+        store: Arc<dyn Store>,
+        settings: Settings,
+        limits: gate::Settings,
+    ) -> Stage {
+        let metrics = Metrics::new();
+        let engine = Engine::start(Arc::clone(&store), settings, Arc::clone(&metrics)).unwrap();
         let (trigger, shutdown) = Shutdown::new();
         let policies = Policies::new(Arc::clone(&store));
-        let face = Macp::new(engine.clone(), Arc::clone(&store), identity, policies, shutdown);
+        let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
+        let face = Macp::new(gate, Arc::clone(&store), policies, shutdown);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(async move { face.serve(listener).await.unwrap() });
-        let endpoint = Channel::from_shared(format!("http://{address}")).unwrap();
-        let channel = in_time(endpoint.connect()).await.unwrap();
-        Stage { channel, store, engine, trigger, serving }
+        let uri = format!("http://{address}");
+        let channel = in_time(Channel::from_shared(uri.clone()).unwrap().connect()).await.unwrap();
+        Stage { channel, uri, store, metrics, engine, trigger, serving }
+    }
+
+    /// A number of the server, as its operator reads it: the whole name with its labels.
+    pub fn metric(&self, name: &str) -> u64 {
+        let text = self.metrics.to_text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("expected the metric {name}")).parse().unwrap()
     }
 
     /// A client with this token: its name in development.
     pub fn agent(&self, name: &str) -> Agent {
-        self.client(name, Token(Some(format!("Bearer {name}"))))
+        client(&self.channel, name)
     }
 
     /// A client without a token.
     pub fn nobody(&self) -> Agent {
-        self.client("", Token(None))
-    }
-
-    fn client(&self, name: &str, token: Token) -> Agent {
-        Agent {
-            name: name.to_owned(),
-            macp: MacpRuntimeServiceClient::with_interceptor(self.channel.clone(), token.clone()),
-            handover: HandoverClient::with_interceptor(self.channel.clone(), token),
-        }
+        Agent::new(&self.channel, "", Token(None))
     }
 
     /// Everything that was ever written: if it does not change, nothing left a trace.
@@ -154,7 +170,7 @@ impl Stage {
 
     /// Stop, and give the store back.
     pub async fn stop(self) {
-        let Stage { channel, store, engine, trigger, serving } = self;
+        let Stage { channel, store, engine, trigger, serving, .. } = self;
         drop(channel);
         trigger.begin();
         in_time(serving).await.unwrap();
@@ -187,7 +203,20 @@ pub struct Agent {
     pub handover: HandoverClient<Called>,
 }
 
+/// A client with this token on a connection of its own.
+pub fn client(channel: &Channel, name: &str) -> Agent {
+    Agent::new(channel, name, Token(Some(format!("Bearer {name}"))))
+}
+
 impl Agent {
+    fn new(channel: &Channel, name: &str, token: Token) -> Agent {
+        Agent {
+            name: name.to_owned(),
+            macp: MacpRuntimeServiceClient::with_interceptor(channel.clone(), token.clone()),
+            handover: HandoverClient::with_interceptor(channel.clone(), token),
+        }
+    }
+
     pub async fn send(&self, envelope: Envelope) -> Ack {
         let sent = self.macp.clone().send(SendRequest { envelope: Some(envelope) }).await;
         sent.unwrap().into_inner().ack.unwrap()

@@ -24,6 +24,8 @@ pub const MACP_VERSION: &str = "1.0";
 pub const TASK_MODE: &str = "macp.mode.task.v1";
 /// The name of Handoff Mode.
 pub const HANDOFF_MODE: &str = "macp.mode.handoff.v1";
+/// The message that starts a session.
+pub const SESSION_START: &str = "SessionStart";
 /// The status of an update that asks a question.
 pub const INPUT_REQUIRED: &str = "input_required";
 
@@ -133,7 +135,7 @@ pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Ref
     let mut command = Command::by(&principal.agent, Face::Macp, Act::Tick);
     command.id = Some(MessageId::from(envelope.message_id.as_str()));
     command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
-    if envelope.message_type == "SessionStart" {
+    if envelope.message_type == SESSION_START {
         return start(mode, envelope, command).map(|start| Admitted::Start(key, Box::new(start)));
     }
     command.act = act(mode, &envelope.message_type, &envelope.payload)?;

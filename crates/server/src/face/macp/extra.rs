@@ -18,7 +18,7 @@ use super::proto::handover::{
 use super::refused::Refused;
 use super::render::signed;
 use crate::engine::{Accepted, Denied};
-use crate::identity::Principal;
+use crate::gate::{Caller, Kind};
 use crate::{codec, timeline};
 
 /// How many events a page of a timeline has if the caller does not say, and at most.
@@ -28,14 +28,14 @@ const PAGE_MAX: usize = 1000;
 #[tonic::async_trait]
 impl Handover for Macp {
     async fn steer(&self, request: Request<SteerRequest>) -> Result<Response<Receipt>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
         let act = Act::Task(TaskAct::Steer { text: Text::from(message.message) });
-        self.interact(&principal, &message.session_id, &message.message_id, act).await
+        self.interact(&caller, &message.session_id, &message.message_id, act).await
     }
 
     async fn answer(&self, request: Request<AnswerRequest>) -> Result<Response<Receipt>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
         let answers: Result<Vec<Answer>, Refused> = message.answers.into_iter().map(answer).collect();
         let act = Act::Task(TaskAct::Answer {
@@ -43,28 +43,28 @@ impl Handover for Macp {
             ignore_unknown: false,
             refuse_when_paused: false,
         });
-        self.interact(&principal, &message.session_id, &message.message_id, act).await
+        self.interact(&caller, &message.session_id, &message.message_id, act).await
     }
 
     async fn pause(&self, request: Request<PauseRequest>) -> Result<Response<Receipt>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
         let act = Act::Pause { reason: Text::from(message.reason), gently: true };
-        self.interact(&principal, &message.session_id, "", act).await
+        self.interact(&caller, &message.session_id, "", act).await
     }
 
     async fn read_timeline(
         &self,
         request: Request<ReadTimelineRequest>,
     ) -> Result<Response<ReadTimelineResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
-        self.session(&principal, &message.session_id).await?;
+        self.session(&caller, &message.session_id).await?;
         let max = match message.page_size as usize {
             0 => PAGE_DEFAULT,
             size => size.min(PAGE_MAX),
         };
-        let key = SessionKey::new(principal.tenant, message.session_id);
+        let key = SessionKey::new(caller.principal.tenant, message.session_id);
         let store = Arc::clone(&self.store);
         // One more than asked for says whether there is more.
         let read =
@@ -86,18 +86,19 @@ impl Handover for Macp {
 impl Macp {
     async fn interact(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         session_id: &str,
         message_id: &str,
         act: Act,
     ) -> Result<Response<Receipt>, Status> {
-        let mut command = Command::by(&principal.agent, Face::Macp, act);
+        let pass = self.gate.admit(caller, Kind::Message).map_err(Refused::from)?;
+        let mut command = Command::by(&caller.agent, Face::Macp, act);
         if !message_id.is_empty() {
             admit::message_id(message_id)?;
             command.id = Some(MessageId::from(message_id));
         }
-        let key = SessionKey::new(principal.tenant.clone(), session_id);
-        let accepted = self.engine.submit(key, command).await;
+        let key = SessionKey::new(caller.tenant.clone(), session_id);
+        let accepted = self.gate.submit(pass, key, command).await;
         let accepted = accepted.map_err(Refused::from)?;
         Ok(Response::new(receipt(&accepted)))
     }

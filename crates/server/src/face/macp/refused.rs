@@ -8,6 +8,7 @@ use tonic::{Code, Status};
 use super::proto::v1::{Ack, MacpError, SessionState};
 use crate::codes;
 use crate::engine::Denied;
+use crate::gate::Limited;
 use crate::identity::Unauthenticated;
 
 /// A no, in MACP's words.
@@ -21,6 +22,8 @@ pub struct Refused {
     pub message: String,
     /// More of it, as JSON.
     pub details: String,
+    /// When to try again, where time helps.
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Refused {
@@ -31,7 +34,7 @@ impl Refused {
 
     /// A no with this code.
     pub fn new(code: &'static str, grpc: Code, message: impl Into<String>) -> Refused {
-        Refused { code, grpc, message: message.into(), details: String::new() }
+        Refused { code, grpc, message: message.into(), details: String::new(), retry_after_ms: None }
     }
 
     /// As an error message.
@@ -66,6 +69,9 @@ impl Refused {
             let details = MetadataValue::from_bytes(self.details.as_bytes());
             metadata.insert_bin("macp-error-details-bin", details);
         }
+        if let Some(wait) = self.retry_after_ms {
+            metadata.insert("retry-after-ms", MetadataValue::from(wait));
+        }
         Status::with_details_and_metadata(self.grpc, self.message.clone(), Bytes::new(), metadata)
     }
 }
@@ -78,13 +84,30 @@ impl From<Denied> for Refused {
             Denied::Refused(refusal) => details(refusal),
             Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping => String::new(),
         };
-        Refused { code: meaning.macp, grpc: meaning.grpc, message, details }
+        Refused { code: meaning.macp, grpc: meaning.grpc, message, details, retry_after_ms: None }
     }
 }
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Refused {
         Refused::from(Denied::Refused(refusal))
+    }
+}
+
+impl From<Limited> for Refused {
+    fn from(limited: Limited) -> Refused {
+        let meaning = codes::of_limited(&limited);
+        let retry_after_ms = limited.retry_after_ms();
+        let details =
+            serde_json::json!({ "limit": limited.limit().name(), "retry_after_ms": retry_after_ms })
+                .to_string();
+        Refused {
+            code: meaning.macp,
+            grpc: meaning.grpc,
+            message: limited.to_string(),
+            details,
+            retry_after_ms,
+        }
     }
 }
 
@@ -128,6 +151,20 @@ mod tests {
         let details: serde_json::Value = serde_json::from_slice(&details).unwrap();
         assert_eq!(details["denials"][0]["code"], "REASSIGNMENT_DENIED");
         assert_eq!(details["reasons"][0], denied.message());
+    }
+
+    #[test]
+    fn a_limit_says_when_to_try_again_in_words_for_machines_and_in_a_trailer() {
+        let limited = Limited::Rate { kind: crate::gate::Kind::Message, per_minute: 60, retry_after_ms: 250 };
+        let refused = Refused::from(limited);
+        assert!(refused.message.contains("60 messages a minute") && refused.message.contains("250 ms"));
+        let details: serde_json::Value = serde_json::from_str(&refused.details).unwrap();
+        assert_eq!((&details["limit"], &details["retry_after_ms"]), (&"messages".into(), &250.into()));
+        let status = refused.status();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.metadata().get("retry-after-ms").unwrap(), "250");
+        let streams = Refused::from(Limited::Streams { max: 3 }).status();
+        assert!(streams.metadata().get("retry-after-ms").is_none());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::refused::Refused;
 use super::{discovery, render};
 use crate::engine::Accepted;
 use crate::engine::shell::now;
+use crate::gate::{Caller, Kind};
 use crate::policies::Policy;
 
 /// How many sessions a page has if the caller does not say, and at most.
@@ -43,16 +44,16 @@ impl MacpRuntimeService for Macp {
     }
 
     async fn send(&self, request: Request<v1::SendRequest>) -> Result<Response<v1::SendResponse>, Status> {
-        let (metadata, _, message) = request.into_parts();
-        let Some(envelope) = message.envelope else {
+        let caller = self.caller(&request);
+        let Some(envelope) = request.into_inner().envelope else {
             return Err(Refused::invalid("expected an envelope, found none").status());
         };
-        let answer = match self.principal(&metadata) {
-            Ok(principal) if super::signals::is_signal(&envelope) => {
-                self.signal(&principal, &envelope).await.map(|at| signal_ack(&envelope, at))
+        let answer = match caller {
+            Ok(caller) if super::signals::is_signal(&envelope) => {
+                self.signal(&caller, &envelope).await.map(|at| signal_ack(&envelope, at))
             }
-            Ok(principal) => {
-                let accepted = self.submit(&principal, &envelope).await;
+            Ok(caller) => {
+                let accepted = self.submit(&caller, &envelope).await;
                 accepted.map(|accepted| ack(&accepted, &envelope.session_id, &envelope.message_id))
             }
             Err(refused) => Err(refused),
@@ -67,17 +68,17 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<Streaming<v1::StreamSessionRequest>>,
     ) -> Result<Response<Self::StreamSessionStream>, Status> {
-        let principal = self.principal(request.metadata())?;
-        Ok(Response::new(self.clone().stream(principal, request.into_inner())))
+        let (caller, permit) = self.listener(&request)?;
+        Ok(Response::new(self.clone().stream(caller, permit, request.into_inner())))
     }
 
     async fn get_session(
         &self,
         request: Request<v1::GetSessionRequest>,
     ) -> Result<Response<v1::GetSessionResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let id = request.into_inner().session_id;
-        let session = self.session(&principal, &id).await?;
+        let session = self.session(&caller, &id).await?;
         Ok(Response::new(v1::GetSessionResponse { metadata: Some(render::metadata(&session)) }))
     }
 
@@ -85,10 +86,10 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::CancelSessionRequest>,
     ) -> Result<Response<v1::CancelSessionResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
         let act = Act::Cancel { reason: Text::from(message.reason) };
-        let accepted = self.act(&principal, &message.session_id, act).await?;
+        let accepted = self.act(&caller, &message.session_id, act).await?;
         Ok(Response::new(v1::CancelSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
     }
 
@@ -96,10 +97,10 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::SuspendSessionRequest>,
     ) -> Result<Response<v1::SuspendSessionResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
         let act = Act::Pause { reason: Text::from(message.reason), gently: false };
-        let accepted = self.act(&principal, &message.session_id, act).await?;
+        let accepted = self.act(&caller, &message.session_id, act).await?;
         Ok(Response::new(v1::SuspendSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
     }
 
@@ -107,10 +108,10 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::ResumeSessionRequest>,
     ) -> Result<Response<v1::ResumeSessionResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
         let act = Act::Resume { reason: Text::from(message.reason) };
-        let accepted = self.act(&principal, &message.session_id, act).await?;
+        let accepted = self.act(&caller, &message.session_id, act).await?;
         Ok(Response::new(v1::ResumeSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
     }
 
@@ -118,13 +119,13 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
         let max = page_size(message.page_size)?;
         let after = page_token(&message.page_token)?;
         let filter = Filter {
-            tenant: Some(principal.tenant.clone()),
-            agent: (!principal.observer).then(|| principal.agent.as_str().into()),
+            tenant: Some(caller.tenant.clone()),
+            agent: (!caller.observer).then(|| caller.agent.as_str().into()),
             ..Filter::default()
         };
         let (keys, next) = self.page(filter, after, max).await?;
@@ -145,8 +146,8 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchSessionsRequest>,
     ) -> Result<Response<Self::WatchSessionsStream>, Status> {
-        let principal = self.principal(request.metadata())?;
-        Ok(Response::new(self.clone().follow_sessions(principal)))
+        let (caller, permit) = self.listener(&request)?;
+        Ok(Response::new(self.clone().follow_sessions(caller, permit)))
     }
 
     async fn get_manifest(
@@ -171,11 +172,12 @@ impl MacpRuntimeService for Macp {
 
     async fn watch_mode_registry(
         &self,
-        _: Request<v1::WatchModeRegistryRequest>,
+        request: Request<v1::WatchModeRegistryRequest>,
     ) -> Result<Response<Self::WatchModeRegistryStream>, Status> {
+        let (_, permit) = self.listener(&request)?;
         let change = v1::RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: at() };
         let first = v1::WatchModeRegistryResponse { change: Some(change) };
-        Ok(Response::new(self.clone().once_and_wait(first)))
+        Ok(Response::new(self.clone().once_and_wait(permit, first)))
     }
 
     async fn list_roots(
@@ -189,10 +191,11 @@ impl MacpRuntimeService for Macp {
 
     async fn watch_roots(
         &self,
-        _: Request<v1::WatchRootsRequest>,
+        request: Request<v1::WatchRootsRequest>,
     ) -> Result<Response<Self::WatchRootsStream>, Status> {
+        let (_, permit) = self.listener(&request)?;
         let first = v1::WatchRootsResponse { change: Some(v1::RootsChanged { observed_at_unix_ms: at() }) };
-        Ok(Response::new(self.clone().once_and_wait(first)))
+        Ok(Response::new(self.clone().once_and_wait(permit, first)))
     }
 
     async fn list_ext_modes(
@@ -229,20 +232,20 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchSignalsRequest>,
     ) -> Result<Response<Self::WatchSignalsStream>, Status> {
-        let principal = self.principal(request.metadata())?;
-        Ok(Response::new(self.clone().follow_signals(principal)))
+        let (caller, permit) = self.listener(&request)?;
+        Ok(Response::new(self.clone().follow_signals(caller, permit)))
     }
 
     async fn register_policy(
         &self,
         request: Request<v1::RegisterPolicyRequest>,
     ) -> Result<Response<v1::RegisterPolicyResponse>, Status> {
-        let principal = self.admin(request.metadata())?;
+        let caller = self.admin(&request)?;
         let Some(descriptor) = request.into_inner().policy_descriptor else {
             return Err(Refused::invalid("expected a policy descriptor, found none").status());
         };
         let policy = policy(descriptor)?;
-        let done = self.policies.register(&principal.tenant, policy).await;
+        let done = self.policies.register(&caller.tenant, policy).await;
         done.map_err(Refused::from)?;
         Ok(Response::new(v1::RegisterPolicyResponse { ok: true, error: String::new() }))
     }
@@ -251,8 +254,8 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::UnregisterPolicyRequest>,
     ) -> Result<Response<v1::UnregisterPolicyResponse>, Status> {
-        let principal = self.admin(request.metadata())?;
-        let done = self.policies.unregister(&principal.tenant, &request.into_inner().policy_id).await;
+        let caller = self.admin(&request)?;
+        let done = self.policies.unregister(&caller.tenant, &request.into_inner().policy_id).await;
         done.map_err(Refused::from)?;
         Ok(Response::new(v1::UnregisterPolicyResponse { ok: true, error: String::new() }))
     }
@@ -261,8 +264,8 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::GetPolicyRequest>,
     ) -> Result<Response<v1::GetPolicyResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
-        let found = self.policies.get(&principal.tenant, &request.into_inner().policy_id).await;
+        let caller = self.caller(&request)?;
+        let found = self.policies.get(&caller.tenant, &request.into_inner().policy_id).await;
         let found = found.map_err(Refused::from)?;
         Ok(Response::new(v1::GetPolicyResponse { policy_descriptor: Some(descriptor(&found)) }))
     }
@@ -271,9 +274,9 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::ListPoliciesRequest>,
     ) -> Result<Response<v1::ListPoliciesResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let mode = request.into_inner().mode;
-        let mut descriptors = self.descriptors(&principal.tenant).await?;
+        let mut descriptors = self.descriptors(&caller.tenant).await?;
         descriptors.retain(|found| mode.is_empty() || found.mode == mode || found.mode == "*");
         Ok(Response::new(v1::ListPoliciesResponse { descriptors }))
     }
@@ -284,22 +287,22 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchPoliciesRequest>,
     ) -> Result<Response<Self::WatchPoliciesStream>, Status> {
-        let principal = self.principal(request.metadata())?;
-        Ok(Response::new(self.clone().follow_policies(principal)))
+        let (caller, permit) = self.listener(&request)?;
+        Ok(Response::new(self.clone().follow_policies(caller, permit)))
     }
 
     async fn what_if_replay(
         &self,
         request: Request<v1::WhatIfReplayRequest>,
     ) -> Result<Response<v1::WhatIfReplayResponse>, Status> {
-        let principal = self.principal(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
-        let session = self.session(&principal, &message.session_id).await?;
+        let session = self.session(&caller, &message.session_id).await?;
         let Some(candidate) = message.candidate else {
             return Err(Refused::invalid("expected a candidate policy, found none").status());
         };
         let candidate = policy(candidate)?.descriptor();
-        let key = SessionKey::new(principal.tenant, message.session_id);
+        let key = SessionKey::new(caller.principal.tenant, message.session_id);
         Ok(Response::new(self.what_if(key, &session, &candidate).await?))
     }
 
@@ -321,13 +324,15 @@ impl MacpRuntimeService for Macp {
 const NO_EXTENSION_MODES: &str = "this runtime serves Task Mode and Handoff Mode and no extension modes";
 
 impl Macp {
-    fn admin(&self, metadata: &tonic::metadata::MetadataMap) -> Result<crate::identity::Principal, Status> {
-        let principal = self.principal(metadata)?;
-        if principal.admin {
-            return Ok(principal);
+    /// Whose call it is, if it may change what belongs to everybody.
+    fn admin<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
+        let caller = self.caller(request)?;
+        self.gate.admit(&caller, Kind::Message)?;
+        if self.gate.administers(&caller) {
+            return Ok(caller);
         }
-        let message = format!("expected an administrator, found {}", principal.agent);
-        Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message).status())
+        let message = format!("expected an administrator, found {}", caller.agent);
+        Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message))
     }
 
     /// All policies of a tenant, as the wire shows them.

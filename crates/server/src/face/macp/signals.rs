@@ -23,7 +23,7 @@ use super::render::signed;
 use super::stream::ended;
 use crate::engine::shell::now;
 use crate::engine::{Delivery, Key, Topic};
-use crate::identity::Principal;
+use crate::gate::{Caller, Kind, Permit, sees};
 use crate::view;
 
 /// How many signals may wait for one listener.
@@ -62,8 +62,9 @@ pub fn is_signal(envelope: &Envelope) -> bool {
 
 impl Macp {
     /// Tell everybody who may hear it. Says when.
-    pub(super) async fn signal(&self, principal: &Principal, envelope: &Envelope) -> Result<i64, Refused> {
-        admit::origin(principal, envelope)?;
+    pub(super) async fn signal(&self, caller: &Caller, envelope: &Envelope) -> Result<i64, Refused> {
+        self.gate.admit(caller, Kind::Message)?;
+        admit::origin(caller, envelope)?;
         if !envelope.session_id.is_empty() || !envelope.mode.is_empty() {
             return Err(Refused::invalid("expected a signal without session_id and mode, found one of them"));
         }
@@ -74,19 +75,15 @@ impl Macp {
         if payload.signal_type.trim().is_empty() && !payload.data.is_empty() {
             return Err(Refused::invalid("expected a signal_type beside the data, found nothing"));
         }
-        let limit = self.engine.limits().payload_bytes_max;
-        if envelope.payload.len() > limit {
-            let found = envelope.payload.len();
-            return Err(Refused::from(handover_kernel::Refusal::PayloadTooLarge { limit, found }));
-        }
+        self.gate.fits(caller, envelope.payload.len())?;
         let about = (!payload.correlation_session_id.is_empty()).then_some(payload.correlation_session_id);
         if let Some(session) = &about {
-            self.session(principal, session).await?;
+            self.session(caller, session).await?;
         }
         let at = signed(now().0);
         let mut envelope = envelope.clone();
-        envelope.sender = principal.agent.to_string();
-        let told = Told { tenant: principal.tenant.clone(), about, envelope, proven: principal.proven };
+        envelope.sender = caller.agent.to_string();
+        let told = Told { tenant: caller.tenant.clone(), about, envelope, proven: caller.proven };
         // Nobody listening is no error: a signal is not kept.
         _ = self.signals.sender.send(Arc::new(told));
         Ok(at)
@@ -95,13 +92,15 @@ impl Macp {
     /// Everything that this agent may hear, and the orders that wait for it.
     pub(super) fn follow_signals(
         self,
-        principal: Principal,
+        caller: Caller,
+        permit: Permit,
     ) -> Pin<Box<dyn Stream<Item = Result<WatchSignalsResponse, Status>> + Send>> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         // Listen before the call is answered: what is told after that is heard.
         let told = self.signals.sender.subscribe();
         tokio::spawn(async move {
-            if let Err(status) = self.serve_signals(&principal, told, &out).await {
+            let _permit = permit;
+            if let Err(status) = self.serve_signals(&caller, told, &out).await {
                 _ = out.send(Err(status)).await;
             }
         });
@@ -110,22 +109,22 @@ impl Macp {
 
     async fn serve_signals(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         mut told: broadcast::Receiver<Arc<Told>>,
         out: &Out,
     ) -> Result<(), Status> {
         let mut shutdown = self.shutdown.clone();
-        let topic = Topic::Agent { tenant: principal.tenant.clone(), agent: principal.agent.as_str().into() };
+        let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
         let from = self.position().await?;
         let mut events = self.engine.subscribe(topic, from);
-        self.waiting_orders(principal, out).await?;
+        self.waiting_orders(caller, out).await?;
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.begun() => return Err(Status::unavailable("the server is stopping")),
                 () = out.closed() => return Ok(()),
                 signal = told.recv() => match signal {
-                    Ok(signal) => self.pass_on(principal, &signal, out).await,
+                    Ok(signal) => self.pass_on(caller, &signal, out).await,
                     Err(broadcast::error::RecvError::Lagged(_)) => {
                         let message = "the listener did not keep up with the signals";
                         return Err(Refused::new("RATE_LIMITED", tonic::Code::ResourceExhausted, message).status());
@@ -135,9 +134,9 @@ impl Macp {
                 event = events.next() => {
                     let delivery = event.map_err(ended)?;
                     if let Fact::Suspended { reason, .. } = &delivery.event.fact {
-                        self.tell_of_pause(principal, &delivery.key, reason, out).await?;
+                        self.tell_of_pause(caller, &delivery.key, reason, out).await?;
                     } else if may_free_orders(&delivery) {
-                        self.hand_over(principal, &delivery.key, out).await?;
+                        self.hand_over(caller, &delivery.key, out).await?;
                     }
                 }
             }
@@ -145,14 +144,16 @@ impl Macp {
     }
 
     /// A signal that relates to a session reaches only those who may see it.
-    async fn pass_on(&self, principal: &Principal, told: &Told, out: &Out) {
-        if told.tenant != principal.tenant {
+    async fn pass_on(&self, caller: &Caller, told: &Told, out: &Out) {
+        if told.tenant != caller.tenant {
             return;
         }
-        if let Some(session) = &told.about
-            && self.session(principal, session).await.is_err()
-        {
-            return;
+        if let Some(session) = &told.about {
+            let key = SessionKey::new(caller.tenant.clone(), session.as_str());
+            match self.engine.session(key).await {
+                Ok(Some(session)) if sees(caller, &session) => {}
+                Ok(_) | Err(_) => return,
+            }
         }
         let envelope = Some(told.envelope.clone());
         // A listener that has gone away is noticed by the loop.
@@ -160,7 +161,7 @@ impl Macp {
     }
 
     /// What was ordered while nobody was there to hear it.
-    async fn waiting_orders(&self, principal: &Principal, out: &Out) -> Result<(), Status> {
+    async fn waiting_orders(&self, caller: &Caller, out: &Out) -> Result<(), Status> {
         let at_work = [
             Standing::Working,
             Standing::WaitingInput,
@@ -172,16 +173,16 @@ impl Macp {
             let mut after = None;
             loop {
                 let filter = Filter {
-                    tenant: Some(principal.tenant.clone()),
-                    agent: Some(principal.agent.as_str().into()),
+                    tenant: Some(caller.tenant.clone()),
+                    agent: Some(caller.agent.as_str().into()),
                     status: Some(view::status_number(standing)),
                     ..Filter::default()
                 };
                 let (keys, next) = self.page(filter, after, 256).await?;
                 for key in keys {
                     let key = Key::from(key);
-                    self.tell_of_pause(principal, &key, "", out).await?;
-                    self.hand_over(principal, &key, out).await?;
+                    self.tell_of_pause(caller, &key, "", out).await?;
+                    self.hand_over(caller, &key, out).await?;
                 }
                 match next {
                     Some(next) => after = Some(next),
@@ -194,36 +195,30 @@ impl Macp {
 
     /// Tell the assignee that its session is suspended, if it is. It is no order that waits: whoever begins to listen
     /// while the pause lasts is told again.
-    async fn tell_of_pause(
-        &self,
-        principal: &Principal,
-        key: &Key,
-        reason: &str,
-        out: &Out,
-    ) -> Result<(), Status> {
+    async fn tell_of_pause(&self, caller: &Caller, key: &Key, reason: &str, out: &Out) -> Result<(), Status> {
         let session = self.engine.session(SessionKey::clone(key)).await.map_err(Refused::from)?;
         let paused = session.filter(|session| {
-            is_assignee(session, &principal.agent) && matches!(session.lifecycle, Lifecycle::Suspended { .. })
+            is_assignee(session, &caller.agent) && matches!(session.lifecycle, Lifecycle::Suspended { .. })
         });
         if let Some(session) = paused {
             let envelope = Some(signal(&session, session.head, "task.pause", reason.as_bytes().to_vec()));
             // A listener that has gone away is noticed by the loop.
-            _ = out.send(Ok(WatchSignalsResponse { envelope, sender_authenticated: principal.proven })).await;
+            _ = out.send(Ok(WatchSignalsResponse { envelope, sender_authenticated: caller.proven })).await;
         }
         Ok(())
     }
 
     /// Tell the assignee the orders of one session that may be handed over now, and record that it heard them.
-    async fn hand_over(&self, principal: &Principal, key: &Key, out: &Out) -> Result<(), Status> {
+    async fn hand_over(&self, caller: &Caller, key: &Key, out: &Out) -> Result<(), Status> {
         let key = SessionKey::clone(key);
         let session = self.engine.session(key.clone()).await.map_err(Refused::from)?;
-        let Some(session) = session.filter(|session| is_assignee(session, &principal.agent)) else {
+        let Some(session) = session.filter(|session| is_assignee(session, &caller.agent)) else {
             return Ok(());
         };
         let mut heard: Option<Seq> = None;
         for order in session.orders() {
             let envelope = Some(order_signal(&session, order));
-            let signal = WatchSignalsResponse { envelope, sender_authenticated: principal.proven };
+            let signal = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
             if out.send(Ok(signal)).await.is_err() {
                 break;
             }

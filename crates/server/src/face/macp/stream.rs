@@ -19,7 +19,7 @@ use super::proto::v1::{Envelope, StreamSessionRequest, StreamSessionResponse};
 use super::refused::Refused;
 use super::render;
 use crate::engine::{Delivery, Ended, Key, Subscription, Topic};
-use crate::identity::Principal;
+use crate::gate::{Caller, Kind, Permit};
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
@@ -48,12 +48,14 @@ impl Macp {
     /// Serve one stream.
     pub(super) fn stream(
         self,
-        principal: Principal,
+        caller: Caller,
+        permit: Permit,
         frames: Streaming<StreamSessionRequest>,
     ) -> Pin<Box<dyn Stream<Item = Result<StreamSessionResponse, Status>> + Send>> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         tokio::spawn(async move {
-            if let Err(status) = self.serve_stream(&principal, frames, &out).await {
+            let _permit = permit;
+            if let Err(status) = self.serve_stream(&caller, frames, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;
             }
@@ -63,7 +65,7 @@ impl Macp {
 
     async fn serve_stream(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         mut frames: Streaming<StreamSessionRequest>,
         out: &Out,
     ) -> Result<(), Status> {
@@ -81,7 +83,7 @@ impl Macp {
             match next {
                 Next::Gone => return Ok(()),
                 Next::Frame(Some(frame)) => {
-                    if let Err(refused) = self.frame(principal, frame?, &mut bound).await? {
+                    if let Err(refused) = self.frame(caller, frame?, &mut bound).await? {
                         let error = StreamSessionResponse { response: Some(Frame::Error(refused)) };
                         if out.send(Ok(error)).await.is_err() {
                             return Ok(());
@@ -107,7 +109,7 @@ impl Macp {
     /// One frame of the caller. The outer error ends the stream, the inner one is inline.
     async fn frame(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         frame: StreamSessionRequest,
         bound: &mut Option<Bound>,
     ) -> Result<Result<(), super::proto::v1::MacpError>, Status> {
@@ -116,14 +118,14 @@ impl Macp {
                 Err(Refused::invalid("expected an envelope or a subscription in a frame, found both")
                     .status())
             }
-            (Some(envelope), _) => Ok(self.envelope_frame(principal, &envelope, bound).await),
+            (Some(envelope), _) => Ok(self.envelope_frame(caller, &envelope, bound).await),
             (None, "") => {
                 Err(Refused::invalid("expected an envelope or a subscription in a frame, found neither")
                     .status())
             }
             (None, id) => {
                 let id = id.to_owned();
-                match self.subscribe_frame(principal, &id, frame.after_sequence, bound).await {
+                match self.subscribe_frame(caller, &id, frame.after_sequence, bound).await {
                     // A subscriber may come before the session's start does: clients try again on this status.
                     Err(refused) if refused.grpc == Code::NotFound => Err(refused.status()),
                     subscribed => Ok(subscribed.map_err(|refused| refused.error(&id, ""))),
@@ -134,7 +136,7 @@ impl Macp {
 
     async fn envelope_frame(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         envelope: &Envelope,
         bound: &mut Option<Bound>,
     ) -> Result<(), super::proto::v1::MacpError> {
@@ -145,19 +147,19 @@ impl Macp {
             let message = format!("this stream is bound to session {}, found another", bound.session_id);
             return Err(error(Refused::invalid(message)));
         }
-        let accepted = self.submit(principal, envelope).await.map_err(error)?;
+        let accepted = self.submit(caller, envelope).await.map_err(error)?;
         if bound.is_none() {
-            let session = self.session(principal, &envelope.session_id).await.map_err(error)?;
+            let session = self.session(caller, &envelope.session_id).await.map_err(error)?;
             // From the accepted envelope on, itself included.
             let after = accepted.receipt.seq.0.saturating_sub(1);
-            *bound = Some(self.bind(principal, session, after, Ordinal(0)));
+            *bound = Some(self.bind(caller, session, after, Ordinal(0)));
         }
         Ok(())
     }
 
     async fn subscribe_frame(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         id: &str,
         after_sequence: u64,
         bound: &mut Option<Bound>,
@@ -166,14 +168,15 @@ impl Macp {
             let message = format!("this stream is bound to session {} already", bound.session_id);
             return Err(Refused::invalid(message));
         }
-        let session = self.session(principal, id).await?;
-        *bound = Some(self.bind(principal, session, 0, Ordinal(after_sequence)));
+        self.gate.admit(caller, Kind::Message)?;
+        let session = self.session(caller, id).await?;
+        *bound = Some(self.bind(caller, session, 0, Ordinal(after_sequence)));
         Ok(())
     }
 
-    fn bind(&self, principal: &Principal, session: Arc<Session>, after: u64, ordinal: Ordinal) -> Bound {
+    fn bind(&self, caller: &Caller, session: Arc<Session>, after: u64, ordinal: Ordinal) -> Bound {
         let session_id = session.binding.id.to_string();
-        let key = Key::from(SessionKey::new(principal.tenant.clone(), session_id.as_str()));
+        let key = Key::from(SessionKey::new(caller.tenant.clone(), session_id.as_str()));
         let task = render::Frame::of(&session).task;
         let subscription = self.engine.subscribe(Topic::Session(key), after);
         Bound { session_id, subscription, after: ordinal, session, task }

@@ -19,7 +19,7 @@ use super::render;
 use super::stream::ended;
 use crate::engine::shell::now;
 use crate::engine::{Delivery, Topic};
-use crate::identity::Principal;
+use crate::gate::{Caller, Permit};
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
@@ -32,10 +32,11 @@ type Out<T> = mpsc::Sender<Result<T, Status>>;
 
 impl Macp {
     /// One CREATED for each session that the caller may see, then what happens to them.
-    pub(super) fn follow_sessions(self, principal: Principal) -> Answers<WatchSessionsResponse> {
+    pub(super) fn follow_sessions(self, caller: Caller, permit: Permit) -> Answers<WatchSessionsResponse> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         tokio::spawn(async move {
-            if let Err(status) = self.serve_sessions(&principal, &out).await {
+            let _permit = permit;
+            if let Err(status) = self.serve_sessions(&caller, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;
             }
@@ -43,19 +44,15 @@ impl Macp {
         Box::pin(ReceiverStream::new(answers))
     }
 
-    async fn serve_sessions(
-        &self,
-        principal: &Principal,
-        out: &Out<WatchSessionsResponse>,
-    ) -> Result<(), Status> {
+    async fn serve_sessions(&self, caller: &Caller, out: &Out<WatchSessionsResponse>) -> Result<(), Status> {
         let from = self.position().await?;
-        let topic = if principal.observer {
+        let topic = if caller.observer {
             Topic::Everything
         } else {
-            Topic::Agent { tenant: principal.tenant.clone(), agent: principal.agent.as_str().into() }
+            Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() }
         };
         let mut events = self.engine.subscribe(topic, from);
-        let known = self.known_sessions(principal, out).await?;
+        let known = self.known_sessions(caller, out).await?;
         let mut shutdown = self.shutdown.clone();
         loop {
             let delivery = tokio::select! {
@@ -64,7 +61,7 @@ impl Macp {
                 () = out.closed() => return Ok(()),
                 event = events.next() => event.map_err(ended)?,
             };
-            if delivery.key.tenant != principal.tenant {
+            if delivery.key.tenant != caller.tenant {
                 continue;
             }
             let Some(kind) = lifecycle(&delivery) else { continue };
@@ -88,15 +85,15 @@ impl Macp {
 
     async fn known_sessions(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         out: &Out<WatchSessionsResponse>,
     ) -> Result<BTreeSet<Box<str>>, Status> {
         let mut known = BTreeSet::new();
         let mut after = None;
         loop {
             let filter = Filter {
-                tenant: Some(principal.tenant.clone()),
-                agent: (!principal.observer).then(|| principal.agent.as_str().into()),
+                tenant: Some(caller.tenant.clone()),
+                agent: (!caller.observer).then(|| caller.agent.as_str().into()),
                 ..Filter::default()
             };
             let (keys, next) = self.page(filter, after, PAGE).await?;
@@ -134,14 +131,15 @@ impl Macp {
     }
 
     /// The whole set of policies now and on each change.
-    pub(super) fn follow_policies(self, principal: Principal) -> Answers<WatchPoliciesResponse> {
+    pub(super) fn follow_policies(self, caller: Caller, permit: Permit) -> Answers<WatchPoliciesResponse> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         let mut changes = self.policies.watch();
         tokio::spawn(async move {
+            let _permit = permit;
             let mut shutdown = self.shutdown.clone();
             loop {
                 changes.mark_unchanged();
-                let answer = match self.descriptors(&principal.tenant).await {
+                let answer = match self.descriptors(&caller.tenant).await {
                     Ok(descriptors) => Ok(WatchPoliciesResponse {
                         descriptors,
                         observed_at_unix_ms: render::signed(now().0),
@@ -165,9 +163,10 @@ impl Macp {
     }
 
     /// A registry that never changes: say how it is, and wait.
-    pub(super) fn once_and_wait<T: Send + 'static>(self, first: T) -> Answers<T> {
+    pub(super) fn once_and_wait<T: Send + 'static>(self, permit: Permit, first: T) -> Answers<T> {
         let (out, answers) = mpsc::channel(1);
         tokio::spawn(async move {
+            let _permit = permit;
             let mut shutdown = self.shutdown.clone();
             _ = out.send(Ok(first)).await;
             tokio::select! {

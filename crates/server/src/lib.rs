@@ -9,6 +9,7 @@
 //! - [`identity`]: whose request it is
 //! - [`gate`]: what every face asks before the engine: who, how often, and whether it may see it
 //! - [`policies`]: the policies that sessions can be bound to
+//! - [`schema`]: JSON Schemas of what skills take and questions ask for
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`face`]: the faces, each a protocol
 //! - [`http`]: health, readiness, metrics, and the bounds of every request
@@ -24,6 +25,7 @@ pub mod gate;
 pub mod http;
 pub mod identity;
 pub mod policies;
+pub mod schema;
 pub mod shutdown;
 pub mod telemetry;
 pub mod timeline;

@@ -12,7 +12,7 @@ use handover_server::engine::key::Key;
 use handover_server::engine::quota::{Place, Quota};
 use handover_server::engine::shard::{Answer, Denied, Effect, Settings, Shard, Ticket};
 use handover_server::engine::shell::started;
-use handover_server::engine::timers::Timers;
+use handover_server::engine::timers::{Found, SCAN_MAX, Timers};
 use handover_store::Store;
 
 use crate::disk::Disk;
@@ -133,7 +133,7 @@ impl Node {
                     if published.started() {
                         self.quota.started(&place);
                     }
-                    if published.ended {
+                    if published.ended.is_some() {
                         self.quota.ended(&place);
                     }
                     let (_, cut) = self.hub.publish(&published);
@@ -243,10 +243,9 @@ impl Node {
     ) -> (Vec<Ask>, Timestamp) {
         let mut asks = Vec::new();
         if let Some(scan) = self.timers.scan(now) {
-            let found = if scan_fails { None } else { disk.store().due(scan.until.0, 20_000).ok() };
-            let found =
-                found.map(|rows| rows.into_iter().map(|(key, at)| (Key::from(key), Timestamp(at))).collect());
-            self.timers.scanned(scan, found, now);
+            let page = disk.store().due_after(scan.after, scan.until.0, SCAN_MAX).ok();
+            let found = page.filter(|_| !scan_fails).map(Found::from);
+            self.timers.scanned(found, now);
         }
         for key in self.timers.due(now, 16) {
             if asleep {

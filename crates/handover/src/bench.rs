@@ -2,6 +2,7 @@
 //!
 //! - [`engine`]: `handover bench engine`
 //! - [`macp`]: `handover bench macp`
+//! - [`scale`]: `handover bench scale`
 //! - [`limit`]: the physical limit: one file, one sync for whatever waits
 //! - [`life`]: the work that is measured
 //! - [`machine`]: what the machine says about a process
@@ -11,6 +12,7 @@ mod life;
 mod limit;
 mod machine;
 mod macp;
+mod scale;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -33,6 +35,8 @@ enum What {
     Engine(engine::Args),
     /// Measure a MACP runtime, this one or any other: full task lives and fan-out to watchers.
     Macp(macp::Args),
+    /// See whether cost stays flat: long tasks, long lists, a crowd of deadlines, stopping and starting.
+    Scale(scale::Args),
 }
 
 /// Run the command to its end.
@@ -40,6 +44,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Engine(args) => engine::run(args),
         What::Macp(args) => macp::run(args),
+        What::Scale(args) => scale::run(args),
     }
 }
 

@@ -18,6 +18,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{Format, Level, Log};
+use crate::engine::shard::End;
 use crate::gate::Limit;
 
 /// Send the log of this process to standard error. Fails if the process has a log already.
@@ -85,6 +86,7 @@ struct HttpLabels {
 pub struct Metrics {
     registry: Registry,
     commands: Family<[(&'static str, &'static str); 1], Counter>,
+    sessions_ended: Family<[(&'static str, &'static str); 1], Counter>,
     http_requests: Family<HttpLabels, Counter>,
     limited: Family<[(&'static str, &'static str); 1], Counter>,
     /// Requests that were nobody's.
@@ -124,6 +126,7 @@ impl Metrics {
         let mut add = Adder(&mut registry);
         let metrics = Metrics {
             commands: add.metric("commands", "Commands by what became of them"),
+            sessions_ended: add.metric("sessions_ended", "Sessions that ended, durably, by how"),
             http_requests: add.metric("http_requests", "HTTP requests by path and status"),
             limited: add.metric("limited", "Requests that reached a limit, by limit"),
             authentications_failed: add.metric("authentications_failed", "Requests that were nobody's"),
@@ -145,6 +148,9 @@ impl Metrics {
         for limit in Limit::ALL {
             metrics.limited.get_or_create(&[("limit", limit.name())]).inc_by(0);
         }
+        for end in End::ALL {
+            metrics.sessions_ended.get_or_create(&[("how", end.name())]).inc_by(0);
+        }
         Arc::new(metrics)
     }
 
@@ -156,6 +162,11 @@ impl Metrics {
     /// Count a request that reached a limit.
     pub fn count_limited(&self, limit: Limit) {
         self.limited.get_or_create(&[("limit", limit.name())]).inc();
+    }
+
+    /// Count a session that has ended.
+    pub fn count_end(&self, end: End) {
+        self.sessions_ended.get_or_create(&[("how", end.name())]).inc();
     }
 
     /// Count an HTTP request. The path must be that of a route, so that there are never many.
@@ -248,6 +259,7 @@ mod tests {
     fn every_metric_is_there_from_the_start_under_its_name() {
         let metrics = Metrics::new();
         metrics.count_command(Outcome::Refused);
+        metrics.count_end(End::Expired);
         metrics.count_http_request("/healthz", 200);
         metrics.count_limited(Limit::ALL[0]);
         metrics.commit_seconds.observe(0.003);
@@ -265,6 +277,9 @@ mod tests {
             "handover_authentications_failed_total 0",
             "handover_forbidden_total 0",
             "handover_streams_open 0",
+            "handover_sessions_ended_total{how=\"resolved\"} 0",
+            "handover_sessions_ended_total{how=\"expired\"} 1",
+            "handover_sessions_ended_total{how=\"cancelled\"} 0",
             "handover_events_appended_total 0",
             "handover_commits_total 0",
             "handover_commit_seconds_count 1",

@@ -15,8 +15,8 @@ pub mod sqlite;
 
 pub use fault::Fault;
 pub use log::{
-    Append, Cursor, Deleted, Feed, FeedItem, Filter, Hint, IndexRow, Listed, OpenCount, Order, Outcome, Page,
-    Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, IndexRow, Listed, OpenCount,
+    Order, Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
 };
 pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;

@@ -95,7 +95,8 @@ pub struct IndexRow {
     pub agents: Vec<Box<str>>,
     /// When it started.
     pub created_at: u64,
-    /// When it ended, if it has. Only sessions that have one are counted as finished, and only they are ever deleted.
+    /// When it ended, if it has. Only sessions that have one are counted as finished, and only they are ever deleted, once
+    /// they have no wake time any more.
     pub finished_at: Option<u64>,
     /// What else the list shows, opaque to the store.
     pub summary: Vec<u8>,
@@ -185,6 +186,24 @@ pub struct Page {
     pub next: Option<Cursor>,
 }
 
+/// Where a page of what is due ended. Stays valid while wake times come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueCursor {
+    /// The wake time of the last session on the page.
+    pub at: u64,
+    /// Its place among those with the same one.
+    pub place: u64,
+}
+
+/// A page of what is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DuePage {
+    /// The sessions and their wake times, the earliest first.
+    pub sessions: Vec<(SessionKey, u64)>,
+    /// Where the next page begins, if the page is full.
+    pub next: Option<DueCursor>,
+}
+
 /// A small keyed row beside the sessions: an agent, a policy, a nonce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -257,8 +276,13 @@ pub trait Store: Send + Sync {
     /// The index row of one session.
     fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault>;
 
-    /// The sessions that are to be woken at `until` or earlier, the earliest first, at most `max` of them.
-    fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault>;
+    /// A page of the sessions that are to be woken at `until` or earlier, the earliest first, at most `max` of them.
+    fn due_after(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault>;
+
+    /// The first page of what is due.
+    fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault> {
+        self.due_after(None, until, max).map(|page| page.sessions)
+    }
 
     /// How many unfinished sessions each requester has, in the order of their names.
     fn open_counts(&self) -> Result<Vec<OpenCount>, Fault>;
@@ -281,8 +305,8 @@ pub trait Store: Send + Sync {
     /// Remove a record, durably. False if there was none.
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault>;
 
-    /// Delete whole sessions that finished before `finished_before`, the oldest first, at most `max` of them, and leave a
-    /// tombstone with the time `now` for each.
+    /// Delete whole sessions that finished before `finished_before` and are not to be woken any more, the oldest first, at
+    /// most `max` of them, and leave a tombstone with the time `now` for each.
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault>;
 
     /// When a session was deleted, if its tombstone is still there.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, Feed, FeedItem, Filter, Hint, IndexRow, Listed, OpenCount, Order, Outcome, Page,
-    Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, IndexRow, Listed, OpenCount,
+    Order, Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
 };
 
 /// Logs and rows in memory. Nothing is ever lost, except with the process.
@@ -237,10 +237,15 @@ impl Store for MemoryStore {
         Ok(self.data().session(key).and_then(|session| session.row.clone()))
     }
 
-    fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault> {
+    fn due_after(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
         let data = self.data();
-        let due = data.wakes.range(..=(until, Number::MAX));
-        Ok(due.take(max).map(|(at, number)| (data.sessions[number].key.clone(), *at)).collect())
+        let from = after.map_or(Bound::Unbounded, |cursor| Bound::Excluded((cursor.at, cursor.place)));
+        let later = data.wakes.range((from, Bound::Unbounded));
+        let due: Vec<_> = later.take_while(|(at, _)| *at <= until).take(max).collect();
+        let last = due.last().filter(|_| due.len() == max);
+        let next = last.map(|(at, number)| DueCursor { at: *at, place: *number });
+        let sessions = due.iter().map(|(at, number)| (data.sessions[number].key.clone(), *at)).collect();
+        Ok(DuePage { sessions, next })
     }
 
     fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {
@@ -293,7 +298,7 @@ impl Store for MemoryStore {
         let mut data = self.data();
         let finished = data.sessions.iter().filter_map(|(number, session)| {
             let finished_at = session.row.as_ref()?.finished_at?;
-            (finished_at < finished_before).then_some((finished_at, *number))
+            (finished_at < finished_before && session.wake.is_none()).then_some((finished_at, *number))
         });
         let oldest: BTreeSet<(u64, Number)> = finished.collect();
         let deleted = oldest

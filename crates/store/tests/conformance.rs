@@ -45,6 +45,8 @@ suite! {
     a_record_can_be_put_replaced_and_removed,
     records_page_in_the_order_of_their_keys,
     finished_sessions_are_deleted_oldest_first,
+    a_finished_session_that_is_still_to_be_woken_is_not_deleted,
+    pages_of_what_is_due_join_to_the_whole,
     a_tombstone_keeps_the_id_until_it_is_forgotten,
     deleting_does_not_free_positions_or_cursors,
     hints_tell_of_appends_and_are_lost_when_nobody_reads,
@@ -481,7 +483,7 @@ fn records_page_in_the_order_of_their_keys(store: &dyn Store) {
 
 fn finish(store: &dyn Store, session: &str, at: u64) {
     let finished = IndexRow { finished_at: Some(at), ..row("a", &["a", "b"]) };
-    appended(store, Append { wake: Wake::At(at + 1), ..started(session, finished) });
+    appended(store, started(session, finished));
 }
 
 fn finished_sessions_are_deleted_oldest_first(store: &dyn Store) {
@@ -510,10 +512,50 @@ fn finished_sessions_are_deleted_oldest_first(store: &dyn Store) {
         let page = store.list(&filter, Order::Oldest, None, 10).unwrap();
         assert_eq!(names(&page.sessions), ["fourth", "open"]);
     }
-    assert_eq!(store.due(u64::MAX, 10).unwrap(), [(key("fourth"), 41)]);
     let rest: Vec<u64> =
         store.feed(&Feed::Everything, 0, 10).unwrap().iter().map(|item| item.event.position).collect();
     assert_eq!(rest, [4, 5]);
+}
+
+fn a_finished_session_that_is_still_to_be_woken_is_not_deleted(store: &dyn Store) {
+    for session in ["owes", "done"] {
+        finish(store, session, 10);
+    }
+    appended(store, Append { wake: Wake::At(10), ..item(&key("owes"), 1, 1) });
+    let delete = || -> Vec<Box<str>> {
+        store.delete_finished(11, 20, 10).unwrap().into_iter().map(|gone| gone.key.session).collect()
+    };
+    assert_eq!(delete(), ["done".into()]);
+    assert_eq!(seqs(store, &key("owes")), [1, 2]);
+    appended(store, Append { wake: Wake::Never, ..item(&key("owes"), 2, 1) });
+    assert_eq!(delete(), ["owes".into()]);
+}
+
+fn pages_of_what_is_due_join_to_the_whole(store: &dyn Store) {
+    for (index, at) in [5, 3, 3, 3, 1, 3, 9].into_iter().enumerate() {
+        appended(store, Append { wake: Wake::At(at), ..item(&key(&format!("s{index}")), 0, 1) });
+    }
+    let whole = store.due(5, 100).unwrap();
+    assert_eq!(whole.len(), 6);
+    for size in 1..=7 {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.due_after(after, 5, size).unwrap();
+            assert_eq!(page.next.is_some(), page.sessions.len() == size);
+            found.extend(page.sessions);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, whole, "{size} at a time");
+    }
+    let page = store.due_after(None, 5, 3).unwrap();
+    // What leaves and what comes between two pages moves nothing else.
+    appended(store, Append { wake: Wake::Never, ..item(&key("s2"), 1, 0) });
+    appended(store, Append { wake: Wake::At(1), ..item(&key("early"), 0, 1) });
+    let rest = store.due_after(page.next, 5, 100).unwrap();
+    assert_eq!([page.sessions, rest.sessions].concat(), whole);
 }
 
 fn a_tombstone_keeps_the_id_until_it_is_forgotten(store: &dyn Store) {

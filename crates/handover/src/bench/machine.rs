@@ -19,6 +19,13 @@ fn status_bytes(pid: &str, name: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
+/// The bytes that a process has caused to be written to disk, whole pages of the system's cache; none where it cannot be
+/// told.
+pub fn written_bytes(pid: &str) -> Option<u64> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    io.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
+}
+
 /// The processor time that a process has used, in seconds, none where it cannot be told. `self` is this one.
 pub fn cpu_seconds(pid: &str) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

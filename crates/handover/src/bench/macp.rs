@@ -4,9 +4,9 @@
 //! - [`runtime`]: who is measured, and calls to it
 //! - [`fan_out`]: many watch one session
 
-mod fan_out;
-mod runtime;
-mod script;
+pub mod fan_out;
+pub mod runtime;
+pub mod script;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ Examples:
   handover bench macp --toy";
 
 /// How long anything may take before the runtime is taken to hang.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Run the command to its end.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -118,7 +118,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// A runtime that does not go on.
-fn late(what: &str) -> Failure {
+pub fn late(what: &str) -> Failure {
     Failure::Fault(format!("expected {what} within {ANSWER_WITHIN:?}"))
 }
 

@@ -308,7 +308,7 @@ mod tests {
             fact: Fact::Steered { text: Text::default() },
         };
         let events = (seq..seq + count).map(|seq| Arc::new(event(seq))).collect();
-        Published { key: key(name), binding, events, first, ended: false }
+        Published { key: key(name), binding, events, first, ended: None }
     }
 
     fn of_agent(agent: &str) -> Topic {

@@ -108,14 +108,47 @@ pub struct Published {
     pub events: Vec<Arc<Event>>,
     /// The position of the first of them among all events; the others follow.
     pub first: u64,
-    /// Whether the session has ended with them.
-    pub ended: bool,
+    /// How the session has ended with them, if it has.
+    pub ended: Option<End>,
 }
 
 impl Published {
     /// Whether the session has started with them.
     pub fn started(&self) -> bool {
         self.events.first().is_some_and(|event| event.seq == Seq(1))
+    }
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its outcome was bound.
+    Resolved,
+    /// Its time was up.
+    Expired,
+    /// Somebody called it off.
+    Cancelled,
+}
+
+impl End {
+    /// Every way.
+    pub const ALL: [End; 3] = [End::Resolved, End::Expired, End::Cancelled];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Resolved => "resolved",
+            End::Expired => "expired",
+            End::Cancelled => "cancelled",
+        }
+    }
+
+    /// Of the session whose last fact this is, if it is a last one.
+    fn of(fact: &Fact) -> Option<End> {
+        let resolved = matches!(fact, Fact::Committed(_)).then_some(End::Resolved);
+        let expired = || matches!(fact, Fact::Expired { .. }).then_some(End::Expired);
+        let cancelled = || matches!(fact, Fact::Cancelled { .. }).then_some(End::Cancelled);
+        resolved.or_else(expired).or_else(cancelled)
     }
 }
 
@@ -208,7 +241,7 @@ struct Entry {
     binding: Arc<Binding>,
     /// When the session wants to be woken, if that changed.
     wake_at: Option<Option<Timestamp>>,
-    ended: bool,
+    ended: Option<End>,
 }
 
 /// An answer that rests on something that is not durable yet, with the work to decide it again.
@@ -616,10 +649,10 @@ impl<T> Batch<T> {
             events: Vec::new(),
             binding: Arc::clone(&session.binding),
             wake_at: None,
-            ended: false,
+            ended: None,
         });
         entry.append.events.extend(events.iter().map(codec::encode));
-        entry.ended |= events.iter().any(|event| ends_session(&event.fact));
+        entry.ended = entry.ended.or_else(|| events.iter().find_map(|event| End::of(&event.fact)));
         entry.events.extend(events.into_iter().map(Arc::new));
         if Listed::of(session) != listed {
             entry.append.row = Some(view::row(session));
@@ -646,10 +679,6 @@ impl<T> Work<T> {
             Work::Read { reader } => Effect::Answer { ticket: Ticket::Client(reader), answer },
         }
     }
-}
-
-fn ends_session(fact: &Fact) -> bool {
-    matches!(fact, Fact::Committed(_) | Fact::Cancelled { .. } | Fact::Expired { .. })
 }
 
 /// The store's word for a wake time.

@@ -31,6 +31,9 @@ use crate::telemetry::{self, Metrics};
 /// How many events of a session are read at a time.
 const LOAD_PAGE: usize = 1024;
 
+/// How many sessions one caller may wait for at once.
+const LOOKS_MAX: usize = 64;
+
 /// The watch over the clock must have stirred within this long for the engine to count as running.
 const PULSE_MAX_MS: u64 = 10_000;
 
@@ -251,16 +254,28 @@ impl Engine {
 
     /// A session as it is, durably; none if there is none.
     pub async fn session(&self, key: SessionKey) -> Result<Option<Arc<Session>>, Denied> {
-        let key = Key::from(key);
-        let (sender, answer) = oneshot::channel();
-        let effects = self.inner.look(Reply { sender, reserved: None }, &key);
-        self.inner.carry_out(effects);
-        match answer.await {
-            Ok(Answer::State(session)) => Ok(session),
-            Ok(Answer::Denied(denied)) => Err(denied),
-            Ok(Answer::Accepted(_)) => unreachable!("a look is not answered with a receipt"),
-            Err(_) => Err(Denied::Stopping),
+        shown(self.look(key).await)
+    }
+
+    /// Some sessions as they are, durably, in the order given; those that are not there are left out.
+    pub async fn sessions(&self, keys: Vec<SessionKey>) -> Result<Vec<Arc<Session>>, Denied> {
+        let mut sessions = Vec::with_capacity(keys.len());
+        let mut keys = keys.into_iter().peekable();
+        while keys.peek().is_some() {
+            // Asked for together, so that the readers have something to do while the first is waited for.
+            let asked: Vec<_> = keys.by_ref().take(LOOKS_MAX).map(|key| self.look(key)).collect();
+            for answer in asked {
+                sessions.extend(shown(answer.await)?);
+            }
         }
+        Ok(sessions)
+    }
+
+    fn look(&self, key: SessionKey) -> oneshot::Receiver<Answer> {
+        let (sender, answer) = oneshot::channel();
+        let effects = self.inner.look(Reply { sender, reserved: None }, &Key::from(key));
+        self.inner.carry_out(effects);
+        answer
     }
 
     /// What the kernel allows.
@@ -422,14 +437,15 @@ impl Inner {
     }
 
     fn publish(&self, published: &Published) {
-        if published.started() || published.ended {
+        if published.started() || published.ended.is_some() {
             let place = Place::new(&published.key.tenant, published.binding.requester.as_str());
             let mut quota = lock(&self.quota);
             if published.started() {
                 quota.started(&place);
             }
-            if published.ended {
+            if let Some(end) = published.ended {
                 quota.ended(&place);
+                self.metrics.count_end(end);
             }
         }
         let (wake, cut) = lock(&self.hub).publish(published);
@@ -527,6 +543,16 @@ impl Inner {
                 Err(_) => self.recount.store(true, Ordering::Release),
             }
         }
+    }
+}
+
+/// The session that somebody wanted to see.
+fn shown(answer: Result<Answer, oneshot::error::RecvError>) -> Result<Option<Arc<Session>>, Denied> {
+    match answer {
+        Ok(Answer::State(session)) => Ok(session),
+        Ok(Answer::Denied(denied)) => Err(denied),
+        Ok(Answer::Accepted(_)) => unreachable!("a look is not answered with a receipt"),
+        Err(_) => Err(Denied::Stopping),
     }
 }
 

@@ -3,9 +3,10 @@
 //! The store keeps every wake time; memory keeps only those of the near future, so that a million sleeping sessions
 //! cost disk, not memory. A wake that was lost, or whose tick came to nothing, is found by the next scan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use handover_kernel::Timestamp;
+use handover_store::{DueCursor, DuePage};
 
 use crate::engine::key::Key;
 
@@ -18,22 +19,51 @@ pub const SCAN_EVERY_MS: u64 = 5_000;
 /// How many wake times one scan takes.
 pub const SCAN_MAX: usize = 20_000;
 
-/// What the store is to be asked for: the sessions that are due until then.
+/// How soon the next page is looked at, if there is one.
+const NEXT_PAGE_MS: u64 = 100;
+
+/// What the store is to be asked for: a page of [`SCAN_MAX`] sessions that are due until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
+    /// Where the page before ended; none for the first.
+    pub after: Option<DueCursor>,
     /// Until when.
     pub until: Timestamp,
 }
 
+/// What the store answered.
+#[derive(Debug)]
+pub struct Found {
+    /// The sessions and their wake times.
+    pub sessions: Vec<(Key, Timestamp)>,
+    /// Where the page ended, if there may be more.
+    pub next: Option<DueCursor>,
+}
+
+impl From<DuePage> for Found {
+    fn from(page: DuePage) -> Found {
+        let sessions = page.sessions.into_iter().map(|(key, at)| (Key::from(key), Timestamp(at)));
+        Found { sessions: sessions.collect(), next: page.next }
+    }
+}
+
+/// When a session is due, and how many came before it: of those with one time the first to come is first. So a crowd is
+/// woken in the order in which the store holds it, and what is written together lies together.
+type Place = (Timestamp, u64);
+
 /// The wake times of the near future.
 #[derive(Debug, Default)]
 pub struct Timers {
-    by_time: BTreeSet<(Timestamp, Key)>,
-    by_key: BTreeMap<Key, Timestamp>,
+    by_time: BTreeMap<Place, Key>,
+    by_key: BTreeMap<Key, Place>,
+    /// How many were ever set.
+    count: u64,
     /// Everything that is due until then is here.
     known_until: Timestamp,
     next_scan: Timestamp,
     scanning: bool,
+    /// Where the next page of the store begins, if the last look did not come to the horizon.
+    page: Option<DueCursor>,
 }
 
 impl Timers {
@@ -45,21 +75,26 @@ impl Timers {
     /// A session is to be woken then, or not at all. Says whether that is before anything else.
     pub fn set(&mut self, key: &Key, at: Option<Timestamp>) -> bool {
         if let Some(old) = self.by_key.remove(key) {
-            self.by_time.remove(&(old, key.clone()));
+            self.by_time.remove(&old);
         }
         // What lies behind the horizon is left to the scan that reaches it.
         let Some(at) = at.filter(|at| *at <= self.known_until) else {
             return false;
         };
-        let first = self.by_time.first().is_none_or(|(earliest, _)| at < *earliest);
-        self.by_key.insert(key.clone(), at);
-        self.by_time.insert((at, key.clone()));
+        let first = self.by_time.first_key_value().is_none_or(|((earliest, _), _)| at < *earliest);
+        self.insert(key.clone(), at);
         first
+    }
+
+    fn insert(&mut self, key: Key, at: Timestamp) {
+        self.count += 1;
+        self.by_key.insert(key.clone(), (at, self.count));
+        self.by_time.insert((at, self.count), key);
     }
 
     /// The scan that is to be made now, if one is.
     pub fn scan(&mut self, now: Timestamp) -> Option<Scan> {
-        if self.scanning || now < self.next_scan {
+        if now < self.next_scan || !self.may_scan() {
             return None;
         }
         self.scanning = true;
@@ -67,25 +102,30 @@ impl Timers {
         let until = now.plus(HORIZON_MS);
         // From here on new wake times up to there are taken as they come: none falls between scan and memory.
         self.known_until = self.known_until.max(until);
-        Some(Scan { until })
+        Some(Scan { after: self.page, until })
+    }
+
+    /// One scan at a time, and the next page when half of the one before has been dealt with: memory never holds many more
+    /// than one.
+    fn may_scan(&self) -> bool {
+        !self.scanning && (self.page.is_none() || self.by_time.len() <= SCAN_MAX / 2)
     }
 
     /// What the scan found, or that it failed.
-    pub fn scanned(&mut self, scan: Scan, found: Option<Vec<(Key, Timestamp)>>, now: Timestamp) {
+    pub fn scanned(&mut self, found: Option<Found>, now: Timestamp) {
         self.scanning = false;
         let Some(found) = found else {
             return;
         };
-        if found.len() >= SCAN_MAX {
-            // There is more: look again as soon as these are done.
-            let last = found.last().map_or(scan.until, |(_, at)| *at);
-            self.known_until = last;
-            self.next_scan = now.plus(100);
+        self.page = found.next;
+        if let Some(next) = found.next {
+            // There is more. The next page goes on from here, past those that stay due whatever is tried.
+            self.known_until = Timestamp(next.at);
+            self.next_scan = now.plus(NEXT_PAGE_MS);
         }
-        for (key, at) in found {
+        for (key, at) in found.sessions {
             if !self.by_key.contains_key(&key) {
-                self.by_key.insert(key.clone(), at);
-                self.by_time.insert((at, key));
+                self.insert(key, at);
             }
         }
     }
@@ -95,22 +135,22 @@ impl Timers {
     pub fn due(&mut self, now: Timestamp, max: usize) -> Vec<Key> {
         let mut due = Vec::new();
         while due.len() < max {
-            match self.by_time.first() {
-                Some((at, _)) if *at <= now => {}
+            match self.by_time.first_entry() {
+                Some(first) if first.key().0 <= now => due.push(first.remove()),
                 Some(_) | None => break,
             }
-            if let Some((_, key)) = self.by_time.pop_first() {
-                self.by_key.remove(&key);
-                due.push(key);
-            }
+        }
+        for key in &due {
+            self.by_key.remove(key);
         }
         due
     }
 
     /// When something is to be done next.
     pub fn next_at(&self) -> Timestamp {
-        let first = self.by_time.first().map_or(self.next_scan, |(at, _)| *at);
-        if self.scanning { first } else { first.min(self.next_scan) }
+        let scan = self.may_scan().then_some(self.next_scan);
+        let first = self.by_time.first_key_value().map(|((at, _), _)| *at);
+        scan.into_iter().chain(first).min().unwrap_or(self.next_scan)
     }
 }
 
@@ -129,9 +169,14 @@ mod tests {
     /// Timers whose first scan found nothing.
     fn scanned() -> Timers {
         let mut timers = Timers::new();
-        let scan = timers.scan(NOW).unwrap();
-        timers.scanned(scan, Some(Vec::new()), NOW);
+        timers.scan(NOW).unwrap();
+        timers.scanned(found([]), NOW);
         timers
+    }
+
+    /// A page that holds everything.
+    fn found(sessions: impl IntoIterator<Item = (Key, Timestamp)>) -> Option<Found> {
+        Some(Found { sessions: sessions.into_iter().collect(), next: None })
     }
 
     fn names(due: &[Key]) -> Vec<&str> {
@@ -145,7 +190,7 @@ mod tests {
         let scan = timers.scan(NOW).unwrap();
         assert_eq!(scan.until, NOW.plus(HORIZON_MS));
         assert_eq!(timers.scan(NOW.plus(SCAN_EVERY_MS)), None, "one scan at a time");
-        timers.scanned(scan, Some(Vec::new()), NOW);
+        timers.scanned(found([]), NOW);
         assert_eq!(timers.next_at(), NOW.plus(SCAN_EVERY_MS));
         assert_eq!(timers.scan(NOW.plus(SCAN_EVERY_MS - 1)), None);
         assert!(timers.scan(NOW.plus(SCAN_EVERY_MS)).is_some());
@@ -163,6 +208,16 @@ mod tests {
         assert_eq!(names(&timers.due(NOW.plus(30), 2)), ["a"]);
         assert!(timers.due(NOW.plus(30), 2).is_empty());
         assert!(timers.by_key.is_empty());
+    }
+
+    #[test]
+    fn a_crowd_with_one_time_is_due_in_the_order_in_which_it_came() {
+        let mut timers = scanned();
+        timers.set(&key("z"), Some(NOW));
+        timers.set(&key("a"), Some(NOW));
+        timers.scan(NOW.plus(SCAN_EVERY_MS)).unwrap();
+        timers.scanned(found(["y", "a", "b"].map(|name| (key(name), NOW))), NOW);
+        assert_eq!(names(&timers.due(NOW, 10)), ["z", "a", "y", "b"]);
     }
 
     #[test]
@@ -190,17 +245,17 @@ mod tests {
         let later = NOW.plus(SCAN_EVERY_MS);
         let scan = timers.scan(later).unwrap();
         assert!(scan.until >= at);
-        timers.scanned(scan, Some(vec![(key("far"), at)]), later);
+        timers.scanned(found([(key("far"), at)]), later);
         assert_eq!(names(&timers.due(at, 10)), ["far"]);
     }
 
     #[test]
     fn a_wake_time_that_changes_during_a_scan_is_not_undone_by_it() {
         let mut timers = Timers::new();
-        let scan = timers.scan(NOW).unwrap();
+        timers.scan(NOW).unwrap();
         timers.set(&key("a"), Some(NOW.plus(500)));
         timers.set(&key("new"), Some(NOW.plus(200)));
-        timers.scanned(scan, Some(vec![(key("a"), NOW.plus(100))]), NOW);
+        timers.scanned(found([(key("a"), NOW.plus(100))]), NOW);
         assert_eq!(names(&timers.due(NOW.plus(499), 10)), ["new"]);
         assert_eq!(names(&timers.due(NOW.plus(500), 10)), ["a"]);
     }
@@ -208,10 +263,10 @@ mod tests {
     #[test]
     fn a_scan_that_failed_is_made_again() {
         let mut timers = Timers::new();
-        let scan = timers.scan(NOW).unwrap();
-        timers.scanned(scan, None, NOW);
-        let again = timers.scan(NOW.plus(SCAN_EVERY_MS)).unwrap();
-        timers.scanned(again, Some(vec![(key("a"), NOW)]), NOW.plus(SCAN_EVERY_MS));
+        timers.scan(NOW).unwrap();
+        timers.scanned(None, NOW);
+        timers.scan(NOW.plus(SCAN_EVERY_MS)).unwrap();
+        timers.scanned(found([(key("a"), NOW)]), NOW.plus(SCAN_EVERY_MS));
         assert_eq!(names(&timers.due(NOW.plus(SCAN_EVERY_MS), 10)), ["a"]);
     }
 
@@ -221,33 +276,59 @@ mod tests {
         timers.set(&key("a"), Some(NOW));
         assert_eq!(names(&timers.due(NOW, 10)), ["a"]);
         let later = NOW.plus(SCAN_EVERY_MS);
-        let scan = timers.scan(later).unwrap();
-        timers.scanned(scan, Some(vec![(key("a"), NOW)]), later);
+        timers.scan(later).unwrap();
+        timers.scanned(found([(key("a"), NOW)]), later);
         assert_eq!(names(&timers.due(later, 10)), ["a"]);
+    }
+
+    /// A page of the crowd, ten of which are due in each millisecond.
+    fn page(from: usize, count: usize) -> Option<Found> {
+        let at = |index: usize| NOW.plus(index as u64 / 10);
+        let sessions = (from..from + count).map(|index| (key(format!("{index:06}")), at(index))).collect();
+        let end = from + count - 1;
+        let next = (count == SCAN_MAX).then_some(DueCursor { at: at(end).0, place: end as u64 });
+        Some(Found { sessions, next })
     }
 
     #[test]
     fn when_a_scan_finds_more_than_it_takes_the_rest_is_looked_for_soon() {
         let mut timers = Timers::new();
-        let scan = timers.scan(NOW).unwrap();
-        let crowd = |from: usize, count: usize| -> Vec<(Key, Timestamp)> {
-            (from..from + count)
-                .map(|index| (key(format!("{index:06}")), NOW.plus(index as u64 / 10)))
-                .collect()
-        };
-        timers.scanned(scan, Some(crowd(0, SCAN_MAX)), NOW);
+        assert_eq!(timers.scan(NOW).unwrap().after, None);
+        timers.scanned(page(0, SCAN_MAX), NOW);
         let last = NOW.plus(SCAN_MAX as u64 / 10 - 1);
         timers.set(&key("known"), Some(last));
         timers.set(&key("not yet"), Some(last.plus(1)));
         assert!(timers.by_key.contains_key(&key("known")) && !timers.by_key.contains_key(&key("not yet")));
 
-        let mut woken = timers.due(last, usize::MAX).len();
+        let soon = NOW.plus(NEXT_PAGE_MS);
+        assert_eq!(timers.scan(soon), None, "what was read comes first");
+        let half = timers.due(last, SCAN_MAX / 2).len();
+        assert!(timers.next_at() > NOW.plus(NEXT_PAGE_MS), "nothing is to be done before the next is due");
+        let mut woken = half + timers.due(last, usize::MAX).len();
         assert_eq!(woken, SCAN_MAX + 1);
-        let soon = NOW.plus(100);
-        let scan = timers.scan(soon).unwrap();
-        timers.scanned(scan, Some(crowd(SCAN_MAX, 7)), soon);
-        assert_eq!(timers.scan(soon.plus(100)), None, "that was the rest");
+        let after = timers.scan(soon).unwrap().after;
+        assert_eq!(after, Some(DueCursor { at: last.0, place: SCAN_MAX as u64 - 1 }));
+        timers.scanned(page(SCAN_MAX, 7), soon);
+        assert_eq!(timers.scan(soon.plus(NEXT_PAGE_MS)), None, "that was the rest");
         woken += timers.due(last.plus(10), usize::MAX).len();
         assert_eq!(woken, SCAN_MAX + 8);
+        assert_eq!(timers.scan(soon.plus(SCAN_EVERY_MS)).unwrap().after, None, "from the beginning again");
+    }
+
+    #[test]
+    fn those_that_stay_due_whatever_is_tried_do_not_hide_the_others() {
+        let mut timers = Timers::new();
+        let mut now = NOW.plus(60_000);
+        for round in 0..3 {
+            // The same crowd is due each time, because its ticks come to nothing.
+            assert_eq!(timers.scan(now).unwrap().after, None, "round {round}");
+            timers.scanned(page(0, SCAN_MAX), now);
+            assert_eq!(timers.due(now, usize::MAX).len(), SCAN_MAX);
+            now = now.plus(NEXT_PAGE_MS);
+            assert!(timers.scan(now).unwrap().after.is_some(), "round {round}");
+            timers.scanned(found([(key("other"), now)]), now);
+            assert_eq!(names(&timers.due(now, usize::MAX)), ["other"], "round {round}");
+            now = now.plus(SCAN_EVERY_MS);
+        }
     }
 }

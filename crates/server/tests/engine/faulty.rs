@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 
 use handover_store::{
-    Append, Cursor, Deleted, Fault, Feed, FeedItem, Filter, Hint, IndexRow, MemoryStore, OpenCount, Order,
-    Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, Hint, IndexRow, MemoryStore,
+    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
 };
 
 /// How an append fails.
@@ -153,8 +153,8 @@ impl Store for Faulty {
         self.inner.row(key)
     }
 
-    fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault> {
-        self.inner.due(until, max)
+    fn due_after(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
+        self.inner.due_after(after, until, max)
     }
 
     fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {

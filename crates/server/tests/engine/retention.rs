@@ -1,5 +1,6 @@
 //! Finished sessions are kept for a while, and their ids for as long again.
 
+use handover_kernel::command::Act;
 use handover_kernel::{Charter, Refusal};
 use handover_server::engine::Settings;
 use handover_server::engine::shell::now;
@@ -51,5 +52,23 @@ on_every_store! {
         stage.until_memory_is_empty().await;
         assert_eq!(store.forget_tombstones(u64::MAX).unwrap(), 1);
         stage.life("s").await;
+    }
+
+    async fn a_finished_session_is_kept_until_it_owes_nothing_any_more(store) {
+        let stage = Stage::with(&store, forgetful());
+        stage.working("t", task(Charter { reassignment: true, ..Charter::macp() })).await;
+        stage.ok("t", "planner", Act::Pause { reason: "later".into(), gently: false }).await;
+        stage.ok("h", "planner", start(handoff(Charter::macp()))).await;
+        stage.ok("h", "planner", offer("o1", "helper", "task:t")).await;
+        stage.ok("h", "helper", take_offer("o1")).await;
+        stage.ok("h", "planner", commit("handoff.accepted")).await;
+        let finished_at = store.row(&key("h")).unwrap().unwrap().finished_at.unwrap();
+        until("its time has passed", || now().0 > finished_at).await;
+        assert!(store.delete_finished(now().0, now().0, 10).unwrap().is_empty(), "the task has not moved yet");
+        stage.ok("t", "planner", Act::Resume { reason: "now".into() }).await;
+        stage.until_log_has("h", "ErrandSettled").await;
+        assert_eq!(store.delete_finished(now().0, now().0, 10).unwrap()[0].key, key("h"));
+        let session = stage.session("t").await.unwrap();
+        assert_eq!(session.task().unwrap().phase.assignee(), Some(&agent("helper")));
     }
 }

@@ -63,6 +63,25 @@ async fn pages_join_to_the_whole_list() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_page_is_in_order_and_up_to_date_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::on_disk(dir.path()).await;
+    for n in 0..150 {
+        stage.started(&numbered(n)).await;
+    }
+    stage.stop().await;
+    let stage = Stage::on_disk(dir.path()).await;
+    // The last of them is in memory and has changed, the others are on disk only.
+    stage.agent("planner").ok(envelope(&numbered(149), request())).await;
+    let page = stage.agent("worker").macp.list_sessions(list(1000, "")).await.unwrap().into_inner();
+    let found: Vec<_> = page.sessions.iter().map(|session| session.session_id.clone()).collect();
+    assert_eq!(found, (0..150).map(numbered).collect::<Vec<_>>());
+    let spoken = |n: usize| page.sessions[n].participant_activity.len();
+    assert_eq!((spoken(148), spoken(149)), (0, 1));
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_page_is_an_invalid_argument() {
     let stage = Stage::in_memory().await;
     let mut planner = stage.agent("planner");

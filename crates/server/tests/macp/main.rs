@@ -13,6 +13,7 @@ mod limits;
 mod lists;
 mod orders;
 mod policies;
+mod retention;
 mod signals;
 mod streams;
 mod tenants;

@@ -30,8 +30,8 @@ use self::work::{Reply, Work};
 use self::writer::Writer;
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, Feed, FeedItem, Filter, Hint, IndexRow, OpenCount, Order, Outcome, Page,
-    Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, IndexRow, OpenCount, Order,
+    Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
 };
 
 /// How much memory to use, and when to pause for what.
@@ -265,8 +265,8 @@ impl Store for SqliteStore {
         self.readers.row(key)
     }
 
-    fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault> {
-        self.readers.due(until, max)
+    fn due_after(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
+        self.readers.due(after, until, max)
     }
 
     fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {

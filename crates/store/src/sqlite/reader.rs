@@ -8,7 +8,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::writer::{self, LAST_POSITION};
 use super::{Options, agents, checksum, fault, natural, schema, signed};
 use crate::fault::Fault;
-use crate::log::{Cursor, Feed, FeedItem, IndexRow, OpenCount, Position, Record, SessionKey, StoredEvent};
+use crate::log::{
+    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Position, Record, SessionKey,
+    StoredEvent,
+};
 
 /// A pool of connections, opened when they are first needed.
 pub(super) struct Readers {
@@ -151,18 +154,22 @@ impl Readers {
         })
     }
 
-    pub(super) fn due(&self, until: u64, max: usize) -> Result<Vec<(SessionKey, u64)>, Fault> {
-        self.ask("reading what is due", |connection| {
+    pub(super) fn due(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
+        let found = self.ask("reading what is due", |connection| {
             let mut select = connection.prepare_cached(
-                "SELECT s.tenant, s.session, w.at
+                "SELECT s.tenant, s.session, w.at, w.number
                  FROM index_wakes w INDEXED BY index_due CROSS JOIN sessions s ON s.number = w.number
-                 WHERE w.at <= ?1 ORDER BY w.at, w.number LIMIT ?2",
+                 WHERE w.at <= ?1 AND (w.at, w.number) > (?2, ?3) ORDER BY w.at, w.number LIMIT ?4",
             )?;
-            let rows = select.query_map([signed(until), signed(max as u64)], |row| {
-                Ok((session_key(row, 0)?, natural(row.get(2)?)))
+            let (at, place) = after.map_or((-1, -1), |cursor| (signed(cursor.at), signed(cursor.place)));
+            let rows = select.query_map([signed(until), at, place, signed(max as u64)], |row| {
+                Ok(((session_key(row, 0)?, natural(row.get(2)?)), natural(row.get(3)?)))
             })?;
-            rows.collect()
-        })
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let last = found.last().filter(|_| found.len() == max);
+        let next = last.map(|((_, at), place)| DueCursor { at: *at, place: *place });
+        Ok(DuePage { sessions: found.into_iter().map(|(due, _)| due).collect(), next })
     }
 
     pub(super) fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {

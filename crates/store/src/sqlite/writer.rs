@@ -352,7 +352,8 @@ impl Writer {
         let mut oldest = self.connection.prepare_cached(
             "SELECT r.number, s.tenant, s.session, r.finished_at, r.agents
              FROM index_rows r INDEXED BY index_finished JOIN sessions s ON s.number = r.number
-             WHERE r.finished_at < ?1 ORDER BY r.finished_at, r.number LIMIT ?2",
+             WHERE r.finished_at < ?1 AND NOT EXISTS (SELECT 1 FROM index_wakes w WHERE w.number = r.number)
+             ORDER BY r.finished_at, r.number LIMIT ?2",
         )?;
         let found = oldest.query_map([signed(before), signed(max as u64)], |row| {
             let key = SessionKey::new(row.get::<_, Box<str>>(1)?, row.get::<_, Box<str>>(2)?);

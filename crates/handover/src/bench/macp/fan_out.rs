@@ -160,7 +160,8 @@ async fn watch(
     }
 }
 
-async fn subscribe(
+/// A stream of everything that happened in a session and will.
+pub async fn subscribe(
     caller: &mut Caller,
     by: By,
     session_id: String,

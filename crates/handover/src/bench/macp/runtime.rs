@@ -26,6 +26,8 @@ pub struct Server {
     child: Child,
     /// Where it serves MACP.
     pub address: String,
+    /// Where it serves HTTP.
+    pub http: String,
 }
 
 impl Server {
@@ -39,15 +41,16 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(fault)?;
-        let mut server = Server { child, address: String::new() };
+        let mut server = Server { child, address: String::new(), http: String::new() };
         let mut line = String::new();
         if let Some(out) = server.child.stdout.take() {
             BufReader::new(out).read_line(&mut line).map_err(fault)?;
         }
         let ready: Option<Value> = serde_json::from_str(&line).ok();
-        match ready.as_ref().and_then(|ready| ready["macp"].as_str()) {
-            Some(address) => server.address = address.to_owned(),
-            None => return Err(Failure::Fault(format!("expected the server to be ready, found {line:?}"))),
+        let place = |name: &str| Some(ready.as_ref()?[name].as_str()?.to_owned());
+        match (place("macp"), place("http")) {
+            (Some(macp), Some(http)) => (server.address, server.http) = (macp, http),
+            _ => return Err(Failure::Fault(format!("expected the server to be ready, found {line:?}"))),
         }
         Ok(server)
     }
@@ -57,20 +60,20 @@ impl Server {
         self.child.id()
     }
 
-    /// Ask it to stop and wait until it has.
-    pub fn stop(mut self) -> Result<(), Failure> {
+    /// Ask it to stop and wait until it has. Says how long it took.
+    pub fn stop(mut self) -> Result<Duration, Failure> {
         let fault = |error: std::io::Error| Failure::fault("stopping the server", &error);
+        let asked = Instant::now();
         Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().map_err(fault)?;
-        let deadline = Instant::now() + STOP_WITHIN;
         loop {
             match self.child.try_wait().map_err(fault)? {
-                Some(status) if status.success() => return Ok(()),
+                Some(status) if status.success() => return Ok(asked.elapsed()),
                 Some(status) => {
                     return Err(Failure::Fault(format!(
                         "expected the server to stop in order, found {status}"
                     )));
                 }
-                None if Instant::now() > deadline => {
+                None if asked.elapsed() > STOP_WITHIN => {
                     let message = format!("expected the server to stop within {STOP_WITHIN:?}");
                     return Err(Failure::Fault(message));
                 }
@@ -165,7 +168,7 @@ impl Caller {
         ids: &mut Ids,
     ) -> Result<(), Failure> {
         let envelope = script.envelope(line, session_id, ids.next());
-        let ack = self.put(line, envelope).await?;
+        let ack = self.put(line.by, envelope).await?;
         let resolved = ack.session_state == SessionState::Resolved as i32;
         if line.message_type == "Commitment" && !resolved {
             let found = ack.session_state().as_str_name();
@@ -176,9 +179,10 @@ impl Caller {
         Ok(())
     }
 
-    async fn put(&mut self, line: &Line, envelope: Envelope) -> Result<Ack, Failure> {
-        let what = line.message_type;
-        let request = self.request(line.by, SendRequest { envelope: Some(envelope) });
+    /// Send an envelope. A refusal is a failure, and so is a duplicate.
+    pub async fn put(&mut self, by: By, envelope: Envelope) -> Result<Ack, Failure> {
+        let what = &envelope.message_type.clone();
+        let request = self.request(by, SendRequest { envelope: Some(envelope) });
         let answer = self.client.send(request).await.map_err(|status| failed(what, &status))?;
         match answer.into_inner().ack {
             Some(ack) if ack.ok && !ack.duplicate => Ok(ack),

@@ -50,9 +50,14 @@ pub struct Script {
 impl Script {
     /// The life of a task that one agent hands to another.
     pub fn new(requester: &str, worker: &str) -> Script {
+        Script::within(TTL_MS, requester, worker)
+    }
+
+    /// The life of a task that has only so long.
+    pub fn within(ttl_ms: i64, requester: &str, worker: &str) -> Script {
         let line = |by, message_type, payload| Line { by, message_type, payload };
         let lines = [
-            line(By::Requester, "SessionStart", start(requester, worker)),
+            line(By::Requester, "SessionStart", start(ttl_ms, requester, worker)),
             line(By::Requester, "TaskRequest", request(worker)),
             line(By::Worker, "TaskAccept", accept(worker)),
             line(By::Worker, "TaskUpdate", update(0.3)),
@@ -119,7 +124,8 @@ impl Ids {
     }
 }
 
-fn now_ms() -> i64 {
+/// The time, as envelopes tell it.
+pub fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
@@ -127,14 +133,14 @@ fn text(bytes: usize) -> String {
     "y".repeat(bytes)
 }
 
-fn start(requester: &str, worker: &str) -> Vec<u8> {
+fn start(ttl_ms: i64, requester: &str, worker: &str) -> Vec<u8> {
     SessionStartPayload {
         intent: "measure".to_owned(),
         participants: vec![requester.to_owned(), worker.to_owned()],
         mode_version: MODE_VERSION.to_owned(),
         configuration_version: CONFIGURATION_VERSION.to_owned(),
         policy_version: POLICY_VERSION.to_owned(),
-        ttl_ms: TTL_MS,
+        ttl_ms,
         ..SessionStartPayload::default()
     }
     .encode_to_vec()

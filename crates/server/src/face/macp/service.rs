@@ -129,13 +129,9 @@ impl MacpRuntimeService for Macp {
             ..Filter::default()
         };
         let (keys, next) = self.page(filter, after, max).await?;
-        let mut sessions = Vec::with_capacity(keys.len());
-        for key in keys {
-            // A session that retention deleted since the page was read is not there any more.
-            if let Some(session) = self.engine.session(key).await.map_err(Refused::from)? {
-                sessions.push(render::metadata(&session));
-            }
-        }
+        // A session that retention deleted since the page was read is not there any more.
+        let sessions = self.engine.sessions(keys).await.map_err(Refused::from)?;
+        let sessions = sessions.iter().map(|session| render::metadata(session)).collect();
         let next_page_token = next.map_or_else(String::new, |cursor| format!("s{:x}", cursor.0));
         Ok(Response::new(v1::ListSessionsResponse { sessions, next_page_token }))
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_core::Stream;
-use handover_kernel::Fact;
+use handover_kernel::{Fact, Session};
 use handover_store::{Filter, SessionKey};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -69,7 +69,8 @@ impl Macp {
                 continue;
             }
             let key = SessionKey::clone(&delivery.key);
-            if !self.tell(key, kind, render::signed(delivery.event.at.0), out).await? {
+            let Some(session) = self.engine.session(key).await.map_err(Refused::from)? else { continue };
+            if !tell(&session, kind, render::signed(delivery.event.at.0), out).await {
                 return Ok(());
             }
         }
@@ -97,9 +98,9 @@ impl Macp {
                 ..Filter::default()
             };
             let (keys, next) = self.page(filter, after, PAGE).await?;
-            for key in keys {
-                known.insert(key.session.clone());
-                if !self.tell(key, EventType::Created, render::signed(now().0), out).await? {
+            known.extend(keys.iter().map(|key| key.session.clone()));
+            for session in self.engine.sessions(keys).await.map_err(Refused::from)? {
+                if !tell(&session, EventType::Created, render::signed(now().0), out).await {
                     return Ok(known);
                 }
             }
@@ -108,26 +109,6 @@ impl Macp {
                 None => return Ok(known),
             }
         }
-    }
-
-    /// Tell what happened to a session. False if nobody listens any more.
-    async fn tell(
-        &self,
-        key: SessionKey,
-        kind: EventType,
-        observed_at_unix_ms: i64,
-        out: &Out<WatchSessionsResponse>,
-    ) -> Result<bool, Status> {
-        let session = self.engine.session(key).await.map_err(Refused::from)?;
-        let Some(session) = session else {
-            return Ok(true);
-        };
-        let event = SessionLifecycleEvent {
-            event_type: kind.into(),
-            session: Some(render::metadata(&session)),
-            observed_at_unix_ms,
-        };
-        Ok(out.send(Ok(WatchSessionsResponse { event: Some(event) })).await.is_ok())
     }
 
     /// The whole set of policies now and on each change.
@@ -178,6 +159,18 @@ impl Macp {
         });
         Box::pin(ReceiverStream::new(answers))
     }
+}
+
+/// Tell what happened to a session. False if nobody listens any more.
+async fn tell(
+    session: &Session,
+    kind: EventType,
+    observed_at_unix_ms: i64,
+    out: &Out<WatchSessionsResponse>,
+) -> bool {
+    let session = Some(render::metadata(session));
+    let event = SessionLifecycleEvent { event_type: kind.into(), session, observed_at_unix_ms };
+    out.send(Ok(WatchSessionsResponse { event: Some(event) })).await.is_ok()
 }
 
 fn lifecycle(delivery: &Delivery) -> Option<EventType> {

@@ -81,7 +81,7 @@ impl std::fmt::Display for Unauthenticated {
 impl std::error::Error for Unauthenticated {}
 
 /// Whether a text can be the id of an agent, or else why not.
-fn agent_id(text: &str) -> Result<(), &'static str> {
+pub(crate) fn agent_id(text: &str) -> Result<(), &'static str> {
     if text.is_empty() {
         Err("an agent id is not empty")
     } else if text.len() > AGENT_ID_BYTES_MAX {

@@ -9,6 +9,7 @@
 //! - [`identity`]: whose request it is
 //! - [`gate`]: what every face asks before the engine: who, how often, and whether it may see it
 //! - [`policies`]: the policies that sessions can be bound to
+//! - [`directory`]: the agents, their skills, and who is there
 //! - [`schema`]: JSON Schemas of what skills take and questions ask for
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`face`]: the faces, each a protocol
@@ -19,6 +20,7 @@
 pub mod codec;
 pub mod codes;
 pub mod config;
+pub mod directory;
 pub mod engine;
 pub mod face;
 pub mod gate;

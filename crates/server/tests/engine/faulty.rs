@@ -21,6 +21,7 @@ pub enum Failing {
 #[derive(Default)]
 struct Plan {
     appends: VecDeque<Failing>,
+    record_writes: VecDeque<Failing>,
     reads: u64,
     held: bool,
     /// Commits that may pass all the same.
@@ -40,6 +41,9 @@ pub struct Faulty {
     pub faults: AtomicU64,
     /// Items that somebody else was first with.
     pub conflicts: AtomicU64,
+    /// Records that were written or removed, and pages of them that were read.
+    pub record_writes: AtomicU64,
+    pub record_reads: AtomicU64,
 }
 
 impl Faulty {
@@ -52,6 +56,8 @@ impl Faulty {
             events: AtomicU64::new(0),
             faults: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
+            record_writes: AtomicU64::new(0),
+            record_reads: AtomicU64::new(0),
         })
     }
 
@@ -62,6 +68,11 @@ impl Faulty {
     /// The next commit fails so, once those that were to fail before it have.
     pub fn fail_append(&self, how: Failing) {
         self.plan().appends.push_back(how);
+    }
+
+    /// The next change of a record fails so, once those that were to fail before it have.
+    pub fn fail_record(&self, how: Failing) {
+        self.plan().record_writes.push_back(how);
     }
 
     /// The next reads of a log fail.
@@ -97,6 +108,16 @@ impl Faulty {
     fn fault(&self) -> Fault {
         self.faults.fetch_add(1, Ordering::SeqCst);
         Fault::Unavailable { doing: "being tested", source: "on demand".into() }
+    }
+
+    fn change_record(&self, change: impl FnOnce() -> Result<bool, Fault>) -> Result<bool, Fault> {
+        self.record_writes.fetch_add(1, Ordering::SeqCst);
+        let failing = self.plan().record_writes.pop_front();
+        if failing == Some(Failing::Refuse) {
+            return Err(self.fault());
+        }
+        let changed = change()?;
+        if failing == Some(Failing::LoseAnswer) { Err(self.fault()) } else { Ok(changed) }
     }
 }
 
@@ -162,7 +183,7 @@ impl Store for Faulty {
     }
 
     fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
-        self.inner.put_record(record, put)
+        self.change_record(|| self.inner.put_record(record, put))
     }
 
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
@@ -176,11 +197,12 @@ impl Store for Faulty {
         after: Option<&str>,
         max: usize,
     ) -> Result<Vec<Record>, Fault> {
+        self.record_reads.fetch_add(1, Ordering::SeqCst);
         self.inner.records(space, tenant, after, max)
     }
 
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
-        self.inner.remove_record(space, tenant, key)
+        self.change_record(|| self.inner.remove_record(space, tenant, key))
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {

@@ -10,6 +10,7 @@ mod faulty;
 #[macro_use]
 mod stage;
 
+mod directory;
 mod errands;
 mod faults;
 mod index;

@@ -1,0 +1,231 @@
+//! An agent and its skills, as they are stored, and what they may be.
+
+use std::collections::BTreeSet;
+
+use handover_kernel::AgentId;
+use prost::Message;
+use serde_json::Value;
+
+use super::headers::{self, Header};
+use crate::identity;
+use crate::schema::{SCHEMA_BYTES_MAX, Schema};
+
+/// How many skills an agent may have: each is a tool in the list of everybody who sees it.
+pub const SKILLS_MAX: usize = 256;
+
+/// How large a description may be: models read them.
+pub const DESCRIPTION_BYTES_MAX: usize = 8 * 1024;
+
+/// How large all of an agent may be: everybody's are held in memory.
+pub const AGENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long a name, a title or a word may be.
+const NAME_BYTES_MAX: usize = 256;
+const WORD_CHARS_MAX: usize = 64;
+
+/// How many agents may be named in `visible_to`, words in `requires` and words in `faces`.
+const VISIBLE_TO_MAX: usize = 1000;
+const REQUIRES_MAX: usize = 16;
+const FACES_MAX: usize = 16;
+
+/// The input schema of a skill that gives none.
+pub const ANY_OBJECT: &str = r#"{"type":"object"}"#;
+
+/// An agent as it is stored. Field numbers are never reused.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Agent {
+    /// Who it is.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// What people call it.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// What it is for.
+    #[prost(string, tag = "3")]
+    pub description: String,
+    /// What it can do.
+    #[prost(message, repeated, tag = "4")]
+    pub skills: Vec<Skill>,
+    /// Who sees it; empty for everybody of its tenant.
+    #[prost(string, repeated, tag = "5")]
+    pub visible_to: Vec<String>,
+    /// When it was first registered, in milliseconds of the Unix epoch. The directory says.
+    #[prost(uint64, tag = "6")]
+    pub registered_at: u64,
+    /// When it last changed. The directory says.
+    #[prost(uint64, tag = "7")]
+    pub updated_at: u64,
+    /// The faces that it registered through, such as `mcp`. The directory keeps earlier ones.
+    #[prost(string, repeated, tag = "8")]
+    pub faces: Vec<String>,
+}
+
+/// Something that an agent can do. Field numbers are never reused.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Skill {
+    /// Its name, unique among the skills of its agent.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// What people call it; may be empty.
+    #[prost(string, tag = "2")]
+    pub title: String,
+    /// What it does.
+    #[prost(string, tag = "3")]
+    pub description: String,
+    /// The JSON Schema of what it takes; empty for any object.
+    #[prost(string, tag = "4")]
+    pub input_schema: String,
+    /// The JSON Schema of what it gives; may be empty.
+    #[prost(string, tag = "5")]
+    pub output_schema: String,
+    /// How it answers.
+    #[prost(enumeration = "Answers", tag = "6")]
+    pub answers: i32,
+    /// Whether it asks for something before it begins.
+    #[prost(bool, tag = "7")]
+    pub asks_first: bool,
+    /// What a client must be capable of, such as `elicitation`.
+    #[prost(string, repeated, tag = "8")]
+    pub requires: Vec<String>,
+    /// Remarks for clients, a JSON object that is passed on; may be empty.
+    #[prost(string, tag = "9")]
+    pub annotations: String,
+    /// Since when the agent has offered it, in milliseconds of the Unix epoch. The directory says.
+    #[prost(uint64, tag = "10")]
+    pub offered_at: u64,
+}
+
+/// How a skill answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum Answers {
+    /// As the caller likes.
+    Either = 0,
+    /// With the result, while the caller waits.
+    AtOnce = 1,
+    /// With a task that the caller follows.
+    Task = 2,
+}
+
+impl Agent {
+    /// Whether an agent of the same tenant sees this one. Each sees itself.
+    pub fn seen_by(&self, caller: &AgentId) -> bool {
+        self.visible_to.is_empty()
+            || self.id == caller.as_str()
+            || self.visible_to.iter().any(|id| id == caller.as_str())
+    }
+
+    /// Whether it says the same as another, apart from what the directory says of it.
+    pub(super) fn same_as(&self, other: &Agent) -> bool {
+        let skills = |agent: &Agent| -> Vec<Skill> {
+            agent.skills.iter().map(|skill| Skill { offered_at: 0, ..skill.clone() }).collect()
+        };
+        (&self.id, &self.name, &self.description, &self.visible_to)
+            == (&other.id, &other.name, &other.description, &other.visible_to)
+            && skills(self) == skills(other)
+    }
+
+    /// See that it may be stored, except for its schemas.
+    pub(super) fn check(&self) -> Result<(), String> {
+        identity::agent_id(&self.id).map_err(|why| format!("id: {why}"))?;
+        at_most("name", self.name.len(), NAME_BYTES_MAX, "bytes")?;
+        at_most("description", self.description.len(), DESCRIPTION_BYTES_MAX, "bytes")?;
+        at_most("skills", self.skills.len(), SKILLS_MAX, "skills")?;
+        at_most("visible_to", self.visible_to.len(), VISIBLE_TO_MAX, "agents")?;
+        for id in &self.visible_to {
+            identity::agent_id(id).map_err(|why| format!("visible_to: {why}"))?;
+        }
+        words("faces", &self.faces, FACES_MAX)?;
+        let mut names = BTreeSet::new();
+        for skill in &self.skills {
+            word("skill name", &skill.name)?;
+            if !names.insert(skill.name.as_str()) {
+                return Err(format!("expected each skill once, found {:?} twice", skill.name));
+            }
+            skill.check().map_err(|what| format!("skill {:?}: {what}", skill.name))?;
+        }
+        at_most("agent", self.encoded_len(), AGENT_BYTES_MAX, "bytes")
+    }
+}
+
+impl Skill {
+    /// The JSON Schema of what it takes, which is never empty.
+    pub fn input(&self) -> &str {
+        if self.input_schema.is_empty() { ANY_OBJECT } else { &self.input_schema }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        at_most("title", self.title.len(), NAME_BYTES_MAX, "bytes")?;
+        at_most("description", self.description.len(), DESCRIPTION_BYTES_MAX, "bytes")?;
+        at_most("input_schema", self.input_schema.len(), SCHEMA_BYTES_MAX, "bytes")?;
+        at_most("output_schema", self.output_schema.len(), SCHEMA_BYTES_MAX, "bytes")?;
+        at_most("annotations", self.annotations.len(), DESCRIPTION_BYTES_MAX, "bytes")?;
+        words("requires", &self.requires, REQUIRES_MAX)?;
+        if Answers::try_from(self.answers).is_err() {
+            return Err(format!("answers: expected either, at once or task, found {}", self.answers));
+        }
+        let annotations = (!self.annotations.is_empty()).then(|| serde_json::from_str(&self.annotations));
+        match annotations {
+            None | Some(Ok(Value::Object(_))) => Ok(()),
+            Some(Ok(_)) => Err("annotations: expected a JSON object, found other JSON".to_owned()),
+            Some(Err(error)) => Err(format!("annotations: expected a JSON object, found: {error}")),
+        }
+    }
+
+    /// Make its schemas ready.
+    pub(super) fn prepare(&self) -> Result<Ready, String> {
+        let schema = |field: &str, text: &str| {
+            Schema::compile(text).map_err(|malformed| format!("{field}: {malformed}"))
+        };
+        let input = schema("input_schema", self.input())?;
+        if input.value().get("type").and_then(Value::as_str) != Some("object") {
+            return Err(
+                "input_schema: expected \"type\": \"object\" at the top, found something else".to_owned()
+            );
+        }
+        let output = match self.output_schema.as_str() {
+            "" => None,
+            text => Some(schema("output_schema", text)?),
+        };
+        let headers = headers::of(input.value()).map_err(|what| format!("input_schema: {what}"))?;
+        Ok(Ready { input, output, headers })
+    }
+}
+
+/// A skill that is ready to be called.
+#[derive(Debug)]
+pub struct Ready {
+    /// What it takes.
+    pub input: Schema,
+    /// What it gives, if it says.
+    pub output: Option<Schema>,
+    /// The arguments that a client repeats in headers of HTTP.
+    pub headers: Vec<Header>,
+}
+
+fn at_most(field: &str, found: usize, most: usize, what: &str) -> Result<(), String> {
+    if found <= most {
+        return Ok(());
+    }
+    Err(format!("{field}: expected at most {most} {what}, found {found}"))
+}
+
+/// Whether a character may be in the name of a skill, which is the name of a tool.
+pub(super) fn is_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "_.-".contains(character)
+}
+
+fn word(field: &str, found: &str) -> Result<(), String> {
+    if (1..=WORD_CHARS_MAX).contains(&found.len()) && found.chars().all(is_name) {
+        return Ok(());
+    }
+    let shown: String = found.chars().take(WORD_CHARS_MAX).collect();
+    Err(format!(
+        "{field}: expected 1 to {WORD_CHARS_MAX} letters, digits, \"_\", \".\" or \"-\", found {shown:?}"
+    ))
+}
+
+fn words(field: &str, found: &[String], most: usize) -> Result<(), String> {
+    at_most(field, found.len(), most, "words")?;
+    found.iter().try_for_each(|found| word(field, found))
+}

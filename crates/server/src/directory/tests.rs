@@ -1,0 +1,337 @@
+use handover_store::MemoryStore;
+use serde_json::json;
+
+use super::*;
+
+const TENANT: &str = "t";
+
+fn directory() -> Directory {
+    Directory::new(Arc::new(MemoryStore::new()))
+}
+
+fn skill(name: &str) -> Skill {
+    Skill { name: name.to_owned(), ..Skill::default() }
+}
+
+fn agent(id: &str, skills: &[&str]) -> Agent {
+    Agent { id: id.to_owned(), skills: skills.iter().map(|name| skill(name)).collect(), ..Agent::default() }
+}
+
+async fn tools(directory: &Directory, caller: &str) -> Vec<String> {
+    let catalogue = directory.skills(TENANT, &AgentId::from(caller)).await.unwrap();
+    catalogue
+        .tools()
+        .iter()
+        .map(|tool| format!("{} = {}/{}", tool.name, tool.offer.agent, tool.offer.skill.name))
+        .collect()
+}
+
+async fn seen(directory: &Directory, caller: &str) -> Vec<String> {
+    let page = directory.agents(TENANT, &AgentId::from(caller), None, 100).await.unwrap();
+    page.agents.iter().map(|agent| agent.id.clone()).collect()
+}
+
+/// Why an agent is not registered.
+async fn refused(agent: Agent) -> String {
+    match directory().register(TENANT, agent).await {
+        Err(Denied::Refused(Refusal::Invalid { what })) => what.to_string(),
+        other => panic!("expected a refusal, found {other:?}"),
+    }
+}
+
+#[test]
+fn a_stored_agent_is_read_as_it_was_written() {
+    let written = Agent {
+        id: "a".to_owned(),
+        name: "n".to_owned(),
+        description: "d".to_owned(),
+        skills: vec![Skill {
+            name: "s".to_owned(),
+            title: "t".to_owned(),
+            description: "d".to_owned(),
+            input_schema: "i".to_owned(),
+            output_schema: "o".to_owned(),
+            answers: Answers::Task.into(),
+            asks_first: true,
+            requires: vec!["r".to_owned()],
+            annotations: "{}".to_owned(),
+            offered_at: 5,
+        }],
+        visible_to: vec!["v".to_owned()],
+        registered_at: 3,
+        updated_at: 4,
+        faces: vec!["f".to_owned()],
+    };
+    let skill = b"\x0a\x01s\x12\x01t\x1a\x01d\x22\x01i\x2a\x01o\x30\x02\x38\x01\x42\x01r\x4a\x02{}\x50\x05";
+    let mut bytes = b"\x0a\x01a\x12\x01n\x1a\x01d\x22".to_vec();
+    bytes.push(skill.len() as u8);
+    bytes.extend(skill);
+    bytes.extend(b"\x2a\x01v\x30\x03\x38\x04\x42\x01f");
+    assert_eq!(written.encode_to_vec(), bytes, "stored agents live for ever");
+    assert_eq!(decode(&bytes).unwrap(), written);
+    assert!(matches!(decode(&[0xff]), Err(Denied::Unreadable(_))));
+}
+
+#[tokio::test]
+async fn an_agent_replaces_what_it_said_and_keeps_since_when() {
+    let directory = directory();
+    directory.register(TENANT, agent("a", &["greet", "paint"])).await.unwrap();
+    let first = directory.get(TENANT, &AgentId::from("a")).await.unwrap().unwrap();
+    assert!(first.registered_at > 0 && first.registered_at == first.updated_at);
+    // What the directory says is not the agent's to say.
+    let said = Agent { registered_at: 1, updated_at: 1, ..agent("a", &["paint", "sing"]) };
+    directory.register(TENANT, said).await.unwrap();
+    let second = directory.get(TENANT, &AgentId::from("a")).await.unwrap().unwrap();
+    assert_eq!(second.registered_at, first.registered_at);
+    assert!(second.updated_at > first.updated_at);
+    assert_eq!(second.skills[0].offered_at, first.skills[1].offered_at);
+    assert_eq!(second.skills[1].offered_at, second.updated_at);
+    assert_eq!(tools(&directory, "x").await, ["paint = a/paint", "sing = a/sing"]);
+    assert!(directory.unregister(TENANT, &AgentId::from("a")).await.unwrap());
+    assert!(!directory.unregister(TENANT, &AgentId::from("a")).await.unwrap());
+    assert!(tools(&directory, "x").await.is_empty());
+    assert_eq!(directory.get(TENANT, &AgentId::from("a")).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_agents_of_tenants_are_apart() {
+    let directory = directory();
+    let mut elsewhere = directory.changes("elsewhere");
+    elsewhere.mark_unchanged();
+    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
+    assert!(!elsewhere.has_changed().unwrap());
+    assert!(directory.skills("elsewhere", &AgentId::from("x")).await.unwrap().tools().is_empty());
+    assert_eq!(directory.get("elsewhere", &AgentId::from("a")).await.unwrap(), None);
+    assert!(!directory.unregister("elsewhere", &AgentId::from("a")).await.unwrap());
+    assert_eq!(seen(&directory, "x").await, ["a"]);
+}
+
+#[tokio::test]
+async fn an_agent_is_seen_by_those_it_names_and_by_itself() {
+    let directory = directory();
+    let shy = Agent { visible_to: vec!["friend".to_owned()], ..agent("shy", &["greet"]) };
+    directory.register(TENANT, shy).await.unwrap();
+    directory.register(TENANT, agent("loud", &["greet"])).await.unwrap();
+    assert_eq!(seen(&directory, "friend").await, ["loud", "shy"]);
+    assert_eq!(seen(&directory, "shy").await, ["loud", "shy"]);
+    assert_eq!(seen(&directory, "stranger").await, ["loud"]);
+    assert_eq!(tools(&directory, "friend").await, ["greet = shy/greet", "loud.greet = loud/greet"]);
+    // Nobody has tools of its own, and a name that is hidden from somebody is free for others.
+    assert_eq!(tools(&directory, "shy").await, ["greet = loud/greet"]);
+    assert_eq!(tools(&directory, "loud").await, Vec::<String>::new());
+    assert_eq!(tools(&directory, "stranger").await, ["greet = loud/greet"]);
+}
+
+#[tokio::test]
+async fn pages_end_where_the_agents_do() {
+    let directory = directory();
+    for number in 0..5 {
+        directory.register(TENANT, agent(&format!("a{number}"), &[])).await.unwrap();
+    }
+    let hidden = Agent { visible_to: vec!["a0".to_owned()], ..agent("a9", &[]) };
+    directory.register(TENANT, hidden).await.unwrap();
+    let caller = AgentId::from("x");
+    let mut after = None;
+    let mut ids = Vec::new();
+    for expected in [2, 2, 1] {
+        let page = directory.agents(TENANT, &caller, after.as_ref(), 2).await.unwrap();
+        assert_eq!(page.agents.len(), expected);
+        ids.extend(page.agents.iter().map(|agent| agent.id.clone()));
+        after = page.next;
+    }
+    assert_eq!((ids.join(" ").as_str(), after), ("a0 a1 a2 a3 a4", None));
+}
+
+#[tokio::test]
+async fn a_later_skill_never_takes_the_name_of_an_earlier_one() {
+    let directory = directory();
+    directory.register(TENANT, agent("z", &["greet"])).await.unwrap();
+    directory.register(TENANT, agent("b", &["paint"])).await.unwrap();
+    directory.register(TENANT, agent("a", &["greet", "paint"])).await.unwrap();
+    // Registered before, but it did not offer this then.
+    directory.register(TENANT, agent("b", &["paint", "greet"])).await.unwrap();
+    // A name of its own that is what another one is called by now.
+    directory.register(TENANT, agent("c", &["a.greet"])).await.unwrap();
+    let names = ["a.greet = a/greet", "a.paint = a/paint", "b.greet = b/greet", "c.a.greet = c/a.greet"];
+    let names = [&names[..], &["greet = z/greet", "paint = b/paint"]].concat();
+    assert_eq!(tools(&directory, "x").await, names);
+}
+
+#[tokio::test]
+async fn a_skill_that_moves_up_can_be_called_by_its_longer_name() {
+    let directory = directory();
+    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
+    directory.register(TENANT, agent("b", &["greet"])).await.unwrap();
+    let caller = AgentId::from("x");
+    let before = directory.skills(TENANT, &caller).await.unwrap();
+    assert_eq!(before.find("a.greet").unwrap().offer.agent, AgentId::from("a"));
+    assert_eq!(before.find("greet").unwrap().offer.agent, AgentId::from("a"));
+    directory.unregister(TENANT, &AgentId::from("a")).await.unwrap();
+    let after = directory.skills(TENANT, &caller).await.unwrap();
+    assert_eq!(tools(&directory, "x").await, ["greet = b/greet"]);
+    assert_eq!(after.find("b.greet").unwrap().offer.agent, AgentId::from("b"));
+    assert!(after.find("a.greet").is_none() && after.find("").is_none());
+    assert!(!before.same_as(&after) && after.same_as(&after));
+    assert_eq!(&*after.skill(&AgentId::from("b"), "greet").unwrap().name, "greet");
+    assert_eq!(&*before.skill(&AgentId::from("b"), "greet").unwrap().name, "b.greet");
+    assert!(after.skill(&AgentId::from("a"), "greet").is_none());
+    assert_eq!(
+        (before.after("b.greet").len(), before.after("greet").len(), before.after("").len()),
+        (1, 0, 2)
+    );
+}
+
+#[tokio::test]
+async fn every_tool_has_a_name_that_a_tool_can_have() {
+    let directory = directory();
+    let long = "s".repeat(64);
+    for id in ["agent://one", "agent:__one", "task_one", &"x".repeat(200)] {
+        let skills = ["delegate_task", "task_get", "work_x", "greet", &long];
+        directory.register(TENANT, agent(id, &skills)).await.unwrap();
+    }
+    let shown = tools(&directory, "x").await;
+    assert_eq!(shown.len(), 20);
+    let names: Vec<&str> = shown.iter().filter_map(|line| line.split(" = ").next()).collect();
+    for name in &names {
+        assert!(name.len() <= 64 && name.chars().all(agent::is_name), "{name}");
+        let ours = *name == "delegate_task" || ["task_", "work_"].iter().any(|own| name.starts_with(own));
+        assert!(!ours || name.contains('.'), "{name}");
+    }
+    assert!(names.contains(&"agent___one.delegate_task") && names.contains(&"greet"));
+    // The same text once it is cleaned: the second has a hash behind it, and one that does not change.
+    assert!(names.contains(&"agent___one.delegate_task_29ade7c0"), "{names:?}");
+}
+
+#[tokio::test]
+async fn a_skill_is_compiled_once_and_kept_while_it_stays_the_same() {
+    let directory = directory();
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}});
+    let said = |description: &str| Agent {
+        description: description.to_owned(),
+        skills: vec![Skill { input_schema: schema.to_string(), ..skill("count") }, skill("other")],
+        ..agent("a", &[])
+    };
+    directory.register(TENANT, said("")).await.unwrap();
+    let caller = AgentId::from("x");
+    let first = directory.skills(TENANT, &caller).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &directory.skills(TENANT, &caller).await.unwrap()));
+    directory.register(TENANT, said("changed")).await.unwrap();
+    let second = directory.skills(TENANT, &caller).await.unwrap();
+    let (first, second) = (first.find("count").unwrap(), second.find("count").unwrap());
+    assert!(Arc::ptr_eq(&first.offer, &second.offer));
+    let ready = second.offer.ready().unwrap();
+    ready.input.check(&json!({"n": 1})).unwrap();
+    ready.input.check(&json!({"n": "1"})).unwrap_err();
+    assert_eq!(ready.headers[0].name, "N");
+
+    let again = Directory::new(Arc::clone(&directory.inner.store));
+    let stored = again.skills(TENANT, &caller).await.unwrap();
+    stored.find("count").unwrap().offer.ready().unwrap().input.check(&json!({"n": "1"})).unwrap_err();
+    let any = stored.find("other").unwrap().offer.ready().unwrap();
+    any.input.check(&json!({"whatever": 1})).unwrap();
+    any.input.check(&json!([])).unwrap_err();
+}
+
+#[tokio::test]
+async fn what_cannot_be_registered_is_refused_by_name_and_field() {
+    let with = |skill: Skill| Agent { skills: vec![skill], ..agent("a", &[]) };
+    let says = [
+        (agent("", &[]), "id"),
+        (agent("a\n", &[]), "id"),
+        (Agent { name: "n".repeat(257), ..agent("a", &[]) }, "name: expected at most 256 bytes, found 257"),
+        (Agent { description: "d".repeat(8193), ..agent("a", &[]) }, "description: expected at most 8192"),
+        (Agent { visible_to: vec![String::new()], ..agent("a", &[]) }, "visible_to"),
+        (Agent { faces: vec!["a face".to_owned()], ..agent("a", &[]) }, "faces: expected 1 to 64"),
+        (agent("a", &["two words"]), "skill name: expected 1 to 64 letters, digits"),
+        (agent("a", &[""]), "found \"\""),
+        (agent("a", &[&"s".repeat(65)]), "skill name"),
+        (agent("a", &["s", "s"]), "found \"s\" twice"),
+        (
+            Agent { skills: (0..257).map(|n| skill(&format!("s{n}"))).collect(), ..agent("a", &[]) },
+            "found 257",
+        ),
+        (with(Skill { description: "d".repeat(8193), ..skill("s") }), "skill \"s\": description"),
+        (
+            with(Skill { input_schema: "{".to_owned(), ..skill("s") }),
+            "skill \"s\": input_schema: expected a schema",
+        ),
+        (with(Skill { input_schema: "{}".to_owned(), ..skill("s") }), "\"type\": \"object\""),
+        (with(Skill { input_schema: "true".to_owned(), ..skill("s") }), "\"type\": \"object\""),
+        (
+            with(Skill { input_schema: " ".repeat(65537), ..skill("s") }),
+            "input_schema: expected at most 65536",
+        ),
+        (with(Skill { output_schema: r#"{"type":1}"#.to_owned(), ..skill("s") }), "output_schema: /type"),
+        (
+            with(Skill { input_schema: r#"{"type":"object","x-mcp-header":"A"}"#.to_owned(), ..skill("s") }),
+            "skill \"s\": input_schema: x-mcp-header",
+        ),
+        (with(Skill { answers: 9, ..skill("s") }), "answers"),
+        (with(Skill { requires: vec!["a b".to_owned()], ..skill("s") }), "requires"),
+        (with(Skill { annotations: "[]".to_owned(), ..skill("s") }), "annotations: expected a JSON object"),
+        (with(Skill { annotations: "{".to_owned(), ..skill("s") }), "annotations: expected a JSON object"),
+    ];
+    for (agent, part) in says {
+        let said = refused(agent).await;
+        assert!(said.contains(part), "expected {part:?}, found {said:?}");
+    }
+    let description = "d".repeat(8000);
+    let skills = (0..200).map(|n| Skill { description: description.clone(), ..skill(&format!("s{n}")) });
+    let said = refused(Agent { skills: skills.collect(), ..agent("a", &[]) }).await;
+    assert!(said.contains("agent: expected at most 1048576 bytes"), "{said}");
+}
+
+#[tokio::test]
+async fn a_refused_registration_is_no_change() {
+    let directory = directory();
+    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
+    let mut changes = directory.changes(TENANT);
+    changes.mark_unchanged();
+    directory.register(TENANT, agent("a", &["two words"])).await.unwrap_err();
+    assert!(!changes.has_changed().unwrap());
+    assert_eq!(tools(&directory, "x").await, ["greet = a/greet"]);
+}
+
+#[tokio::test]
+async fn there_is_an_end_to_the_agents_of_a_tenant() {
+    let roll = |count: usize, bytes: usize| {
+        let entry = Entry { bytes, ..Entry::stored(agent("a", &[])) };
+        let agents = (0..count).map(|number| (AgentId::from(format!("{number}")), entry.clone()));
+        Roll { agents: agents.collect(), catalogues: Mutex::default() }
+    };
+    let one = Entry { bytes: 2, ..Entry::stored(agent("a", &[])) };
+    let full = roll(AGENTS_MAX, 1);
+    full.has_room_for(&one, None).unwrap_err();
+    full.has_room_for(&one, Some(&one)).unwrap();
+    roll(AGENTS_MAX - 1, 1).has_room_for(&one, None).unwrap();
+    let heavy = roll(64, 1024 * 1024);
+    heavy.has_room_for(&one, None).unwrap_err();
+    heavy.has_room_for(&one, Some(&one)).unwrap();
+}
+
+#[tokio::test]
+async fn tenants_that_nobody_uses_are_let_go_of_and_read_again() {
+    let directory = directory();
+    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
+    let mut changes = directory.changes("followed");
+    for number in 0..TENANTS_MAX + 10 {
+        directory.inner.tenant(&format!("tenant {number}"));
+    }
+    assert!(lock(&directory.inner.tenants).len() <= TENANTS_MAX);
+    assert_eq!(tools(&directory, "x").await, ["greet = a/greet"]);
+    directory.register("followed", agent("a", &[])).await.unwrap();
+    assert!(changes.has_changed().unwrap());
+    changes.mark_unchanged();
+}
+
+#[tokio::test]
+async fn who_is_there_is_kept_apart_from_who_is_registered() {
+    let directory = directory();
+    let id = AgentId::from("a");
+    let here = directory.present(TENANT, &id);
+    assert!(directory.presence(TENANT, &id).online);
+    assert!(!directory.presence("elsewhere", &id).online);
+    drop(here);
+    assert!(!directory.presence(TENANT, &id).online);
+    assert!(seen(&directory, "x").await.is_empty());
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use handover_server::engine::{self, Engine};
 use handover_server::face::macp::Macp;
 use handover_server::gate::{self, Gate};
 use handover_server::http::{self, Bounds, Probe, Router};
-use handover_server::identity::Identity;
 use handover_server::identity::tokens::Tokens;
+use handover_server::identity::{Identity, jwt};
 use handover_server::policies::Policies;
 use handover_server::shutdown::Shutdown;
 use handover_server::telemetry::{self, Metrics};
@@ -86,13 +87,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
-    let identity = read_identity(config)?;
     let shutdown = stop_on_signal()?;
+    let identity = read_identity(config, &shutdown).await?;
     let metrics = Metrics::new();
     let store = open_store(config)?;
     let engine = start_engine(config, &store, &metrics)?;
     let faces = Router::new();
-    let probes = vec![store_probe(Arc::clone(&store)), engine_probe(engine.clone())];
+    let mut probes = vec![store_probe(Arc::clone(&store)), engine_probe(engine.clone())];
+    if let Identity::Jwt(verifier, _) = &identity {
+        let verifier = Arc::clone(verifier);
+        probes.push(Probe::new("identity", move || verifier.ready()));
+    }
 
     let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
     let router = http::router(faces, probes, Arc::clone(&metrics), bounds);
@@ -156,10 +161,22 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     Ok(Arc::new(opened.map_err(|fault| Failure::fault(doing(), &fault))?))
 }
 
-fn read_identity(config: &Config) -> Result<Identity, Failure> {
-    let Some(path) = &config.identity.tokens else {
-        return Ok(Identity::Development);
+/// Whom the configuration lets in. The issuer's keys are kept fresh until the shutdown begins.
+async fn read_identity(config: &Config, shutdown: &Shutdown) -> Result<Identity, Failure> {
+    let tokens = config.identity.tokens.as_deref().map(read_tokens).transpose()?.map(Arc::new);
+    let Some((settings, source)) = jwt::settings::from_config(&config.identity).map_err(Failure::Usage)?
+    else {
+        return Ok(tokens.map_or(Identity::Development, Identity::Tokens));
     };
+    let opened = jwt::source::open(settings, &source).await;
+    let verifier = opened.map_err(|what| Failure::Usage(format!("identity.jwt_keys: {what}")))?;
+    let fresh =
+        jwt::source::keep_fresh(Arc::clone(&verifier), source, jwt::source::AGAIN_AFTER, shutdown.clone());
+    tokio::spawn(fresh);
+    Ok(Identity::Jwt(verifier, tokens.unwrap_or_default()))
+}
+
+fn read_tokens(path: &Path) -> Result<Tokens, Failure> {
     let wrong = |found: String| {
         Failure::Usage(format!(
             "identity.tokens: expected a file of tokens at {}, found: {found}",
@@ -167,8 +184,7 @@ fn read_identity(config: &Config) -> Result<Identity, Failure> {
         ))
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let tokens = Tokens::parse(&text).map_err(|malformed| wrong(malformed.to_string()))?;
-    Ok(Identity::Tokens(Arc::new(tokens)))
+    Tokens::parse(&text).map_err(|malformed| wrong(malformed.to_string()))
 }
 
 fn start_engine(config: &Config, store: &Arc<dyn Store>, metrics: &Arc<Metrics>) -> Result<Engine, Failure> {
@@ -219,8 +235,12 @@ fn ready_line(json: bool, http: SocketAddr, macp: SocketAddr, config: &Config) -
         format!("{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\"}}\n")
     } else {
         let data = config.data.display();
-        let identity =
-            if config.identity.tokens.is_some() { "static tokens" } else { "development identity" };
+        let identity = match (&config.identity.tokens, &config.identity.jwt_keys) {
+            (None, None) => "development identity",
+            (Some(_), None) => "static tokens",
+            (None, Some(_)) => "JSON Web Tokens",
+            (Some(_), Some(_)) => "static tokens and JSON Web Tokens",
+        };
         format!(
             "handover is ready at http://{http}, MACP at {macp}, data in {data}, {identity} (this machine only)\n"
         )

@@ -9,9 +9,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
-use self::kind::{Kind, auto_or, directory, file_or_nothing, loopback, number, one_of};
+use self::kind::{
+    Kind, auto_or, directory, file_or_nothing, loopback, number, one_of, some_of, text, text_or_nothing,
+    texts,
+};
+use crate::identity::jwt::settings::ALGORITHMS;
 
 mod kind;
 
@@ -114,6 +119,20 @@ keys! {
     identity: Identity {
         /// A file of static tokens (handover token makes its entries). Without one the token is the agent's id.
         tokens: Option<PathBuf> = "", file_or_nothing();
+        /// The keys that JSON Web Tokens are signed with: the file or URL of a JWK set. Without them there are no such tokens.
+        jwt_keys: Option<String> = "", text_or_nothing();
+        /// Who issues JSON Web Tokens.
+        jwt_issuer: Option<String> = "", text_or_nothing();
+        /// Whom they are issued for: one or more names, with commas in between. A token is for one of them.
+        jwt_audience: Vec<String> = "", texts();
+        /// How they may be signed, with commas in between.
+        jwt_algorithms: Vec<Algorithm> = "RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,EdDSA", some_of(&ALGORITHMS);
+        /// The claim that names the tenant.
+        jwt_tenant_claim: String = "tenant", text();
+        /// How far the issuer's clock may be from ours.
+        jwt_skew_seconds: u64 = 60, number(0..=3600);
+        /// How often the keys are read again.
+        jwt_refresh_seconds: u64 = 300, number(1..=86_400);
     }
     /// How long finished work is kept.
     retention: Retention {

@@ -1,14 +1,19 @@
 //! Whose request it is. Every request is some agent's; every face asks here.
 //!
 //! - [`tokens`]: a file of static tokens, hashed
+//! - [`jwt`]: tokens that somebody else issues, signed
 
+pub mod jwt;
 pub mod tokens;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use handover_kernel::AgentId;
+use handover_kernel::{AgentId, Timestamp};
 
+use self::jwt::Verifier;
 use self::tokens::Tokens;
+use crate::engine::shell::now;
 
 /// The tenant of everybody in development mode, and of those whose credential names none.
 pub const DEFAULT_TENANT: &str = "default";
@@ -29,6 +34,8 @@ pub struct Principal {
     pub admin: bool,
     /// Whether the credential proves anything: never in development mode.
     pub proven: bool,
+    /// When its credential ends, if it does. What goes on for longer, such as a stream, ends then as well.
+    pub expires_at: Option<Timestamp>,
     /// What it may use, where that is not what everybody may.
     pub allowance: Allowance,
 }
@@ -48,6 +55,25 @@ pub struct Allowance {
     pub payload_bytes: Option<u64>,
 }
 
+impl Principal {
+    /// Whether its credential has ended.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Returns when its credential ends, or never.
+    pub async fn expired(&self) {
+        let Some(at) = self.expires_at else {
+            return std::future::pending().await;
+        };
+        while !self.has_expired(now()) {
+            // The clock that sleeps may stand still, or be set, while that of the credential goes on.
+            let left = Duration::from_millis(at.since(now()));
+            tokio::time::sleep(left.min(Duration::from_secs(60))).await;
+        }
+    }
+}
+
 /// How requests are authenticated.
 #[derive(Clone, Debug)]
 pub enum Identity {
@@ -55,6 +81,8 @@ pub enum Identity {
     Development,
     /// The bearer token is one of these.
     Tokens(Arc<Tokens>),
+    /// The bearer token is one that an issuer signed, or one of these.
+    Jwt(Arc<Verifier>, Arc<Tokens>),
 }
 
 /// Why a request is nobody's.
@@ -97,10 +125,18 @@ impl Identity {
     /// Whose token this is.
     pub fn authenticate(&self, token: Option<&str>) -> Result<Principal, Unauthenticated> {
         let token = token.map(str::trim).filter(|token| !token.is_empty()).ok_or(Unauthenticated::Missing)?;
+        let find = |tokens: &Tokens| {
+            let unknown = Unauthenticated::Refused { why: "nobody's token is known to be that" };
+            tokens.find(token).ok_or(unknown)
+        };
         match self {
-            Identity::Tokens(tokens) => tokens
-                .find(token)
-                .ok_or(Unauthenticated::Refused { why: "nobody's token is known to be that" }),
+            Identity::Tokens(tokens) => find(tokens),
+            Identity::Jwt(verifier, tokens) => match jwt::header(token) {
+                None => find(tokens),
+                Some(header) => {
+                    verifier.verify(token, &header, now()).map_err(|why| Unauthenticated::Refused { why })
+                }
+            },
             Identity::Development => {
                 agent_id(token).map_err(|why| Unauthenticated::Refused { why })?;
                 Ok(Principal {
@@ -110,6 +146,7 @@ impl Identity {
                     admin: true,
                     proven: false,
                     allowance: Allowance::default(),
+                    expires_at: None,
                 })
             }
         }

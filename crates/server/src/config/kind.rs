@@ -68,6 +68,50 @@ pub(super) fn file_or_nothing() -> Kind<Option<PathBuf>> {
     Kind { parse: Box::new(parse), print: Box::new(print) }
 }
 
+/// A text, or nothing.
+pub(super) fn text_or_nothing() -> Kind<Option<String>> {
+    let parse = |text: &str| Ok((!text.is_empty()).then(|| text.to_owned()));
+    let print = |text: &Option<String>| Value::String(text.clone().unwrap_or_default());
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+/// A text that is not empty.
+pub(super) fn text() -> Kind<String> {
+    let parse = |text: &str| match text {
+        "" => Err("a text".to_owned()),
+        text => Ok(text.to_owned()),
+    };
+    Kind { parse: Box::new(parse), print: Box::new(|text| Value::String(text.clone())) }
+}
+
+/// Any number of texts, with commas in between.
+pub(super) fn texts() -> Kind<Vec<String>> {
+    let parse = |text: &str| Ok(split(text).map(str::to_owned).collect());
+    Kind { parse: Box::new(parse), print: Box::new(|texts: &Vec<String>| Value::String(texts.join(","))) }
+}
+
+/// Some of the choices, with commas in between.
+pub(super) fn some_of<T: Copy + PartialEq + 'static>(choices: &'static [(&'static str, T)]) -> Kind<Vec<T>> {
+    let one = one_of(choices);
+    let parse = move |text: &str| {
+        let some: Vec<T> = split(text).map(&one.parse).collect::<Result<_, _>>().unwrap_or_default();
+        if !some.is_empty() {
+            return Ok(some);
+        }
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        Err(format!("some of {}, with commas in between", names.join(", ")))
+    };
+    let print = |some: &Vec<T>| {
+        let names = choices.iter().filter(|(_, choice)| some.contains(choice)).map(|(name, _)| *name);
+        Value::String(names.collect::<Vec<_>>().join(","))
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
 /// An address that only this machine can reach: what is sent in the clear can be read by whoever is in between.
 pub(super) fn loopback() -> Kind<SocketAddr> {
     let parse = |text: &str| {

@@ -82,12 +82,36 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_LIMITS_STREAMS_PER_AGENT_MAX", "5"),
         ("HANDOVER_LIMITS_CONNECTIONS_MAX", "12"),
         ("HANDOVER_IDENTITY_TOKENS", "tokens.toml"),
+        ("HANDOVER_IDENTITY_JWT_KEYS", "keys.json"),
+        ("HANDOVER_IDENTITY_JWT_ISSUER", "https://issuer.example"),
+        ("HANDOVER_IDENTITY_JWT_AUDIENCE", "handover, other"),
+        ("HANDOVER_IDENTITY_JWT_ALGORITHMS", "ES256, EdDSA"),
+        ("HANDOVER_IDENTITY_JWT_TENANT_CLAIM", "org"),
+        ("HANDOVER_IDENTITY_JWT_SKEW_SECONDS", "0"),
+        ("HANDOVER_IDENTITY_JWT_REFRESH_SECONDS", "1"),
         ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
     ]);
     let loaded = load(&sources).unwrap();
     assert_eq!(loaded.entries.len(), sources.environment.len());
     for entry in &loaded.entries {
         assert_eq!(entry.origin, Origin::Environment(variable_of(entry.key)), "{}", entry.key);
+    }
+}
+
+#[test]
+fn a_list_has_commas_in_between() {
+    let identity = |keys| load(&environment(keys)).unwrap().config.identity;
+    let found = identity(&[
+        ("HANDOVER_IDENTITY_JWT_AUDIENCE", " one,, two "),
+        ("HANDOVER_IDENTITY_JWT_ALGORITHMS", "EdDSA,ES256"),
+    ]);
+    assert_eq!(found.jwt_audience, ["one", "two"]);
+    assert_eq!(found.jwt_algorithms, [Algorithm::EdDSA, Algorithm::ES256]);
+    assert_eq!(identity(&[]).jwt_audience, [""; 0]);
+    assert_eq!(identity(&[]).jwt_algorithms, ALGORITHMS.map(|(_, algorithm)| algorithm));
+    for wrong in ["none", "HS256", "RS256,HS256", "rs256", ","] {
+        let message = refused(&environment(&[("HANDOVER_IDENTITY_JWT_ALGORITHMS", wrong)]));
+        assert!(message.contains("expected some of RS256, RS384, "), "{message}");
     }
 }
 

@@ -32,8 +32,8 @@ use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, Session};
 use handover_store::{SessionKey, Store};
 use tokio::net::TcpListener;
-use tonic::Request;
 use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Status};
 
 use self::admit::Admitted;
 use self::proto::handover::handover_server::HandoverServer;
@@ -43,6 +43,7 @@ use self::refused::Refused;
 use self::signals::Signals;
 use crate::engine::{Accepted, Engine};
 use crate::gate::{Caller, Gate, Kind, Permit};
+use crate::identity::{Principal, Unauthenticated};
 use crate::policies::Policies;
 use crate::shutdown::Shutdown;
 
@@ -85,6 +86,18 @@ impl Macp {
         let caller = self.caller(request)?;
         let permit = self.gate.stream(&caller)?;
         Ok((caller, permit))
+    }
+
+    /// Returns when what goes on for this agent must end, with the reason: the server stops, or its credential ends.
+    pub(crate) async fn over(&self, principal: &Principal) -> Status {
+        let mut shutdown = self.shutdown.clone();
+        tokio::select! {
+            biased;
+            () = shutdown.begun() => Status::unavailable("the server is stopping"),
+            () = principal.expired() => {
+                Refused::from(Unauthenticated::Refused { why: "the token has expired" }).status()
+            }
+        }
     }
 
     /// Put an envelope of this agent to its session.

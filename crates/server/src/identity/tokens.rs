@@ -121,6 +121,7 @@ fn parse_entry(entry: &Value) -> Result<([u8; 32], Principal), String> {
         admin: false,
         proven: true,
         allowance: allowance(entry.get("limits"))?,
+        expires_at: None,
     };
     for role in roles(entry.get("roles"))? {
         match role {

@@ -1,14 +1,18 @@
 //! The MACP face over a real connection: what it refuses, what it streams, what it tells whom.
 //!
 //! - [`stage`]: a server to play on, its clients, and short words for what the cast sends
+//! - [`issuer`]: somebody who signs tokens
 //! - the plays, each about one promise
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../jwt/issuer.rs"]
+mod issuer;
 mod stage;
 
 mod bad_input;
 mod discovery;
+mod issued;
 mod limits;
 mod lists;
 mod orders;

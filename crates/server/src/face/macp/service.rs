@@ -170,10 +170,10 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchModeRegistryRequest>,
     ) -> Result<Response<Self::WatchModeRegistryStream>, Status> {
-        let (_, permit) = self.listener(&request)?;
+        let (caller, permit) = self.listener(&request)?;
         let change = v1::RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: at() };
         let first = v1::WatchModeRegistryResponse { change: Some(change) };
-        Ok(Response::new(self.clone().once_and_wait(permit, first)))
+        Ok(Response::new(self.clone().once_and_wait(caller, permit, first)))
     }
 
     async fn list_roots(
@@ -189,9 +189,9 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchRootsRequest>,
     ) -> Result<Response<Self::WatchRootsStream>, Status> {
-        let (_, permit) = self.listener(&request)?;
+        let (caller, permit) = self.listener(&request)?;
         let first = v1::WatchRootsResponse { change: Some(v1::RootsChanged { observed_at_unix_ms: at() }) };
-        Ok(Response::new(self.clone().once_and_wait(permit, first)))
+        Ok(Response::new(self.clone().once_and_wait(caller, permit, first)))
     }
 
     async fn list_ext_modes(

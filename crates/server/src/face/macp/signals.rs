@@ -1,7 +1,7 @@
 //! Signals: what is told and not kept. They never touch a session. The orders that wait for a MACP assignee travel as
 //! signals too; those are on the task's log first, and are told again until they have been heard.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use futures_core::Stream;
@@ -113,7 +113,7 @@ impl Macp {
         mut told: broadcast::Receiver<Arc<Told>>,
         out: &Out,
     ) -> Result<(), Status> {
-        let mut shutdown = self.shutdown.clone();
+        let mut over = pin!(self.over(caller));
         let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
         let from = self.position().await?;
         let mut events = self.engine.subscribe(topic, from);
@@ -121,7 +121,7 @@ impl Macp {
         loop {
             tokio::select! {
                 biased;
-                () = shutdown.begun() => return Err(Status::unavailable("the server is stopping")),
+                status = &mut over => return Err(status),
                 () = out.closed() => return Ok(()),
                 signal = told.recv() => match signal {
                     Ok(signal) => self.pass_on(caller, &signal, out).await,

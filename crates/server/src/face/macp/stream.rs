@@ -3,7 +3,7 @@
 //! The first frame that is accepted binds the stream to one session; a refused one binds nothing. A refusal is an
 //! inline error and the stream stays open.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use futures_core::Stream;
@@ -69,13 +69,13 @@ impl Macp {
         mut frames: Streaming<StreamSessionRequest>,
         out: &Out,
     ) -> Result<(), Status> {
-        let mut shutdown = self.shutdown.clone();
+        let mut over = pin!(self.over(caller));
         let mut bound: Option<Bound> = None;
         let mut open = true;
         loop {
             let next = tokio::select! {
                 biased;
-                () = shutdown.begun() => return Err(Status::unavailable("the server is stopping")),
+                status = &mut over => return Err(status),
                 () = out.closed() => Next::Gone,
                 frame = frames.message(), if open => Next::Frame(frame.transpose()),
                 event = event(bound.as_mut()), if bound.is_some() => Next::Event(event),

@@ -1,7 +1,7 @@
 //! The calls that go on: who starts and ends, and which policies there are.
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use futures_core::Stream;
@@ -53,11 +53,11 @@ impl Macp {
         };
         let mut events = self.engine.subscribe(topic, from);
         let known = self.known_sessions(caller, out).await?;
-        let mut shutdown = self.shutdown.clone();
+        let mut over = pin!(self.over(caller));
         loop {
             let delivery = tokio::select! {
                 biased;
-                () = shutdown.begun() => return Err(Status::unavailable("the server is stopping")),
+                status = &mut over => return Err(status),
                 () = out.closed() => return Ok(()),
                 event = events.next() => event.map_err(ended)?,
             };
@@ -117,7 +117,7 @@ impl Macp {
         let mut changes = self.policies.watch();
         tokio::spawn(async move {
             let _permit = permit;
-            let mut shutdown = self.shutdown.clone();
+            let mut over = pin!(self.over(&caller));
             loop {
                 changes.mark_unchanged();
                 let answer = match self.descriptors(&caller.tenant).await {
@@ -131,8 +131,8 @@ impl Macp {
                     return;
                 }
                 tokio::select! {
-                    () = shutdown.begun() => {
-                        _ = out.send(Err(Status::unavailable("the server is stopping"))).await;
+                    status = &mut over => {
+                        _ = out.send(Err(status)).await;
                         return;
                     }
                     () = out.closed() => return,
@@ -144,16 +144,18 @@ impl Macp {
     }
 
     /// A registry that never changes: say how it is, and wait.
-    pub(super) fn once_and_wait<T: Send + 'static>(self, permit: Permit, first: T) -> Answers<T> {
+    pub(super) fn once_and_wait<T: Send + 'static>(
+        self,
+        caller: Caller,
+        permit: Permit,
+        first: T,
+    ) -> Answers<T> {
         let (out, answers) = mpsc::channel(1);
         tokio::spawn(async move {
             let _permit = permit;
-            let mut shutdown = self.shutdown.clone();
             _ = out.send(Ok(first)).await;
             tokio::select! {
-                () = shutdown.begun() => {
-                    _ = out.send(Err(Status::unavailable("the server is stopping"))).await;
-                }
+                status = self.over(&caller) => { _ = out.send(Err(status)).await; }
                 () = out.closed() => {}
             }
         });

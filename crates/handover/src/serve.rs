@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_server::audit::Audit;
 use handover_server::config::{self, Config, File, Sources};
 use handover_server::engine::{self, Engine};
 use handover_server::face::macp::Macp;
@@ -91,7 +92,8 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let identity = read_identity(config, &shutdown).await?;
     let metrics = Metrics::new();
     let store = open_store(config)?;
-    let engine = start_engine(config, &store, &metrics)?;
+    let audit = open_audit(config, &metrics)?;
+    let engine = start_engine(config, &store, &metrics, audit.clone())?;
     let faces = Router::new();
     let mut probes = vec![store_probe(Arc::clone(&store)), engine_probe(engine.clone())];
     if let Identity::Jwt(verifier, _) = &identity {
@@ -121,8 +123,11 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
         Err(_) => tracing::warn!("cut off MACP calls that did not end"),
     }
     // Nobody asks any more: finish what is under way, and give the data directory back.
-    let stopping = tokio::task::spawn_blocking(move || engine.stop()).await;
-    stopping.map_err(|error| Failure::fault("stopping the engine", &error))?;
+    let stopping = tokio::task::spawn_blocking(move || {
+        engine.stop();
+        audit.stop();
+    });
+    stopping.await.map_err(|error| Failure::fault("stopping the engine", &error))?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -187,8 +192,23 @@ fn read_tokens(path: &Path) -> Result<Tokens, Failure> {
     Tokens::parse(&text).map_err(|malformed| wrong(malformed.to_string()))
 }
 
-fn start_engine(config: &Config, store: &Arc<dyn Store>, metrics: &Arc<Metrics>) -> Result<Engine, Failure> {
-    let settings = engine::Settings::from(config);
+/// The data directory is there by now.
+fn open_audit(config: &Config, metrics: &Arc<Metrics>) -> Result<Audit, Failure> {
+    let Some(path) = config.audit_path() else {
+        return Ok(Audit::default());
+    };
+    let doing = || format!("opening the audit log {} (audit.file: a path, off or auto)", path.display());
+    Audit::open(&path, config.audit.bytes_max, Arc::clone(metrics))
+        .map_err(|error| Failure::fault(doing(), &error))
+}
+
+fn start_engine(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    metrics: &Arc<Metrics>,
+    audit: Audit,
+) -> Result<Engine, Failure> {
+    let settings = engine::Settings { audit, ..engine::Settings::from(config) };
     Engine::start(Arc::clone(store), settings, Arc::clone(metrics))
         .map_err(|fault| Failure::fault("starting the engine", &fault))
 }

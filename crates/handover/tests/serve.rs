@@ -144,6 +144,26 @@ fn a_running_server_is_live_ready_and_measured() {
 }
 
 #[test]
+fn the_audit_log_is_in_the_data_directory_or_elsewhere_or_off() {
+    let data = tempfile::tempdir().unwrap();
+    let started = |file: &str| {
+        let config = data.path().join("handover.toml");
+        std::fs::write(&config, format!("[audit]\nfile = {file:?}\n")).unwrap();
+        let server = Server::start(&data.path().join("d"), &["--config", config.to_str().unwrap()]);
+        assert!(server.ready.starts_with("handover is ready"), "{:?}", server.ready);
+        server.signal("TERM");
+        assert!(server.end().0.success());
+    };
+    let (within, elsewhere) = (data.path().join("d/audit.jsonl"), data.path().join("elsewhere"));
+    started("off");
+    assert!(!within.exists());
+    started(elsewhere.to_str().unwrap());
+    assert!(elsewhere.exists() && !within.exists());
+    started("auto");
+    assert!(within.exists());
+}
+
+#[test]
 fn a_signal_stops_the_server_in_order() {
     for signal in ["TERM", "INT"] {
         let dir = tempfile::tempdir().unwrap();

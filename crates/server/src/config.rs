@@ -13,8 +13,8 @@ use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
 use self::kind::{
-    Kind, auto_or, directory, file_or_nothing, loopback, number, one_of, some_of, text, text_or_nothing,
-    texts,
+    Kind, audit_file, auto_or, directory, file_or_nothing, loopback, number, one_of, some_of, text,
+    text_or_nothing, texts,
 };
 use crate::identity::jwt::settings::ALGORITHMS;
 
@@ -134,10 +134,28 @@ keys! {
         /// How often the keys are read again.
         jwt_refresh_seconds: u64 = 300, number(1..=86_400);
     }
+    /// Where it is written who tried what.
+    audit: Audit {
+        /// The file of the audit log: a path, off for none, or auto for audit.jsonl in the data directory.
+        file: AuditFile = "auto", audit_file();
+        /// How many bytes it may have before another is begun. A few older ones are kept.
+        bytes_max: u64 = 67_108_864, number(65_536..=1_000_000_000_000);
+    }
     /// How long finished work is kept.
     retention: Retention {
         /// After how many days a finished session is deleted. 0 keeps it for ever.
         finished_days: u64 = 0, number(0..=36_500);
+    }
+}
+
+impl Config {
+    /// The file of the audit log, unless there is none.
+    pub fn audit_path(&self) -> Option<PathBuf> {
+        match &self.audit.file {
+            AuditFile::Auto => Some(self.data.join("audit.jsonl")),
+            AuditFile::Off => None,
+            AuditFile::At(path) => Some(path.clone()),
+        }
     }
 }
 
@@ -181,6 +199,17 @@ pub enum Format {
 }
 
 const FORMATS: [(&str, Format); 2] = [("text", Format::Text), ("json", Format::Json)];
+
+/// Where the audit log is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditFile {
+    /// In the data directory.
+    Auto,
+    /// There is none.
+    Off,
+    /// Here.
+    At(PathBuf),
+}
 
 /// The places values come from, as the caller found them.
 #[derive(Clone, Debug, Default)]

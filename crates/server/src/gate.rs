@@ -22,6 +22,7 @@ use handover_store::SessionKey;
 use self::bucket::Rate;
 use self::ledger::Ledger;
 pub use self::ledger::{Kind, Permit};
+use crate::audit::{Record, What};
 use crate::codes;
 use crate::config;
 use crate::engine::{Accepted, Denied, Engine};
@@ -233,9 +234,17 @@ impl Gate {
             Ok(principal) => Ok(Caller { principal, face, peer }),
             Err(error) => {
                 self.inner.metrics.authentications_failed.inc();
+                self.record(|| Record::unauthenticated(face, peer, error.to_string()));
                 Err(error)
             }
         }
+    }
+
+    /// Note that a caller said to be somebody else.
+    pub fn impersonated(&self, caller: &Caller) {
+        self.inner.metrics.authentications_failed.inc();
+        let record = || Record::of(What::AuthenticationFailed, caller);
+        self.record(|| record().because("UNAUTHENTICATED", "the sender is not the authenticated agent"));
     }
 
     /// Let a caller submit one command, if it has not submitted too many. To be asked before the command is looked at,
@@ -250,7 +259,7 @@ impl Gate {
             Ok(()) => Ok(Pass { caller }),
             Err(wait) => {
                 let retry_after_ms = wait.as_nanos().div_ceil(1_000_000) as u64;
-                Err(self.limited(Limited::Rate { kind, per_minute, retry_after_ms }))
+                Err(self.limited(caller, Limited::Rate { kind, per_minute, retry_after_ms }))
             }
         }
     }
@@ -259,7 +268,7 @@ impl Gate {
     pub fn stream(&self, caller: &Caller) -> Result<Permit, Limited> {
         let max = caller.allowance.streams.unwrap_or(self.inner.settings.streams_max);
         let permit = self.inner.ledger.stream(&caller.tenant, caller.agent.as_str(), max, self.now());
-        permit.ok_or_else(|| self.limited(Limited::Streams { max }))
+        permit.ok_or_else(|| self.limited(caller, Limited::Streams { max }))
     }
 
     /// Put a command that was let through to a session of the caller's tenant.
@@ -272,12 +281,13 @@ impl Gate {
         let Pass { caller } = pass;
         assert_eq!(key.tenant, caller.tenant, "a face asks for nothing outside its caller's tenant");
         self.fits(caller, command.weight())?;
+        let session_id = key.session.clone();
         let engine = &self.inner.engine;
         let submitted = match caller.allowance.sessions_open {
             Some(max) => engine.submit_within(key, command, max).await,
             None => engine.submit(key, command).await,
         };
-        submitted.inspect_err(|denied| self.denied(denied))
+        submitted.inspect_err(|denied| self.denied(caller, &session_id, denied))
     }
 
     /// Whether the caller may send so many bytes at once. Its credential can lower the bound that holds for all.
@@ -289,7 +299,7 @@ impl Gate {
             return Ok(());
         }
         let denied = Denied::Refused(Refusal::PayloadTooLarge { limit, found });
-        self.denied(&denied);
+        self.denied(caller, "", &denied);
         Err(denied)
     }
 
@@ -302,7 +312,7 @@ impl Gate {
             Some(_) => Refusal::NotParticipant { agent: caller.agent.clone() },
         };
         let denied = Denied::Refused(denied);
-        self.denied(&denied);
+        self.denied(caller, session_id, &denied);
         Err(denied)
     }
 
@@ -310,26 +320,49 @@ impl Gate {
     pub fn administers(&self, caller: &Caller) -> bool {
         if !caller.admin {
             self.inner.metrics.forbidden.inc();
+            let record = || Record::of(What::Forbidden, caller);
+            self.record(|| record().because("FORBIDDEN", "NOT_ADMINISTRATOR"));
         }
         caller.admin
+    }
+
+    /// Note that a caller has changed a policy.
+    pub fn changed_policy(&self, caller: &Caller, what: What, policy_id: &str) {
+        self.record(|| Record::of(what, caller).policy(policy_id));
     }
 
     fn now(&self) -> Duration {
         self.inner.begun.elapsed()
     }
 
-    fn limited(&self, limited: Limited) -> Limited {
+    fn limited(&self, caller: &Caller, limited: Limited) -> Limited {
         self.inner.metrics.count_limited(limited.limit());
+        let code = codes::of_limited(&limited).macp;
+        self.record(|| Record::of(What::Limited, caller).because(code, limited.limit().name()));
         limited
     }
 
-    /// Count a no that says something about the caller.
-    fn denied(&self, denied: &Denied) {
+    /// Note a no that says something about the caller.
+    fn denied(&self, caller: &Caller, session_id: &str, denied: &Denied) {
         let Denied::Refused(refusal) = denied else { return };
+        let code = codes::of_refusal(refusal).macp;
+        let record = |what| Record::of(what, caller).session(session_id);
         if let Some(limit) = Limit::of(refusal) {
             self.inner.metrics.count_limited(limit);
+            // That the server is busy is not the caller's doing.
+            if *refusal != Refusal::Busy {
+                self.record(|| record(What::Limited).because(code, limit.name()));
+            }
         } else if codes::is_forbidden(refusal) {
             self.inner.metrics.forbidden.inc();
+            self.record(|| record(What::Forbidden).because(code, refusal.code()));
+        }
+    }
+
+    fn record(&self, record: impl FnOnce() -> Record) {
+        let audit = self.inner.engine.audit();
+        if audit.is_on() {
+            audit.record(record());
         }
     }
 }

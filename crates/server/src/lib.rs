@@ -8,6 +8,7 @@
 //! - [`timeline`]: everything that happened in a session, in words
 //! - [`identity`]: whose request it is
 //! - [`gate`]: what every face asks before the engine: who, how often, and whether it may see it
+//! - [`audit`]: who tried what, for whoever asks later
 //! - [`policies`]: the policies that sessions can be bound to
 //! - [`directory`]: the agents, their skills, and who is there
 //! - [`schema`]: JSON Schemas of what skills take and questions ask for
@@ -17,6 +18,7 @@
 //! - [`codec`]: the bytes of an event in a log
 //! - [`shutdown`]: how its parts learn that it is to stop
 
+pub mod audit;
 pub mod codec;
 pub mod codes;
 pub mod config;

@@ -93,6 +93,10 @@ pub struct Metrics {
     pub authentications_failed: Counter,
     /// Requests for what the agent may not see or do.
     pub forbidden: Counter,
+    /// Lines that were written to the audit log.
+    pub audit_lines: Counter,
+    /// What the audit log left out.
+    pub audit_left_out: Counter,
     /// Streams and watches that agents have open now.
     pub streams_open: Gauge,
     /// Events that became durable.
@@ -131,6 +135,8 @@ impl Metrics {
             limited: add.metric("limited", "Requests that reached a limit, by limit"),
             authentications_failed: add.metric("authentications_failed", "Requests that were nobody's"),
             forbidden: add.metric("forbidden", "Requests for what the agent may not see or do"),
+            audit_lines: add.metric("audit_lines", "Lines that were written to the audit log"),
+            audit_left_out: add.metric("audit_left_out", "What the audit log left out"),
             streams_open: add.metric("streams_open", "Streams and watches that agents have open now"),
             events_appended: add.metric("events_appended", "Events that became durable"),
             commits: add.metric("commits", "Durable commits"),
@@ -276,6 +282,8 @@ mod tests {
             "handover_limited_total{limit=\"payload_bytes\"} 0",
             "handover_authentications_failed_total 0",
             "handover_forbidden_total 0",
+            "handover_audit_lines_total 0",
+            "handover_audit_left_out_total 0",
             "handover_streams_open 0",
             "handover_sessions_ended_total{how=\"resolved\"} 0",
             "handover_sessions_ended_total{how=\"expired\"} 1",

@@ -39,6 +39,15 @@ impl Scene<'_> {
         Draft::primary(self.command, fact)
     }
 
+    /// Whoever has no part in the task learns nothing else about it.
+    fn must_involve(&self, agent: &AgentId) -> Result<(), Refusal> {
+        if self.session.involves(agent) {
+            Ok(())
+        } else {
+            Err(Refusal::NotParticipant { agent: agent.clone() })
+        }
+    }
+
     fn runtime_only(&self) -> Result<(), Refusal> {
         if self.command.by == Author::Runtime { Ok(()) } else { Err(Refusal::NotRuntime) }
     }

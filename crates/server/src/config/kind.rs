@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use toml::Value;
 
+use super::AuditFile;
+
 /// What a key may hold: how to read it, or else what was expected, and how to write it.
 pub(super) struct Kind<T> {
     pub(super) parse: Box<Parse<T>>,
@@ -104,6 +106,24 @@ pub(super) fn some_of<T: Copy + PartialEq + 'static>(choices: &'static [(&'stati
     let print = |some: &Vec<T>| {
         let names = choices.iter().filter(|(_, choice)| some.contains(choice)).map(|(name, _)| *name);
         Value::String(names.collect::<Vec<_>>().join(","))
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+/// The path of the audit log, or one of two words.
+pub(super) fn audit_file() -> Kind<AuditFile> {
+    let parse = |text: &str| match text {
+        "" => Err("the path of a file, off or auto".to_owned()),
+        "auto" => Ok(AuditFile::Auto),
+        "off" => Ok(AuditFile::Off),
+        path => Ok(AuditFile::At(PathBuf::from(path))),
+    };
+    let print = |file: &AuditFile| {
+        Value::String(match file {
+            AuditFile::Auto => "auto".to_owned(),
+            AuditFile::Off => "off".to_owned(),
+            AuditFile::At(path) => path.to_string_lossy().into_owned(),
+        })
     };
     Kind { parse: Box::new(parse), print: Box::new(print) }
 }

@@ -89,6 +89,8 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_IDENTITY_JWT_TENANT_CLAIM", "org"),
         ("HANDOVER_IDENTITY_JWT_SKEW_SECONDS", "0"),
         ("HANDOVER_IDENTITY_JWT_REFRESH_SECONDS", "1"),
+        ("HANDOVER_AUDIT_FILE", "off"),
+        ("HANDOVER_AUDIT_BYTES_MAX", "65536"),
         ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
     ]);
     let loaded = load(&sources).unwrap();
@@ -172,6 +174,18 @@ fn a_rate_that_nobody_set_is_told_from_one_that_somebody_did() {
     assert_eq!(
         refused(&file("[limits]\nmessages_per_minute = '60'")),
         "limits.messages_per_minute (file handover.toml): expected a value of type integer, such as 60, found \"60\""
+    );
+}
+
+#[test]
+fn the_audit_log_is_in_the_data_directory_unless_somebody_says_otherwise() {
+    let path = |text: &str| load(&file(text)).unwrap().config.audit_path();
+    assert_eq!(path("data = '/srv/d'"), Some(PathBuf::from("/srv/d/audit.jsonl")));
+    assert_eq!(path("[audit]\nfile = 'off'"), None);
+    assert_eq!(path("[audit]\nfile = '/var/log/a'"), Some(PathBuf::from("/var/log/a")));
+    assert_eq!(
+        refused(&file("[audit]\nfile = ''")),
+        "audit.file (file handover.toml): expected the path of a file, off or auto, found \"\""
     );
 }
 

@@ -18,6 +18,7 @@ use handover_kernel::{Limits, Refusal, Session, SessionId, Timestamp, step};
 use handover_store::{Fault, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
+use crate::audit::{Audit, Record};
 use crate::config::Config;
 use crate::engine::commit::Commit;
 use crate::engine::errands;
@@ -52,6 +53,8 @@ pub struct Settings {
     pub subscriber_queue_max: usize,
     /// How long a finished session is kept; none means for ever.
     pub retention_ms: Option<u64>,
+    /// Who is told of sessions that have ended.
+    pub audit: Audit,
 }
 
 impl Default for Settings {
@@ -63,6 +66,7 @@ impl Default for Settings {
             sessions_open_per_agent_max: 10_000,
             subscriber_queue_max: 1024,
             retention_ms: None,
+            audit: Audit::default(),
         }
     }
 }
@@ -92,6 +96,7 @@ impl From<&Config> for Settings {
             subscriber_queue_max: engine.subscriber_queue_max,
             retention_ms: (retention.finished_days > 0)
                 .then(|| retention.finished_days.saturating_mul(24 * 60 * 60 * 1000)),
+            audit: Audit::default(),
         }
     }
 }
@@ -283,6 +288,11 @@ impl Engine {
         &self.inner.settings.limits
     }
 
+    /// The audit log.
+    pub fn audit(&self) -> &Audit {
+        &self.inner.settings.audit
+    }
+
     /// Whether the engine runs.
     pub fn check(&self) -> Result<(), String> {
         if self.inner.stopping.load(Ordering::Acquire) {
@@ -447,6 +457,10 @@ impl Inner {
                 quota.ended(&place);
                 self.metrics.count_end(end);
             }
+        }
+        if published.ended.is_some() {
+            let ends = published.events.iter().filter_map(|event| Record::end(&published.key, event));
+            ends.for_each(|end| self.settings.audit.record(end));
         }
         let (wake, cut) = lock(&self.hub).publish(published);
         self.metrics.subscribers_cut.inc_by(cut as u64);

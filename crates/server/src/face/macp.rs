@@ -33,7 +33,7 @@ use handover_kernel::{Face, Session};
 use handover_store::{SessionKey, Store};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use self::admit::Admitted;
 use self::proto::handover::handover_server::HandoverServer;
@@ -104,7 +104,9 @@ impl Macp {
     pub(crate) async fn submit(&self, caller: &Caller, envelope: &Envelope) -> Result<Accepted, Refused> {
         let starts = envelope.message_type == admit::SESSION_START;
         let pass = self.gate.admit(caller, if starts { Kind::Start } else { Kind::Message })?;
-        let (key, command) = match admit::admit(caller, envelope)? {
+        let admitted = admit::admit(caller, envelope);
+        let admitted = admitted.inspect_err(|refused| self.note_impersonation(caller, refused));
+        let (key, command) = match admitted? {
             Admitted::Command(key, command) => (key, *command),
             Admitted::Start(key, request) => {
                 let mut command = request.command;
@@ -119,6 +121,13 @@ impl Macp {
             }
         };
         self.gate.submit(pass, key, command).await.map_err(Refused::from)
+    }
+
+    /// Note that an envelope says to be another agent's, if that is why it was refused.
+    pub(crate) fn note_impersonation(&self, caller: &Caller, refused: &Refused) {
+        if refused.grpc == Code::Unauthenticated {
+            self.gate.impersonated(caller);
+        }
     }
 
     /// Put an act that is no envelope to a session.

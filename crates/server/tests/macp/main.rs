@@ -10,6 +10,7 @@
 mod issuer;
 mod stage;
 
+mod audit;
 mod bad_input;
 mod discovery;
 mod issued;
@@ -21,4 +22,5 @@ mod retention;
 mod signals;
 mod streams;
 mod tenants;
+mod visibility;
 mod watches;

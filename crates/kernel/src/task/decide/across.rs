@@ -16,6 +16,7 @@ impl Task {
         by: &AgentId,
         to: &AgentId,
     ) -> Result<AgentId, Refusal> {
+        scene.must_involve(by)?;
         scene.session.must_not_have_ended()?;
         let binding = scene.binding();
         let assignee = match &self.phase {
@@ -63,10 +64,8 @@ impl Task {
     }
 
     pub(super) fn can_have_child(&self, scene: &Scene<'_>, by: &AgentId) -> Result<Vec<Draft>, Refusal> {
+        scene.must_involve(by)?;
         scene.session.must_not_have_ended()?;
-        if !scene.session.involves(by) {
-            return Err(Refusal::NotParticipant { agent: by.clone() });
-        }
         let limit = scene.limits.children_per_task_max;
         if self.children.len() >= limit {
             return Err(Refusal::TooManyChildren { limit });

@@ -14,6 +14,7 @@ use super::proto::v1::macp_runtime_service_server::MacpRuntimeService;
 use super::proto::v1::{self, Ack};
 use super::refused::Refused;
 use super::{discovery, render};
+use crate::audit::What;
 use crate::engine::Accepted;
 use crate::engine::shell::now;
 use crate::gate::{Caller, Kind};
@@ -241,8 +242,10 @@ impl MacpRuntimeService for Macp {
             return Err(Refused::invalid("expected a policy descriptor, found none").status());
         };
         let policy = policy(descriptor)?;
+        let id = policy.id.clone();
         let done = self.policies.register(&caller.tenant, policy).await;
         done.map_err(Refused::from)?;
+        self.gate.changed_policy(&caller, What::PolicyRegistered, &id);
         Ok(Response::new(v1::RegisterPolicyResponse { ok: true, error: String::new() }))
     }
 
@@ -251,8 +254,10 @@ impl MacpRuntimeService for Macp {
         request: Request<v1::UnregisterPolicyRequest>,
     ) -> Result<Response<v1::UnregisterPolicyResponse>, Status> {
         let caller = self.admin(&request)?;
-        let done = self.policies.unregister(&caller.tenant, &request.into_inner().policy_id).await;
+        let id = request.into_inner().policy_id;
+        let done = self.policies.unregister(&caller.tenant, &id).await;
         done.map_err(Refused::from)?;
+        self.gate.changed_policy(&caller, What::PolicyUnregistered, &id);
         Ok(Response::new(v1::UnregisterPolicyResponse { ok: true, error: String::new() }))
     }
 

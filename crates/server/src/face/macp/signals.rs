@@ -64,7 +64,8 @@ impl Macp {
     /// Tell everybody who may hear it. Says when.
     pub(super) async fn signal(&self, caller: &Caller, envelope: &Envelope) -> Result<i64, Refused> {
         self.gate.admit(caller, Kind::Message)?;
-        admit::origin(caller, envelope)?;
+        let origin = admit::origin(caller, envelope);
+        origin.inspect_err(|refused| self.note_impersonation(caller, refused))?;
         if !envelope.session_id.is_empty() || !envelope.mode.is_empty() {
             return Err(Refused::invalid("expected a signal without session_id and mode, found one of them"));
         }

@@ -1,0 +1,79 @@
+use std::fs;
+
+use super::*;
+
+#[test]
+fn a_moment_is_shown_as_the_calendar_has_it() {
+    for (ms, shown) in [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+        (951_868_799_999, "2000-02-29T23:59:59.999Z"),
+        (1_709_251_200_000, "2024-03-01T00:00:00.000Z"),
+        (1_735_689_599_000, "2024-12-31T23:59:59.000Z"),
+        (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+    ] {
+        assert_eq!(time(Timestamp(ms)), shown);
+    }
+}
+
+#[test]
+fn what_was_recorded_before_the_stop_is_in_the_file_and_what_came_after_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let metrics = Metrics::new();
+    let audit = Audit::open(&path, 1_000_000, Arc::clone(&metrics)).unwrap();
+    let peer = Some("127.0.0.1:7".parse().unwrap());
+    audit.record(Record::unauthenticated(Face::Macp, peer, "who \"are\"\nyou".to_owned()));
+    audit.stop();
+    audit.record(Record::unauthenticated(Face::Macp, peer, "late".to_owned()));
+    audit.stop();
+    let text = fs::read_to_string(&path).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.strip_suffix('\n').unwrap()).unwrap();
+    assert!(text.starts_with("{\"time\":\"20") && text.matches('\n').count() == 1, "{text}");
+    let expected = [
+        ("event", "authentication_failed"),
+        ("face", "macp"),
+        ("peer", "127.0.0.1:7"),
+        ("code", "UNAUTHENTICATED"),
+        ("reason", "who \"are\"\nyou"),
+    ];
+    assert!(expected.iter().all(|(key, value)| line[*key] == *value), "{line}");
+    assert!(line.get("tenant").is_none() && line.get("count").is_none(), "{line}");
+    assert_eq!(metrics.audit_lines.get(), 1);
+}
+
+#[test]
+fn a_flood_ends_in_a_count_and_a_bounded_number_of_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let metrics = Metrics::new();
+    let audit = Audit::open(&path, 10_000_000, Arc::clone(&metrics)).unwrap();
+    const FLOOD: u64 = 50_000;
+    for _ in 0..FLOOD {
+        audit.record(Record::unauthenticated(Face::Macp, None, String::new()));
+    }
+    audit.stop();
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |event: &str| lines.iter().filter(|line| line["event"] == event).count() as u64;
+    let counted: u64 = lines.iter().filter_map(|line| line["count"].as_u64()).sum();
+    assert_eq!(count("authentication_failed") + counted, FLOOD);
+    assert!(count("left_out") > 0 && counted > FLOOD / 2, "{counted}");
+    assert_eq!(metrics.audit_left_out.get(), counted);
+    assert_eq!(metrics.audit_lines.get(), lines.len() as u64);
+}
+
+#[test]
+fn the_id_of_a_session_that_nobody_checked_is_cut_short() {
+    let record = Record::new(What::Forbidden).session(&"ä".repeat(1000));
+    assert_eq!(record.session.len(), SESSION_BYTES_MAX);
+    assert_eq!(&*Record::new(What::Forbidden).session("short").session, "short");
+}
+
+#[test]
+fn no_log_takes_everything_and_keeps_nothing() {
+    let audit = Audit::default();
+    audit.record(Record::unauthenticated(Face::Macp, None, String::new()));
+    audit.stop();
+}

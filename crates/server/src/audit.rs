@@ -1,7 +1,7 @@
 //! The audit log: what matters to whoever asks later who tried what. One JSON object a line, only ever appended to.
 //!
 //! - [`queue`]: what waits to be written, and what there was no room for
-//! - [`file`]: the file, and the older ones
+//! - [`mod@file`]: the file, and the older ones
 //!
 //! Always: nobody waits for the disk; what is left out is counted, and the log says so. Never: a token, a payload, what an
 //! agent wrote as a reason.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use handover_server::audit::Audit;
 use handover_server::config::{self, Config, File, Sources};
+use handover_server::directory::Directory;
 use handover_server::engine::{self, Engine};
 use handover_server::face::macp::Macp;
 use handover_server::gate::{self, Gate};
@@ -106,9 +107,10 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let (listener, address) = listen("http", config.http).await?;
     let (macp_listener, macp_address) = listen("macp", config.macp).await?;
     let policies = Policies::new(Arc::clone(&store));
+    let directory = Directory::new(Arc::clone(&store));
     let limits = gate::Settings::new(&config.limits, &identity);
     let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
-    let macp = Macp::new(gate, Arc::clone(&store), policies, shutdown.clone());
+    let macp = Macp::new(gate, Arc::clone(&store), policies, directory, shutdown.clone());
     let macp = tokio::spawn(macp.serve(macp_listener));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");

@@ -12,8 +12,10 @@
 //! - [`discovery`]: what this runtime says of itself
 //! - [`signals`]: what is told and not kept
 //! - [`extra`]: our own service, for what MACP has no message for
+//! - [`agents`]: the part of it that is about the directory of agents
 
 pub mod admit;
+pub mod agents;
 pub mod discovery;
 pub mod extra;
 pub mod proto;
@@ -41,6 +43,7 @@ use self::proto::v1::Envelope;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::refused::Refused;
 use self::signals::Signals;
+use crate::directory::{Directory, Present};
 use crate::engine::{Accepted, Engine};
 use crate::gate::{Caller, Gate, Kind, Permit};
 use crate::identity::{Principal, Unauthenticated};
@@ -60,14 +63,28 @@ pub struct Macp {
     pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) policies: Policies,
+    pub(crate) directory: Directory,
     pub(crate) signals: Signals,
     pub(crate) shutdown: Shutdown,
 }
 
+/// What an open stream holds: its place among the agent's streams, and that the agent is there.
+pub(crate) struct Stay {
+    _permit: Permit,
+    _present: Present,
+}
+
 impl Macp {
     /// The face of the engine behind a gate.
-    pub fn new(gate: Gate, store: Arc<dyn Store>, policies: Policies, shutdown: Shutdown) -> Macp {
-        Macp { engine: gate.engine().clone(), gate, store, policies, signals: Signals::default(), shutdown }
+    pub fn new(
+        gate: Gate,
+        store: Arc<dyn Store>,
+        policies: Policies,
+        directory: Directory,
+        shutdown: Shutdown,
+    ) -> Macp {
+        let engine = gate.engine().clone();
+        Macp { gate, engine, store, policies, directory, signals: Signals::default(), shutdown }
     }
 
     /// Whose call it is: `authorization: Bearer <token>`, or `x-macp-token`.
@@ -82,10 +99,11 @@ impl Macp {
     }
 
     /// Whose call it is, and its place among the agent's streams.
-    pub(crate) fn listener<T>(&self, request: &Request<T>) -> Result<(Caller, Permit), Refused> {
+    pub(crate) fn listener<T>(&self, request: &Request<T>) -> Result<(Caller, Stay), Refused> {
         let caller = self.caller(request)?;
         let permit = self.gate.stream(&caller)?;
-        Ok((caller, permit))
+        let present = self.directory.present(&caller.tenant, &caller.agent);
+        Ok((caller, Stay { _permit: permit, _present: present }))
     }
 
     /// Returns when what goes on for this agent must end, with the reason: the server stops, or its credential ends.

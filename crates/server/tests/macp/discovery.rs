@@ -63,8 +63,10 @@ async fn the_manifest_and_the_modes_are_those_that_are_served() {
         let manifest = nobody.macp.get_manifest(request).await.unwrap().into_inner().manifest.unwrap();
         assert_eq!((manifest.agent_id.as_str(), manifest.supported_modes.len()), ("handover", 2));
     }
-    let request = GetManifestRequest { agent_id: "nobody".to_owned() };
-    assert_eq!(nobody.macp.get_manifest(request).await.unwrap_err().code(), Code::NotFound);
+    // The manifests of agents are for agents of their tenant.
+    let request = GetManifestRequest { agent_id: "worker".to_owned() };
+    assert_eq!(nobody.macp.get_manifest(request.clone()).await.unwrap_err().code(), Code::Unauthenticated);
+    assert_eq!(stage.agent("planner").macp.get_manifest(request).await.unwrap_err().code(), Code::NotFound);
     assert!(nobody.macp.list_roots(ListRootsRequest {}).await.unwrap().into_inner().roots.is_empty());
     stage.stop().await;
 }

@@ -10,6 +10,7 @@
 mod issuer;
 mod stage;
 
+mod agents;
 mod audit;
 mod bad_input;
 mod discovery;

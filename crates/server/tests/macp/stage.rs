@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use handover_server::config::Config;
+use handover_server::directory::Directory;
 use handover_server::engine::{Engine, Settings};
 use handover_server::face::macp::Macp;
 use handover_server::face::macp::admit::{HANDOFF_MODE, TASK_MODE};
@@ -101,8 +102,9 @@ impl Stage {
         let engine = Engine::start(Arc::clone(&store), settings, Arc::clone(&metrics)).unwrap();
         let (trigger, shutdown) = Shutdown::new();
         let policies = Policies::new(Arc::clone(&store));
+        let directory = Directory::new(Arc::clone(&store));
         let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
-        let face = Macp::new(gate, Arc::clone(&store), policies, shutdown);
+        let face = Macp::new(gate, Arc::clone(&store), policies, directory, shutdown);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(async move { face.serve(listener).await.unwrap() });

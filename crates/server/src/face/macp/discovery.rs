@@ -1,7 +1,10 @@
-//! What this runtime says of itself: exactly what it serves.
+//! What this runtime says of itself, exactly what it serves, and of the agents in its directory.
+
+use serde_json::{Value, json};
 
 use super::admit::{HANDOFF_MODE, MACP_VERSION, TASK_MODE};
 use super::proto::v1;
+use crate::directory::{Agent, Answers, Skill};
 
 /// The id of this runtime in its own manifest.
 pub const RUNTIME_ID: &str = "handover";
@@ -102,4 +105,48 @@ pub fn manifest() -> v1::AgentManifest {
         metadata: Default::default(),
         transport_endpoints: Vec::new(),
     }
+}
+
+/// The manifest of a registered agent. MACP has no field for skills, so each is JSON in the metadata, under `skill.` and
+/// its name.
+pub fn agent_manifest(agent: &Agent) -> v1::AgentManifest {
+    let skills = agent.skills.iter().map(|skill| (format!("skill.{}", skill.name), described(skill)));
+    // Arguments and results of skills are JSON; an agent without skills says nothing of what it takes.
+    let content_types: Vec<String> =
+        agent.skills.first().iter().map(|_| "application/json".to_owned()).collect();
+    v1::AgentManifest {
+        agent_id: agent.id.clone(),
+        title: agent.name.clone(),
+        description: agent.description.clone(),
+        // Whatever face it comes through, it takes part in sessions of both modes.
+        supported_modes: vec![TASK_MODE.to_owned(), HANDOFF_MODE.to_owned()],
+        input_content_types: content_types.clone(),
+        output_content_types: content_types,
+        metadata: skills.collect(),
+        transport_endpoints: Vec::new(),
+    }
+}
+
+fn described(skill: &Skill) -> String {
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
+    let mut shown = json!({
+        "description": skill.description,
+        "input_schema": parsed(skill.input()),
+        "answers": match Answers::try_from(skill.answers).unwrap_or(Answers::Either) {
+            Answers::Either => "either",
+            Answers::AtOnce => "at_once",
+            Answers::Task => "task",
+        },
+        "asks_first": skill.asks_first,
+        "requires": skill.requires,
+    });
+    if !skill.title.is_empty() {
+        shown["title"] = skill.title.as_str().into();
+    }
+    for (name, text) in [("output_schema", &skill.output_schema), ("annotations", &skill.annotations)] {
+        if let Some(value) = parsed(text) {
+            shown[name] = value;
+        }
+    }
+    shown.to_string()
 }

@@ -1,4 +1,5 @@
-//! Our own service beside MACP's, for what MACP has no message for: steer, answer, pause gently, read everything.
+//! Our own service beside MACP's, for what MACP has no message for: steer, answer, pause gently, read everything,
+//! be found.
 
 use std::sync::Arc;
 
@@ -12,8 +13,9 @@ use super::Macp;
 use super::admit;
 use super::proto::handover::handover_server::Handover;
 use super::proto::handover::{
-    AnswerRequest, PauseRequest, QuestionAnswer, ReadTimelineRequest, ReadTimelineResponse, Receipt,
-    SteerRequest, TimelineEvent, question_answer,
+    AnswerRequest, ListAgentsRequest, ListAgentsResponse, PauseRequest, QuestionAnswer, ReadTimelineRequest,
+    ReadTimelineResponse, Receipt, RegisterAgentRequest, RegisterAgentResponse, SteerRequest, TimelineEvent,
+    UnregisterAgentRequest, UnregisterAgentResponse, question_answer,
 };
 use super::refused::Refused;
 use super::render::signed;
@@ -80,6 +82,27 @@ impl Handover for Macp {
         let events =
             events.map_err(|error| Refused::from(Denied::Unreadable(error.to_string().into())).status())?;
         Ok(Response::new(ReadTimelineResponse { events, more }))
+    }
+
+    async fn register_agent(
+        &self,
+        request: Request<RegisterAgentRequest>,
+    ) -> Result<Response<RegisterAgentResponse>, Status> {
+        self.register_own(request).await
+    }
+
+    async fn unregister_agent(
+        &self,
+        request: Request<UnregisterAgentRequest>,
+    ) -> Result<Response<UnregisterAgentResponse>, Status> {
+        self.unregister_one(request).await
+    }
+
+    async fn list_agents(
+        &self,
+        request: Request<ListAgentsRequest>,
+    ) -> Result<Response<ListAgentsResponse>, Status> {
+        self.list_visible(request).await
     }
 }
 

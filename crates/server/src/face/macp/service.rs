@@ -69,8 +69,8 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<Streaming<v1::StreamSessionRequest>>,
     ) -> Result<Response<Self::StreamSessionStream>, Status> {
-        let (caller, permit) = self.listener(&request)?;
-        Ok(Response::new(self.clone().stream(caller, permit, request.into_inner())))
+        let (caller, stay) = self.listener(&request)?;
+        Ok(Response::new(self.clone().stream(caller, stay, request.into_inner())))
     }
 
     async fn get_session(
@@ -143,19 +143,26 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchSessionsRequest>,
     ) -> Result<Response<Self::WatchSessionsStream>, Status> {
-        let (caller, permit) = self.listener(&request)?;
-        Ok(Response::new(self.clone().follow_sessions(caller, permit)))
+        let (caller, stay) = self.listener(&request)?;
+        Ok(Response::new(self.clone().follow_sessions(caller, stay)))
     }
 
     async fn get_manifest(
         &self,
         request: Request<v1::GetManifestRequest>,
     ) -> Result<Response<v1::GetManifestResponse>, Status> {
-        let id = request.into_inner().agent_id;
+        let id = request.get_ref().agent_id.as_str();
         if id.is_empty() || id == discovery::RUNTIME_ID {
             return Ok(Response::new(v1::GetManifestResponse { manifest: Some(discovery::manifest()) }));
         }
-        Err(Status::not_found("expected the id of a known agent, or none for this runtime"))
+        let caller = self.caller(&request)?;
+        match self.visible_agent(&caller, id).await? {
+            Some(agent) => {
+                let manifest = Some(discovery::agent_manifest(&agent));
+                Ok(Response::new(v1::GetManifestResponse { manifest }))
+            }
+            None => Err(Status::not_found("expected the id of a known agent, or none for this runtime")),
+        }
     }
 
     async fn list_modes(
@@ -171,10 +178,10 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchModeRegistryRequest>,
     ) -> Result<Response<Self::WatchModeRegistryStream>, Status> {
-        let (caller, permit) = self.listener(&request)?;
+        let (caller, stay) = self.listener(&request)?;
         let change = v1::RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: at() };
         let first = v1::WatchModeRegistryResponse { change: Some(change) };
-        Ok(Response::new(self.clone().once_and_wait(caller, permit, first)))
+        Ok(Response::new(self.clone().once_and_wait(caller, stay, first)))
     }
 
     async fn list_roots(
@@ -190,9 +197,9 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchRootsRequest>,
     ) -> Result<Response<Self::WatchRootsStream>, Status> {
-        let (caller, permit) = self.listener(&request)?;
+        let (caller, stay) = self.listener(&request)?;
         let first = v1::WatchRootsResponse { change: Some(v1::RootsChanged { observed_at_unix_ms: at() }) };
-        Ok(Response::new(self.clone().once_and_wait(caller, permit, first)))
+        Ok(Response::new(self.clone().once_and_wait(caller, stay, first)))
     }
 
     async fn list_ext_modes(
@@ -229,8 +236,8 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchSignalsRequest>,
     ) -> Result<Response<Self::WatchSignalsStream>, Status> {
-        let (caller, permit) = self.listener(&request)?;
-        Ok(Response::new(self.clone().follow_signals(caller, permit)))
+        let (caller, stay) = self.listener(&request)?;
+        Ok(Response::new(self.clone().follow_signals(caller, stay)))
     }
 
     async fn register_policy(
@@ -288,8 +295,8 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchPoliciesRequest>,
     ) -> Result<Response<Self::WatchPoliciesStream>, Status> {
-        let (caller, permit) = self.listener(&request)?;
-        Ok(Response::new(self.clone().follow_policies(caller, permit)))
+        let (caller, stay) = self.listener(&request)?;
+        Ok(Response::new(self.clone().follow_policies(caller, stay)))
     }
 
     async fn what_if_replay(

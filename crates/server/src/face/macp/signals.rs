@@ -15,15 +15,15 @@ use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::Macp;
 use super::admit::{self, MACP_VERSION};
 use super::proto::v1::{Envelope, SignalPayload, WatchSignalsResponse};
 use super::refused::Refused;
 use super::render::signed;
 use super::stream::ended;
+use super::{Macp, Stay};
 use crate::engine::shell::now;
 use crate::engine::{Delivery, Key, Topic};
-use crate::gate::{Caller, Kind, Permit, sees};
+use crate::gate::{Caller, Kind, sees};
 use crate::view;
 
 /// How many signals may wait for one listener.
@@ -94,13 +94,13 @@ impl Macp {
     pub(super) fn follow_signals(
         self,
         caller: Caller,
-        permit: Permit,
+        stay: Stay,
     ) -> Pin<Box<dyn Stream<Item = Result<WatchSignalsResponse, Status>> + Send>> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         // Listen before the call is answered: what is told after that is heard.
         let told = self.signals.sender.subscribe();
         tokio::spawn(async move {
-            let _permit = permit;
+            let _stay = stay;
             if let Err(status) = self.serve_signals(&caller, told, &out).await {
                 _ = out.send(Err(status)).await;
             }

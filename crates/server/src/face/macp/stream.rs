@@ -13,13 +13,13 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::Macp;
 use super::proto::v1::stream_session_response::Response as Frame;
 use super::proto::v1::{Envelope, StreamSessionRequest, StreamSessionResponse};
 use super::refused::Refused;
 use super::render;
+use super::{Macp, Stay};
 use crate::engine::{Delivery, Ended, Key, Subscription, Topic};
-use crate::gate::{Caller, Kind, Permit};
+use crate::gate::{Caller, Kind};
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
@@ -49,12 +49,12 @@ impl Macp {
     pub(super) fn stream(
         self,
         caller: Caller,
-        permit: Permit,
+        stay: Stay,
         frames: Streaming<StreamSessionRequest>,
     ) -> Pin<Box<dyn Stream<Item = Result<StreamSessionResponse, Status>> + Send>> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         tokio::spawn(async move {
-            let _permit = permit;
+            let _stay = stay;
             if let Err(status) = self.serve_stream(&caller, frames, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;

@@ -11,15 +11,15 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::Macp;
 use super::proto::v1::session_lifecycle_event::EventType;
 use super::proto::v1::{SessionLifecycleEvent, WatchPoliciesResponse, WatchSessionsResponse};
 use super::refused::Refused;
 use super::render;
 use super::stream::ended;
+use super::{Macp, Stay};
 use crate::engine::shell::now;
 use crate::engine::{Delivery, Topic};
-use crate::gate::{Caller, Permit};
+use crate::gate::Caller;
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
@@ -32,10 +32,10 @@ type Out<T> = mpsc::Sender<Result<T, Status>>;
 
 impl Macp {
     /// One CREATED for each session that the caller may see, then what happens to them.
-    pub(super) fn follow_sessions(self, caller: Caller, permit: Permit) -> Answers<WatchSessionsResponse> {
+    pub(super) fn follow_sessions(self, caller: Caller, stay: Stay) -> Answers<WatchSessionsResponse> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         tokio::spawn(async move {
-            let _permit = permit;
+            let _stay = stay;
             if let Err(status) = self.serve_sessions(&caller, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;
@@ -112,11 +112,11 @@ impl Macp {
     }
 
     /// The whole set of policies now and on each change.
-    pub(super) fn follow_policies(self, caller: Caller, permit: Permit) -> Answers<WatchPoliciesResponse> {
+    pub(super) fn follow_policies(self, caller: Caller, stay: Stay) -> Answers<WatchPoliciesResponse> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         let mut changes = self.policies.watch();
         tokio::spawn(async move {
-            let _permit = permit;
+            let _stay = stay;
             let mut over = pin!(self.over(&caller));
             loop {
                 changes.mark_unchanged();
@@ -144,15 +144,10 @@ impl Macp {
     }
 
     /// A registry that never changes: say how it is, and wait.
-    pub(super) fn once_and_wait<T: Send + 'static>(
-        self,
-        caller: Caller,
-        permit: Permit,
-        first: T,
-    ) -> Answers<T> {
+    pub(super) fn once_and_wait<T: Send + 'static>(self, caller: Caller, stay: Stay, first: T) -> Answers<T> {
         let (out, answers) = mpsc::channel(1);
         tokio::spawn(async move {
-            let _permit = permit;
+            let _stay = stay;
             _ = out.send(Ok(first)).await;
             tokio::select! {
                 status = self.over(&caller) => { _ = out.send(Err(status)).await; }

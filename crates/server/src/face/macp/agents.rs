@@ -1,0 +1,168 @@
+//! The part of our own service that is about the directory: register, unregister, list.
+
+use std::sync::Arc;
+
+use handover_kernel::{AgentId, Face};
+use prost::Message;
+use tonic::{Code, Request, Response, Status};
+
+use super::Macp;
+use super::proto::handover::{
+    AgentSkill, ListAgentsRequest, ListAgentsResponse, ListedAgent, RegisterAgentRequest,
+    RegisterAgentResponse, UnregisterAgentRequest, UnregisterAgentResponse,
+};
+use super::refused::Refused;
+use super::render::signed;
+use crate::directory::{Agent, Skill};
+use crate::gate::{Caller, Kind};
+use crate::timeline;
+
+/// How many agents a page has if the caller does not say, and at most.
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+/// How large a page may grow: clients of gRPC take 4 MiB unless they are told otherwise.
+const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+impl Macp {
+    pub(super) async fn register_own(
+        &self,
+        request: Request<RegisterAgentRequest>,
+    ) -> Result<Response<RegisterAgentResponse>, Status> {
+        let caller = self.caller(&request)?;
+        self.gate.admit(&caller, Kind::Message).map_err(Refused::from)?;
+        let message = request.into_inner();
+        self.gate.fits(&caller, message.encoded_len()).map_err(Refused::from)?;
+        let agent = Agent {
+            id: caller.agent.to_string(),
+            name: message.name,
+            description: message.description,
+            skills: message.skills.into_iter().map(skill).collect(),
+            visible_to: message.visible_to,
+            faces: vec![timeline::face(Face::Macp).to_owned()],
+            // The directory says these.
+            registered_at: 0,
+            updated_at: 0,
+        };
+        let registered = self.directory.register(&caller.tenant, agent).await.map_err(Refused::from)?;
+        Ok(Response::new(RegisterAgentResponse { changed: registered.changed }))
+    }
+
+    pub(super) async fn unregister_one(
+        &self,
+        request: Request<UnregisterAgentRequest>,
+    ) -> Result<Response<UnregisterAgentResponse>, Status> {
+        let caller = self.caller(&request)?;
+        self.gate.admit(&caller, Kind::Message).map_err(Refused::from)?;
+        let id = match request.into_inner().agent_id {
+            own if own.is_empty() || own == caller.agent.as_str() => caller.agent.clone(),
+            other if self.gate.administers(&caller) => AgentId::from(other),
+            other => {
+                let message =
+                    format!("expected an administrator or {other:?} itself, found {}", caller.agent);
+                return Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message).status());
+            }
+        };
+        let removed = self.directory.unregister(&caller.tenant, &id).await.map_err(Refused::from)?;
+        Ok(Response::new(UnregisterAgentResponse { removed }))
+    }
+
+    pub(super) async fn list_visible(
+        &self,
+        request: Request<ListAgentsRequest>,
+    ) -> Result<Response<ListAgentsResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let message = request.into_inner();
+        let max = match message.page_size as usize {
+            0 => PAGE_DEFAULT,
+            size => size.min(PAGE_MAX),
+        };
+        let after = (!message.page_token.is_empty()).then(|| AgentId::from(message.page_token));
+        let page = self.directory.agents(&caller.tenant, &caller.agent, after.as_ref(), max).await;
+        let page = page.map_err(Refused::from)?;
+        let (mut agents, mut bytes) = (Vec::with_capacity(page.agents.len()), 0);
+        for agent in &page.agents {
+            bytes += agent.encoded_len();
+            if bytes > PAGE_BYTES_MAX && !agents.is_empty() {
+                break;
+            }
+            agents.push(self.listed(&caller, agent));
+        }
+        let more = page.next.is_some() || agents.len() < page.agents.len();
+        let last = agents.last().filter(|_| more);
+        let next_page_token = last.map_or_else(String::new, |agent| agent.agent_id.clone());
+        Ok(Response::new(ListAgentsResponse { agents, next_page_token }))
+    }
+
+    /// An agent of the caller's tenant, if the caller sees it.
+    pub(super) async fn visible_agent(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<Option<Arc<Agent>>, Refused> {
+        let found = self.directory.get(&caller.tenant, &AgentId::from(id)).await.map_err(Refused::from)?;
+        Ok(found.filter(|agent| agent.seen_by(&caller.agent)))
+    }
+
+    fn listed(&self, caller: &Caller, agent: &Agent) -> ListedAgent {
+        let own = agent.id == caller.agent.as_str();
+        let presence = self.directory.presence(&caller.tenant, &AgentId::from(agent.id.as_str()));
+        ListedAgent {
+            agent_id: agent.id.clone(),
+            name: agent.name.clone(),
+            description: agent.description.clone(),
+            skills: agent.skills.iter().map(shown).collect(),
+            visible_to: if own { agent.visible_to.clone() } else { Vec::new() },
+            faces: agent.faces.clone(),
+            registered_at_unix_ms: signed(agent.registered_at),
+            updated_at_unix_ms: signed(agent.updated_at),
+            online: presence.online,
+            last_seen_unix_ms: presence.last_seen.map_or(0, |at| signed(at.0)),
+        }
+    }
+}
+
+fn skill(found: AgentSkill) -> Skill {
+    Skill {
+        name: found.name,
+        title: found.title,
+        description: found.description,
+        input_schema: found.input_schema,
+        output_schema: found.output_schema,
+        // The numbers of the wire are those of the directory, which refuses any other.
+        answers: found.answers,
+        asks_first: found.asks_first,
+        requires: found.requires,
+        annotations: found.annotations,
+        offered_at: 0,
+    }
+}
+
+fn shown(skill: &Skill) -> AgentSkill {
+    AgentSkill {
+        name: skill.name.clone(),
+        title: skill.title.clone(),
+        description: skill.description.clone(),
+        input_schema: skill.input_schema.clone(),
+        output_schema: skill.output_schema.clone(),
+        answers: skill.answers,
+        asks_first: skill.asks_first,
+        requires: skill.requires.clone(),
+        annotations: skill.annotations.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::handover::AgentSkillAnswers as Wire;
+    use crate::directory::Answers;
+
+    #[test]
+    fn the_numbers_of_the_wire_are_those_of_the_directory() {
+        let pairs =
+            [(Wire::Either, Answers::Either), (Wire::AtOnce, Answers::AtOnce), (Wire::Task, Answers::Task)];
+        for (wire, stored) in pairs {
+            assert_eq!(wire as i32, stored as i32);
+        }
+    }
+}

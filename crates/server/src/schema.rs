@@ -12,7 +12,7 @@ use std::fmt;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{Draft, JsonType, PatternOptions, ValidationError, Validator};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::shape::Shape;
 
@@ -36,8 +36,17 @@ const PLACES_MAX: usize = 3;
 /// How many characters are shown of anything that a schema or a value says.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// How large a pattern may be once it is compiled.
-const PATTERN_BYTES_MAX: usize = 256 * 1024;
+/// How large a pattern may be once it is compiled, and what one that is no larger weighs. A pattern is matched in time
+/// linear in the text, but a large one can take 100 µs for each byte.
+const PATTERN_WEIGHTS: [(usize, usize); 3] = [(32 * 1024, 1), (256 * 1024, 16), (PATTERN_BYTES_MAX, 64)];
+const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// How much memory a pattern may take to be matched fast.
+const PATTERN_CACHE_BYTES_MAX: usize = 256 * 1024;
+
+/// How many bytes of text may be put to patterns in a check, times what those weigh. A few seconds of work if somebody
+/// means harm, and a few milliseconds otherwise.
+const MATCHED_MAX: usize = 1024 * 1024;
 
 const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
 const DRAFT_07: [&str; 2] =
@@ -117,17 +126,8 @@ impl Schema {
             )));
         }
         let draft = draft(&value)?;
-        let shape = Shape::of(&value)?;
-        let validator = jsonschema::options()
-            .with_draft(draft)
-            .with_pattern_options(
-                PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX),
-            )
-            // In 2020-12 a format is a remark unless both sides agree on more.
-            .should_validate_formats(false)
-            .offline()
-            .build(&value)
-            .map_err(|error| malformed(&error))?;
+        let shape = Shape::of(&value, weigh)?;
+        let validator = build(&value, draft, PATTERN_BYTES_MAX).map_err(|error| malformed(&error))?;
         Ok(Schema { value, validator, shape })
     }
 
@@ -138,7 +138,7 @@ impl Schema {
 
     /// See whether a value matches.
     pub fn check(&self, value: &Value) -> Result<(), Mismatch> {
-        let Some(values) = measure(value) else {
+        let Some(Size { values, text_bytes }) = measure(value) else {
             return Err(Mismatch::whole(format!(
                 "expected at most {DEPTH_MAX} levels of nesting, found more"
             )));
@@ -148,6 +148,13 @@ impl Schema {
             return Err(Mismatch::whole(format!(
                 "expected at most {most} values for a schema of this size, found {values}"
             )));
+        }
+        if self.shape.weight().saturating_mul(text_bytes) > MATCHED_MAX
+            && self.shape.matched(value, VISITS_FOR_FIRST).is_none_or(|matched| matched > MATCHED_MAX)
+        {
+            let what =
+                "expected less text for the patterns of the schema, found more than can be matched in time";
+            return Err(Mismatch::whole(what.to_owned()));
         }
         if self.validator.is_valid(value) {
             return Ok(());
@@ -181,22 +188,64 @@ fn draft(schema: &Value) -> Result<Draft, Malformed> {
     }
 }
 
-/// How many values there are in one, itself included; none if it is nested too deep.
-fn measure(value: &Value) -> Option<usize> {
-    let mut seen = 0;
+fn build(
+    schema: &Value,
+    draft: Draft,
+    pattern_bytes_max: usize,
+) -> Result<Validator, ValidationError<'static>> {
+    let patterns =
+        PatternOptions::regex().size_limit(pattern_bytes_max).dfa_size_limit(PATTERN_CACHE_BYTES_MAX);
+    jsonschema::options()
+        .with_draft(draft)
+        .with_pattern_options(patterns)
+        // In 2020-12 a format is a remark unless both sides agree on more.
+        .should_validate_formats(false)
+        .offline()
+        .build(schema)
+}
+
+/// What a pattern weighs. The only way to learn how large it is is to see where it still fits.
+fn weigh(pattern: &str) -> Result<usize, Malformed> {
+    let schema = json!({ "pattern": pattern });
+    let fits = |most: usize| build(&schema, Draft::Draft202012, most).is_ok();
+    let found = PATTERN_WEIGHTS.iter().find(|(most, _)| fits(*most));
+    found.map(|(_, weight)| *weight).ok_or_else(|| {
+        Malformed::new(format!(
+            "expected a pattern without look-around and back-references that takes at most {PATTERN_BYTES_MAX} \
+             bytes, found {:?}",
+            cut(pattern)
+        ))
+    })
+}
+
+/// How large a value is.
+struct Size {
+    /// How many values there are in it, itself included.
+    values: usize,
+    /// The bytes of all texts and names of properties.
+    text_bytes: usize,
+}
+
+/// How large a value is; none if it is nested too deep.
+fn measure(value: &Value) -> Option<Size> {
+    let mut size = Size { values: 0, text_bytes: 0 };
     let mut left = vec![(value, 1)];
     while let Some((value, depth)) = left.pop() {
         if depth > DEPTH_MAX {
             return None;
         }
-        seen += 1;
+        size.values += 1;
         match value {
             Value::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(entries) => left.extend(entries.values().map(|item| (item, depth + 1))),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            Value::Object(entries) => {
+                size.text_bytes += entries.keys().map(String::len).sum::<usize>();
+                left.extend(entries.values().map(|item| (item, depth + 1)));
+            }
+            Value::String(text) => size.text_bytes += text.len(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
-    Some(seen)
+    Some(size)
 }
 
 /// What the validator found wrong with a schema.

@@ -16,8 +16,8 @@ const STEPS_MAX: usize = 100_000;
 /// How many schemas may apply to one value through each other: `$ref` to `allOf` to `$ref` and so on.
 const CHAIN_MAX: usize = 24;
 
-/// How many patterns a schema may have; each takes memory once it is compiled.
-const PATTERNS_MAX: usize = 64;
+/// How much the patterns of a schema may weigh together; each takes memory once it is compiled.
+const PATTERNS_WEIGHT_MAX: usize = 128;
 
 /// What a schema inside another one is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +92,34 @@ struct Node {
     parts: Vec<usize>,
     /// Whether it asks what the others looked at: they are then gone through again.
     unevaluated: bool,
+    /// What its pattern for text weighs, and what those for the names of properties do.
+    text_weight: usize,
+    name_weight: usize,
 }
 
 impl Node {
+    /// A node that leads nowhere yet.
+    fn weighed(schema: &Value, weigh: impl Fn(&str) -> Result<usize, Malformed>) -> Result<Node, Malformed> {
+        let mut node = Node {
+            unevaluated: ["unevaluatedProperties", "unevaluatedItems"]
+                .iter()
+                .any(|name| schema.get(name).is_some()),
+            ..Node::default()
+        };
+        if let Some(Value::String(pattern)) = schema.get("pattern") {
+            node.text_weight = weigh(pattern)?;
+        }
+        for pattern in
+            schema.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys)
+        {
+            node.name_weight += weigh(pattern)?;
+            if node.name_weight > PATTERNS_WEIGHT_MAX {
+                break;
+            }
+        }
+        Ok(node)
+    }
+
     fn within(&self) -> impl Iterator<Item = usize> + '_ {
         self.properties.values().chain(&self.parts).copied()
     }
@@ -105,16 +130,27 @@ impl Node {
 pub struct Shape {
     nodes: Vec<Node>,
     steps: usize,
+    /// What the patterns weigh that one value can meet.
+    weight: usize,
+}
+
+/// What is gone through if every alternative is followed to its end.
+struct Walk {
+    /// How many more visits there may be.
+    left: usize,
+    /// The bytes that patterns are put to, times what those weigh.
+    matched: usize,
 }
 
 impl Shape {
-    /// The shape of a schema, if it is one that can be checked in bounded time.
-    pub fn of(schema: &Value) -> Result<Shape, Malformed> {
+    /// The shape of a schema, if it is one that can be checked in bounded time. A pattern weighs what `weigh` says.
+    pub fn of(schema: &Value, weigh: impl Fn(&str) -> Result<usize, Malformed>) -> Result<Shape, Malformed> {
         let names = Names::of(schema)?;
-        let mut shape = Shape { nodes: Vec::new(), steps: 0 };
-        shape.gather(schema, &names)?;
+        let mut shape = Shape { nodes: Vec::new(), steps: 0, weight: 0 };
+        shape.gather(schema, &names, weigh)?;
         shape.chains()?;
-        shape.steps = shape.count();
+        shape.steps = shape.count(|_| 1);
+        shape.weight = shape.count(|node| node.text_weight + node.name_weight);
         if shape.steps > STEPS_MAX {
             return Err(Malformed::new(format!(
                 "expected a schema that takes at most {STEPS_MAX} steps with its references followed, found one \
@@ -129,28 +165,40 @@ impl Shape {
         self.steps
     }
 
+    /// What the patterns weigh that one value can meet.
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+
     /// How often some schema looks at some part of the value if every alternative is followed to its end; none if that
     /// is more than `max`.
     pub fn visits(&self, value: &Value, max: usize) -> Option<usize> {
-        let mut left = max;
-        self.visit(0, value, &mut left)?;
-        Some(max - left)
+        let mut walk = Walk { left: max, matched: 0 };
+        self.visit(0, value, &mut walk)?;
+        Some(max - walk.left)
     }
 
-    fn visit(&self, node: usize, value: &Value, left: &mut usize) -> Option<()> {
-        *left = left.checked_sub(1)?;
+    /// The bytes of the value that patterns are put to, times what those weigh; none if finding out takes more than
+    /// `max` visits.
+    pub fn matched(&self, value: &Value, max: usize) -> Option<usize> {
+        let mut walk = Walk { left: max, matched: 0 };
+        self.visit(0, value, &mut walk)?;
+        Some(walk.matched)
+    }
+
+    fn visit(&self, node: usize, value: &Value, walk: &mut Walk) -> Option<()> {
+        walk.left = walk.left.checked_sub(1)?;
         let node = &self.nodes[node];
         for &other in &node.same {
-            self.visit(other, value, left)?;
+            self.visit(other, value, walk)?;
         }
         match value {
             Value::Object(entries) => {
                 for (name, part) in entries {
-                    if let Some(&other) = node.properties.get(name.as_str()) {
-                        self.visit(other, part, left)?;
-                    }
-                    for &other in &node.parts {
-                        self.visit(other, part, left)?;
+                    walk.put(name, node.name_weight);
+                    let property = node.properties.get(name.as_str()).copied();
+                    for other in property.into_iter().chain(node.parts.iter().copied()) {
+                        self.visit(other, part, walk)?;
                     }
                 }
             }
@@ -158,16 +206,23 @@ impl Shape {
                 for (&other, part) in
                     node.parts.iter().flat_map(|node| items.iter().map(move |part| (node, part)))
                 {
-                    self.visit(other, part, left)?;
+                    self.visit(other, part, walk)?;
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            Value::String(text) => walk.put(text, node.text_weight),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
         Some(())
     }
 
     /// Number every schema that the whole leads to.
-    fn gather<'a>(&mut self, root: &'a Value, names: &Names<'a>) -> Result<(), Malformed> {
+    fn gather<'a>(
+        &mut self,
+        root: &'a Value,
+        names: &Names<'a>,
+        weigh: impl Fn(&str) -> Result<usize, Malformed>,
+    ) -> Result<(), Malformed> {
+        let mut weight = 0;
         let mut numbers = BTreeMap::from([(address(root), 0)]);
         let mut found = vec![root];
         let mut number = |schema: &'a Value, found: &mut Vec<&'a Value>| {
@@ -176,11 +231,13 @@ impl Shape {
                 found.len() - 1
             })
         };
-        let mut patterns = 0;
         while let Some(&schema) = found.get(self.nodes.len()) {
             names.no_other_id(schema)?;
-            patterns += schema.as_object().map_or(0, patterns_of);
-            let mut node = Node::default();
+            let mut node = Node::weighed(schema, &weigh)?;
+            weight += node.text_weight + node.name_weight;
+            if weight > PATTERNS_WEIGHT_MAX {
+                return Err(Malformed::new("expected fewer or smaller patterns in a schema, found too many"));
+            }
             for inner in inner(schema) {
                 match (inner.reach, inner.name) {
                     (Reach::Same, _) => node.same.push(number(inner.schema, &mut found)),
@@ -198,14 +255,13 @@ impl Shape {
                     node.same.push(number(names.resolve(reference)?, &mut found));
                 }
             }
-            node.unevaluated =
-                ["unevaluatedProperties", "unevaluatedItems"].iter().any(|name| schema.get(name).is_some());
             self.nodes.push(node);
         }
-        if patterns > PATTERNS_MAX {
-            return Err(Malformed::new(format!(
-                "expected at most {PATTERNS_MAX} patterns in a schema, found {patterns}"
-            )));
+        for (node, schema) in self.nodes.iter_mut().zip(&found) {
+            // Names that have to match a schema may meet any pattern.
+            if schema.get("propertyNames").is_some() {
+                node.name_weight = weight;
+            }
         }
         Ok(())
     }
@@ -254,10 +310,10 @@ impl Shape {
         Ok(highest + 1)
     }
 
-    /// The steps of the whole, every reference followed, except back to where it came from.
-    fn count(&self) -> usize {
-        // 0 stands for a node that is not counted yet, and 1 for one that is being counted.
+    /// What the whole comes to, every reference followed, except back to where it came from.
+    fn count(&self, own: impl Fn(&Node) -> usize) -> usize {
         let mut counts = vec![0_usize; self.nodes.len()];
+        let mut begun = vec![false; self.nodes.len()];
         let mut left = vec![(0, false)];
         while let Some((number, ready)) = left.pop() {
             let node = &self.nodes[number];
@@ -267,14 +323,20 @@ impl Shape {
                 };
                 let same = sum(&mut node.same.iter().copied());
                 let same = if node.unevaluated { same.saturating_mul(3) } else { same };
-                counts[number] = same.saturating_add(sum(&mut node.within())).saturating_add(2);
-            } else if counts[number] == 0 {
-                counts[number] = 1;
+                counts[number] = same.saturating_add(sum(&mut node.within())).saturating_add(own(node));
+            } else if !begun[number] {
+                begun[number] = true;
                 left.push((number, true));
                 left.extend(node.same.iter().copied().chain(node.within()).map(|other| (other, false)));
             }
         }
         counts[0]
+    }
+}
+
+impl Walk {
+    fn put(&mut self, text: &str, weight: usize) {
+        self.matched = self.matched.saturating_add(text.len().saturating_mul(weight));
     }
 }
 
@@ -346,11 +408,6 @@ impl<'a> Names<'a> {
             Malformed::new(format!("expected a $ref to a schema that is there, found {reference:?}"))
         })
     }
-}
-
-fn patterns_of(entries: &Map<String, Value>) -> usize {
-    let named = entries.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
-    named + usize::from(entries.contains_key("pattern"))
 }
 
 /// A fragment without its percent signs.

@@ -185,8 +185,36 @@ fn a_pattern_that_could_backtrack_is_matched_in_linear_time_or_refused() {
     refused(&json!({"pattern": "(a)\\1"}));
     refused(&json!({"pattern": "((((a{100}){100}){100}){100})"}));
     let many: serde_json::Map<String, Value> =
-        (0..65).map(|number| (format!("p{number}"), json!({"pattern": "a"}))).collect();
+        (0..129).map(|number| (format!("p{number}"), json!({"pattern": "a"}))).collect();
     assert!(refused(&json!({"properties": many})).contains("patterns"));
+}
+
+#[test]
+fn text_that_patterns_would_take_too_long_for_is_refused() {
+    // Large once it is compiled, and slow: every character can be the last one that counts.
+    let slow = "[ab]*a[ab]{1500}c";
+    let schema = schema(&json!({"properties": {
+        "id": {"pattern": slow},
+        "name": {"pattern": "^[\\p{L}\\p{N} .'-]{1,20}$"},
+        "body": {"type": "string"},
+    }}));
+    let text = |length: usize| "ab".repeat(length / 2);
+    let begun = Instant::now();
+    schema.check(&json!({"id": text(10_000)})).unwrap_err();
+    let found = schema.check(&json!({"id": text(1_000_000)})).unwrap_err().to_string();
+    assert!(found.contains("less text for the patterns"), "{found}");
+    // Text that meets no pattern may be as long as it likes.
+    schema.check(&json!({"name": "Zoë 2", "body": text(1_000_000)})).unwrap();
+    let many: serde_json::Map<String, Value> =
+        (0..100).map(|n| (format!("{n} {}", text(2000)), json!(1))).collect();
+    let names = self::schema(&json!({"propertyNames": {"allOf": [{"pattern": slow}]}}));
+    names.check(&Value::Object(many.clone())).unwrap_err();
+    let named = self::schema(&json!({"patternProperties": {slow: false}}));
+    let found = named.check(&Value::Object(many)).unwrap_err().to_string();
+    assert!(found.contains("less text for the patterns"), "{found}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    // A plain pattern is put to a megabyte.
+    self::schema(&json!({"pattern": "^[ab]+$"})).check(&Value::from(text(1_000_000))).unwrap();
 }
 
 /// `count` definitions, each of which refers to the next one in these places.

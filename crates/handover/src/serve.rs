@@ -11,6 +11,7 @@ use handover_server::audit::Audit;
 use handover_server::config::{self, Config, File, Sources};
 use handover_server::directory::Directory;
 use handover_server::engine::{self, Engine};
+use handover_server::exposure;
 use handover_server::face::macp::Macp;
 use handover_server::gate::{self, Gate};
 use handover_server::http::{self, Bounds, Probe, Router};
@@ -19,6 +20,8 @@ use handover_server::identity::{Identity, jwt};
 use handover_server::policies::Policies;
 use handover_server::shutdown::Shutdown;
 use handover_server::telemetry::{self, Metrics};
+use handover_server::tls::wire::Wire;
+use handover_server::tls::{self, Tls};
 use handover_store::{SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -80,6 +83,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.print_config {
         return print(&loaded.to_toml()).map_err(|error| Failure::fault("printing", &error));
     }
+    exposure::check(&loaded.config).map_err(Failure::Usage)?;
     telemetry::init(&loaded.config.log).map_err(|error| Failure::fault("starting the log", &error))?;
     let runtime =
         tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
@@ -91,7 +95,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let shutdown = stop_on_signal()?;
     let identity = read_identity(config, &shutdown).await?;
+    let tls = open_tls(config, &shutdown)?;
     let metrics = Metrics::new();
+    let wire = |protocol: &[u8]| match &tls {
+        None => Wire::Plain,
+        Some(tls) => {
+            Wire::Tls { acceptor: tls.acceptor(protocol), failed: metrics.tls_handshakes_failed.clone() }
+        }
+    };
     let store = open_store(config)?;
     let audit = open_audit(config, &metrics)?;
     let engine = start_engine(config, &store, &metrics, audit.clone())?;
@@ -111,12 +122,12 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let limits = gate::Settings::new(&config.limits, &identity);
     let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
     let macp = Macp::new(gate, Arc::clone(&store), policies, directory, shutdown.clone());
-    let macp = tokio::spawn(macp.serve(macp_listener));
+    let macp = tokio::spawn(macp.serve(macp_listener, wire(b"h2")));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
     }
     tracing::info!(http = %address, macp = %macp_address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), "ready");
-    http::serve(listener, router, config.limits.connections_max, shutdown).await;
+    http::serve(listener, wire(b"http/1.1"), router, config.limits.connections_max, shutdown).await;
     // Streams end by themselves once the shutdown has begun; what does not is cut.
     match tokio::time::timeout(FACES_WITHIN, macp).await {
         Ok(Ok(Ok(()))) => {}
@@ -194,6 +205,25 @@ fn read_tokens(path: &Path) -> Result<Tokens, Failure> {
     Tokens::parse(&text).map_err(|malformed| wrong(malformed.to_string()))
 }
 
+/// The certificate of the configuration, if it has one. It is read again every so often, and on SIGHUP.
+fn open_tls(config: &Config, shutdown: &Shutdown) -> Result<Option<Arc<Tls>>, Failure> {
+    let Some(files) = tls::files(&config.tls).map_err(Failure::Usage)? else {
+        return Ok(None);
+    };
+    let tls = Tls::open(files).map_err(Failure::Usage)?;
+    let every = Duration::from_secs(config.tls.reload_seconds);
+    tokio::spawn(tls::keep_fresh(Arc::clone(&tls), every, shutdown.clone()));
+    let hangup = signal(SignalKind::hangup());
+    let mut hangup = hangup.map_err(|error| Failure::fault("listening for signals", &error))?;
+    let again = Arc::clone(&tls);
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            again.want_reload();
+        }
+    });
+    Ok(Some(tls))
+}
+
 /// The data directory is there by now.
 fn open_audit(config: &Config, metrics: &Arc<Metrics>) -> Result<Audit, Failure> {
     let Some(path) = config.audit_path() else {
@@ -252,19 +282,25 @@ fn stop_on_signal() -> Result<Shutdown, Failure> {
 
 /// The one line that says where the server is.
 fn ready_line(json: bool, http: SocketAddr, macp: SocketAddr, config: &Config) -> String {
+    let tls = config.tls.certificate.is_some();
+    let (short, identity) = match (&config.identity.tokens, &config.identity.jwt_keys) {
+        (None, None) => ("development", "development identity"),
+        (Some(_), None) => ("tokens", "static tokens"),
+        (None, Some(_)) => ("jwt", "JSON Web Tokens"),
+        (Some(_), Some(_)) => ("tokens and jwt", "static tokens and JSON Web Tokens"),
+    };
     if json {
         // Written by hand, because the order of the keys is part of the promise.
-        format!("{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\"}}\n")
+        format!(
+            "{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\",\"tls\":{tls},\"identity\":\"{short}\"}}\n"
+        )
     } else {
         let data = config.data.display();
-        let identity = match (&config.identity.tokens, &config.identity.jwt_keys) {
-            (None, None) => "development identity",
-            (Some(_), None) => "static tokens",
-            (None, Some(_)) => "JSON Web Tokens",
-            (Some(_), Some(_)) => "static tokens and JSON Web Tokens",
-        };
+        let (scheme, over) = if tls { ("https", " over TLS") } else { ("http", "") };
+        let here = exposure::is_loopback(http) && exposure::is_loopback(macp);
+        let here = if here { " (this machine only)" } else { "" };
         format!(
-            "handover is ready at http://{http}, MACP at {macp}, data in {data}, {identity} (this machine only)\n"
+            "handover is ready at {scheme}://{http}, MACP at {macp}{over}, data in {data}, {identity}{here}\n"
         )
     }
 }

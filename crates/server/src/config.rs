@@ -13,7 +13,7 @@ use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
 use self::kind::{
-    Kind, audit_file, auto_or, directory, file_or_nothing, loopback, number, one_of, some_of, text,
+    Kind, address, audit_file, auto_or, directory, file_or_nothing, number, one_of, some_of, switch, text,
     text_or_nothing, texts,
 };
 use crate::identity::jwt::settings::ALGORITHMS;
@@ -66,9 +66,9 @@ keys! {
         /// The directory that holds the logs. It is made if it is not there.
         data: PathBuf = "./handover-data", directory();
         /// Where HTTP is served. Port 0 takes a free one.
-        http: SocketAddr = "127.0.0.1:8420", loopback();
+        http: SocketAddr = "127.0.0.1:8420", address();
         /// Where MACP over gRPC is served. Port 0 takes a free one.
-        macp: SocketAddr = "127.0.0.1:50051", loopback();
+        macp: SocketAddr = "127.0.0.1:50051", address();
     }
     /// What is logged to standard error.
     log: Log {
@@ -133,6 +133,17 @@ keys! {
         jwt_skew_seconds: u64 = 60, number(0..=3600);
         /// How often the keys are read again.
         jwt_refresh_seconds: u64 = 300, number(1..=86_400);
+    }
+    /// How everything that listens is encrypted.
+    tls: Tls {
+        /// The certificate in PEM, followed by those that lead to its authority. Without it everything is in the clear.
+        certificate: Option<PathBuf> = "", file_or_nothing();
+        /// The private key of the certificate in PEM.
+        key: Option<PathBuf> = "", file_or_nothing();
+        /// How often the two files are read again.
+        reload_seconds: u64 = 10, number(1..=86_400);
+        /// Whether something in front of the server, such as a proxy, ends TLS: then other machines may come in the clear.
+        terminated_elsewhere: bool = false, switch();
     }
     /// Where it is written who tried what.
     audit: Audit {

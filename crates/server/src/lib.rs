@@ -15,6 +15,8 @@
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`face`]: the faces, each a protocol
 //! - [`http`]: health, readiness, metrics, and the bounds of every request
+//! - [`tls`]: the certificate that is shown, and connections
+//! - [`exposure`]: whether the listeners may be where they are put
 //! - [`codec`]: the bytes of an event in a log
 //! - [`shutdown`]: how its parts learn that it is to stop
 
@@ -24,6 +26,7 @@ pub mod codes;
 pub mod config;
 pub mod directory;
 pub mod engine;
+pub mod exposure;
 pub mod face;
 pub mod gate;
 pub mod http;
@@ -33,4 +36,5 @@ pub mod schema;
 pub mod shutdown;
 pub mod telemetry;
 pub mod timeline;
+pub mod tls;
 pub mod view;

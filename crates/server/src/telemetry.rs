@@ -111,6 +111,8 @@ pub struct Metrics {
     pub subscribers: Gauge,
     /// Subscribers that were too slow and had to go.
     pub subscribers_cut: Counter,
+    /// TLS handshakes that came to nothing.
+    pub tls_handshakes_failed: Counter,
     /// Ticks that were delivered to sessions.
     pub ticks: Counter,
     /// Calls of the store that failed.
@@ -144,6 +146,7 @@ impl Metrics {
             sessions_in_memory: add.metric("sessions_in_memory", "Sessions in memory now"),
             subscribers: add.metric("subscribers", "Subscribers now"),
             subscribers_cut: add.metric("subscribers_cut", "Subscribers that were too slow and had to go"),
+            tls_handshakes_failed: add.metric("tls_handshakes_failed", "TLS handshakes that came to nothing"),
             ticks: add.metric("ticks", "Ticks that were delivered to sessions"),
             store_faults: add.metric("store_faults", "Calls of the store that failed"),
             registry,
@@ -294,6 +297,7 @@ mod tests {
             "handover_sessions_in_memory 7",
             "handover_subscribers 0",
             "handover_subscribers_cut_total 0",
+            "handover_tls_handshakes_failed_total 0",
             "handover_ticks_total 0",
             "handover_store_faults_total 0",
         ] {

@@ -132,21 +132,23 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// An address that only this machine can reach: what is sent in the clear can be read by whoever is in between.
-pub(super) fn loopback() -> Kind<SocketAddr> {
+/// Where to listen. Whether others may reach it is not for the kind to say: it depends on what else is set.
+pub(super) fn address() -> Kind<SocketAddr> {
     let parse = |text: &str| {
         let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
-        match numeric.as_deref().unwrap_or(text).parse::<SocketAddr>() {
-            Err(_) => Err("an address with a port, such as 127.0.0.1:8420".to_owned()),
-            Ok(address) if address.ip().is_loopback() => Ok(address),
-            Ok(address) => Err(format!(
-                "a loopback address, because the server does not speak TLS yet and tokens would travel in the clear \
-                 (use 127.0.0.1:{port} or [::1]:{port}, and a tunnel to reach it from another machine)",
-                port = address.port()
-            )),
-        }
+        let address = numeric.as_deref().unwrap_or(text).parse();
+        address.map_err(|_| "an address with a port, such as 127.0.0.1:8420".to_owned())
     };
-    Kind { parse: Box::new(parse), print: Box::new(|address| Value::String(address.to_string())) }
+    Kind {
+        parse: Box::new(parse),
+        print: Box::new(|address: &SocketAddr| Value::String(address.to_string())),
+    }
+}
+
+/// Yes or no.
+pub(super) fn switch() -> Kind<bool> {
+    let parse = |text: &str| text.parse().map_err(|_| "true or false".to_owned());
+    Kind { parse: Box::new(parse), print: Box::new(|on| Value::Boolean(*on)) }
 }
 
 pub(super) fn one_of<T: Copy + PartialEq + 'static>(choices: &'static [(&'static str, T)]) -> Kind<T> {

@@ -91,6 +91,10 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_IDENTITY_JWT_REFRESH_SECONDS", "1"),
         ("HANDOVER_AUDIT_FILE", "off"),
         ("HANDOVER_AUDIT_BYTES_MAX", "65536"),
+        ("HANDOVER_TLS_CERTIFICATE", "certificate.pem"),
+        ("HANDOVER_TLS_KEY", "key.pem"),
+        ("HANDOVER_TLS_RELOAD_SECONDS", "14"),
+        ("HANDOVER_TLS_TERMINATED_ELSEWHERE", "true"),
         ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
     ]);
     let loaded = load(&sources).unwrap();
@@ -126,6 +130,16 @@ fn an_empty_variable_counts_as_not_set() {
 fn localhost_is_the_loopback_address() {
     let config = load(&flags(&[("http", "localhost:80")])).unwrap().config;
     assert_eq!(config.http.to_string(), "127.0.0.1:80");
+}
+
+#[test]
+fn a_switch_is_on_or_off() {
+    let on = |text| load(&file(&format!("[tls]\nterminated_elsewhere = {text}")));
+    assert!(on("true").unwrap().config.tls.terminated_elsewhere);
+    assert!(!on("false").unwrap().config.tls.terminated_elsewhere);
+    let refused = on("1").unwrap_err().to_string();
+    assert!(refused.ends_with("expected true or false, found 1"), "{refused}");
+    assert!(on("'true'").unwrap_err().to_string().contains("expected a value of type boolean"));
 }
 
 #[test]
@@ -242,19 +256,6 @@ fn a_file_that_is_not_toml_is_refused_with_the_line() {
     let message = refused(&file("data = 'x'\n\nhttp = \n"));
     assert!(message.starts_with("file handover.toml, line 3: expected TOML, found: "), "{message}");
     assert!(!message.contains('\n'), "{message}");
-}
-
-#[test]
-fn an_address_that_others_can_reach_is_refused_and_says_what_to_do() {
-    for (key, address) in [("http", "0.0.0.0:8420"), ("macp", "192.168.0.7:50051"), ("http", "[::]:8420")] {
-        let message = refused(&flags(&[(key, address)]));
-        let expected = format!(
-            "{key} (flag --{key}): expected a loopback address, because the server does not speak TLS yet"
-        );
-        assert!(message.starts_with(&expected), "{message}");
-        assert!(message.contains("use 127.0.0.1:"), "{message}");
-        assert!(message.ends_with(&format!("found {address:?}")), "{message}");
-    }
 }
 
 #[test]

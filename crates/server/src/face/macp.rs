@@ -34,7 +34,6 @@ use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, Session};
 use handover_store::{SessionKey, Store};
 use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Status};
 
 use self::admit::Admitted;
@@ -49,6 +48,7 @@ use crate::gate::{Caller, Gate, Kind, Permit};
 use crate::identity::{Principal, Unauthenticated};
 use crate::policies::Policies;
 use crate::shutdown::Shutdown;
+use crate::tls::wire::Wire;
 
 /// How much larger than its payload a request may be.
 const REQUEST_OVERHEAD_BYTES: usize = 64 * 1024;
@@ -162,7 +162,7 @@ impl Macp {
     }
 
     /// Serve until the shutdown begins, then finish what is in flight. Health checking and reflection come with it.
-    pub async fn serve(self, listener: TcpListener) -> Result<(), tonic::transport::Error> {
+    pub async fn serve(self, listener: TcpListener, wire: Wire) -> Result<(), tonic::transport::Error> {
         let request_max = self.engine.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<MacpRuntimeServiceServer<Macp>>().await;
@@ -182,7 +182,7 @@ impl Macp {
             .add_service(extra)
             .add_service(health_service)
             .add_service(reflection)
-            .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
+            .serve_with_incoming_shutdown(wire.connections(listener), async move {
                 shutdown.begun().await;
             })
             .await

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::shutdown::Shutdown;
+use crate::tls::wire::Wire;
 
 /// How long a client may take for the head of a request, and a connection may lie idle.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
@@ -25,7 +26,13 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Serve until the shutdown begins, then finish what is in flight. At most `connections_max` are open at a time; those
 /// beyond wait to be accepted. A stream that does not end by itself must listen for the shutdown, or it is cut.
-pub async fn serve(listener: TcpListener, router: Router, connections_max: usize, mut shutdown: Shutdown) {
+pub async fn serve(
+    listener: TcpListener,
+    wire: Wire,
+    router: Router,
+    connections_max: usize,
+    mut shutdown: Shutdown,
+) {
     let room = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     loop {
@@ -35,7 +42,7 @@ pub async fn serve(listener: TcpListener, router: Router, connections_max: usize
             accepted = accept(&listener, &room) => accepted,
         };
         while connections.try_join_next().is_some() {}
-        connections.spawn(connection(stream, router.clone(), shutdown.clone(), place));
+        connections.spawn(connection(stream, wire.clone(), router.clone(), shutdown.clone(), place));
     }
     drop(listener);
 
@@ -67,12 +74,19 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, Ow
 }
 
 /// One connection to its end. It holds its place among `connections_max` until then.
-async fn connection(stream: TcpStream, router: Router, mut shutdown: Shutdown, _place: OwnedSemaphorePermit) {
-    // Without it the last part of an answer may wait for the client's acknowledgement of the part before.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection ended before it was served");
-        return;
-    }
+async fn connection(
+    stream: TcpStream,
+    wire: Wire,
+    router: Router,
+    mut shutdown: Shutdown,
+    _place: OwnedSemaphorePermit,
+) {
+    let stream = tokio::select! {
+        biased;
+        () = shutdown.begun() => return,
+        stream = wire.greet(stream) => stream,
+    };
+    let Some(stream) = stream else { return };
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::shutdown::{Shutdown, Trigger};
+use crate::tls::wire::Wire;
 
 const BOUNDS: Bounds = Bounds { body_bytes_max: 64, answer_within: Duration::from_secs(30) };
 
@@ -24,7 +25,7 @@ async fn start(router: Router) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (trigger, shutdown) = Shutdown::new();
-    Server { address, trigger, serving: tokio::spawn(serve(listener, router, 100, shutdown)) }
+    Server { address, trigger, serving: tokio::spawn(serve(listener, Wire::Plain, router, 100, shutdown)) }
 }
 
 async fn start_with(faces: Router, probes: Vec<Probe>, bounds: Bounds) -> Server {
@@ -251,7 +252,7 @@ async fn connections_beyond_the_bound_wait_for_another_to_end() {
     let address = listener.local_addr().unwrap();
     let (trigger, shutdown) = Shutdown::new();
     let app = router(Router::new(), vec![], Metrics::new(), BOUNDS);
-    let serving = tokio::spawn(serve(listener, app, 1, shutdown));
+    let serving = tokio::spawn(serve(listener, Wire::Plain, app, 1, shutdown));
     let server = Server { address, trigger, serving };
 
     let mut first = server.connect("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;

@@ -34,6 +34,7 @@ use handover_server::identity::Identity;
 use handover_server::policies::Policies;
 use handover_server::shutdown::{Shutdown, Trigger};
 use handover_server::telemetry::Metrics;
+use handover_server::tls::wire::Wire;
 use handover_store::{MemoryStore, SqliteStore, Store};
 use prost::Message;
 use tokio::net::TcpListener;
@@ -107,7 +108,7 @@ impl Stage {
         let face = Macp::new(gate, Arc::clone(&store), policies, directory, shutdown);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(async move { face.serve(listener).await.unwrap() });
+        let serving = tokio::spawn(async move { face.serve(listener, Wire::Plain).await.unwrap() });
         let uri = format!("http://{address}");
         let channel = in_time(Channel::from_shared(uri.clone()).unwrap().connect()).await.unwrap();
         Stage { channel, uri, store, metrics, engine, trigger, serving }

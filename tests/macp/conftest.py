@@ -15,15 +15,15 @@ BINARY = pathlib.Path(os.environ["HANDOVER_BINARY"])
 class Server:
     """One server process on a data directory of its own."""
 
-    def __init__(self, data, tokens=None):
+    def __init__(self, data, tokens=None, settings=None):
         self.data = data
-        self.tokens = tokens
+        self.settings = {"IDENTITY_TOKENS": tokens or "", **(settings or {})}
         self.process = None
         self.target = None
 
     def start(self, macp="127.0.0.1:0"):
         command = [BINARY, "serve", "--data", self.data, "--http", "127.0.0.1:0", "--macp", macp, "--json"]
-        environment = {**os.environ, "HANDOVER_IDENTITY_TOKENS": str(self.tokens or "")}
+        environment = {**os.environ, **{f"HANDOVER_{name}": str(value) for name, value in self.settings.items()}}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
         )

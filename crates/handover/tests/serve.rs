@@ -117,7 +117,11 @@ fn the_ready_line_in_json_is_one_object_and_the_only_output() {
     let ready: serde_json::Value = serde_json::from_str(&server.ready).unwrap();
     let macp = ready["macp"].as_str().unwrap();
     assert!(!macp.ends_with(":0"), "{macp}");
-    assert_eq!(server.ready, format!("{{\"ready\":true,\"http\":\"{address}\",\"macp\":\"{macp}\"}}\n"));
+    let rest = "\"tls\":false,\"identity\":\"development\"";
+    assert_eq!(
+        server.ready,
+        format!("{{\"ready\":true,\"http\":\"{address}\",\"macp\":\"{macp}\",{rest}}}\n")
+    );
     assert!(!address.ends_with(":0"), "{address}");
     server.signal("TERM");
     assert_eq!(server.end().1, "");
@@ -275,11 +279,12 @@ fn an_address_that_others_can_reach_is_refused_before_anything_is_opened() {
         let output = run(&["serve", "--data", data.to_str().unwrap(), flag, "0.0.0.0:0"]);
         assert_eq!(output.status.code(), Some(2));
         let message = stderr(&output);
-        assert!(
-            message.contains("expected a loopback address, because the server does not speak TLS yet"),
-            "{message}"
-        );
-        assert!(message.contains("use 127.0.0.1:0 or [::1]:0"), "{message}");
+        let key = &flag[2..];
+        let expected =
+            format!("error: {key}: 0.0.0.0:0 can be reached from other machines: set identity.tokens or ");
+        assert!(message.starts_with(&expected), "{message}");
+        assert!(message.contains(", and tls.certificate and tls.key ("), "{message}");
+        assert!(message.ends_with("; or listen on 127.0.0.1:0\n"), "{message}");
     }
     assert!(!data.exists());
 }

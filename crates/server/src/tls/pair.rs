@@ -40,13 +40,15 @@ impl Pair {
                 files.key.display()
             )
         })?;
-        let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => format!(
-                "tls.key: expected the key of the certificate in {}, found that of another in {}",
-                files.certificate.display(),
-                files.key.display()
-            ),
-            other => format!("tls.certificate and tls.key: expected a pair that can be used, found: {other}"),
+        let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| {
+            if error == Error::InconsistentKeys(InconsistentKeys::KeyMismatch) {
+                let (certificate, key) = (files.certificate.display(), files.key.display());
+                format!(
+                    "tls.key: expected the key of the certificate in {certificate}, found that of another in {key}"
+                )
+            } else {
+                format!("tls.certificate and tls.key: expected a pair that can be used, found: {error}")
+            }
         })?;
         Ok(Pair { certified: Arc::new(certified) })
     }

@@ -6,11 +6,11 @@ use handover_kernel::command::{Act, Command};
 use handover_kernel::id::Author;
 use handover_kernel::{Limits, Timestamp};
 use handover_server::engine::commit::Commit;
-use handover_server::engine::errands;
+use handover_server::engine::errands::{self, Waiting};
 use handover_server::engine::hub::{Hub, SubscriberId};
 use handover_server::engine::key::Key;
 use handover_server::engine::quota::{Place, Quota};
-use handover_server::engine::shard::{Answer, Denied, Effect, Settings, Shard, Ticket};
+use handover_server::engine::shard::{Answer, Denied, Effect, Settings, Shard, Ticket, Trip};
 use handover_server::engine::shell::started;
 use handover_server::engine::timers::{Found, SCAN_MAX, Timers};
 use handover_store::Store;
@@ -51,6 +51,7 @@ pub struct Node {
     shards: Vec<Shard<Waiter>>,
     timers: Timers,
     quota: Quota,
+    waiting: Waiting,
     /// Who follows events on this node.
     pub hub: Hub<()>,
     /// A new one with every crash: what was asked for before it comes back to nobody.
@@ -75,6 +76,7 @@ impl Node {
             shards: (0..SHARDS).map(|_| Shard::new(settings.clone(), limits.clone())).collect(),
             timers: Timers::new(),
             quota,
+            waiting: Waiting::default(),
             hub: Hub::default(),
             epoch,
             up: true,
@@ -138,6 +140,10 @@ impl Node {
                     }
                     let (_, cut) = self.hub.publish(&published);
                     self.cuts += cut as u64;
+                    for from in self.waiting.changed(&published.key) {
+                        let tick = Command::runtime(Act::Tick);
+                        queue.extend(self.shard(&from).submit(Ticket::Nobody, &from, tick, now));
+                    }
                     asks.push(Ask::Published(published.key, published.first, published.events.len()));
                 }
                 Effect::Wake { key, at } => {
@@ -146,7 +152,7 @@ impl Node {
                 }
                 Effect::Errand { from, errand } => {
                     let (to, command) = errands::outbound(&from, &errand);
-                    let ticket = Ticket::Errand { from, errand: errand.id };
+                    let ticket = Ticket::Errand(Box::new(Trip { from, errand: errand.id, to: to.clone() }));
                     queue.extend(self.shard(&to).submit(ticket, &to, command, now));
                 }
             }
@@ -181,9 +187,12 @@ impl Node {
                 Vec::new()
             }
             Ticket::Nobody => Vec::new(),
-            Ticket::Errand { from, errand } => match errands::homebound(errand, &answer) {
-                Some(command) => self.shard(&from).submit(Ticket::Nobody, &from, command, now),
-                None => Vec::new(),
+            Ticket::Errand(trip) => match errands::homebound(trip.errand, &answer) {
+                Some(command) => self.shard(&trip.from).submit(Ticket::Nobody, &trip.from, command, now),
+                None => {
+                    self.waiting.wait(&trip.to, &trip.from);
+                    Vec::new()
+                }
             },
         }
     }

@@ -42,5 +42,5 @@ pub use id::{
     Timestamp,
 };
 pub use limits::Limits;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, cut};
 pub use session::{Receipt, Session, Step, replay, step};

@@ -1,5 +1,7 @@
 //! How much of everything. Reaching a limit is a refusal with its own code.
 
+use crate::id::Millis;
+
 /// The limits that a decision respects. A session that is over one, because it was lowered, still replays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -7,6 +9,8 @@ pub struct Limits {
     pub payload_bytes_max: usize,
     /// Participants that a session may declare.
     pub participants_max: usize,
+    /// How long a session that has a time limit may be open.
+    pub ttl_ms_max: Millis,
     /// Steers that may wait for the assignee's next safe point.
     pub steers_pending_max: usize,
     /// Questions that may be open at once.
@@ -24,6 +28,7 @@ impl Default for Limits {
         Limits {
             payload_bytes_max: 1024 * 1024,
             participants_max: 1000,
+            ttl_ms_max: 24 * 60 * 60 * 1000,
             steers_pending_max: 64,
             questions_open_max: 32,
             messages_per_task_max: 10_000,

@@ -1,5 +1,6 @@
 //! Why the kernel said no: plain data, one code for all faces.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::id::{AgentId, HandoffId, QuestionKey, Text};
@@ -28,7 +29,10 @@ macro_rules! refusals {
         impl fmt::Display for Refusal {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
-                    $(Refusal::$name $({ $($field),+ })? => write!(f, $text $(, $arg)*),)+
+                    $(Refusal::$name $({ $($field),+ })? => {
+                        $($(let $field = shown($field);)+)?
+                        write!(f, $text $(, $arg)*)
+                    })+
                 }
             }
         }
@@ -143,9 +147,60 @@ refusals! {
     Busy = "BUSY", "too many commands are waiting: try again later";
 }
 
+/// How many characters of a field a message shows: what a client sends may be as long as a payload.
+const SHOWN_CHARS_MAX: usize = 256;
+
+/// A text, or its beginning and an ellipsis if it is longer than so many characters.
+pub fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// A field as a message shows it.
+fn shown(field: &impl ToString) -> String {
+    cut(&field.to_string(), SHOWN_CHARS_MAX).into_owned()
+}
+
 impl Refusal {
     /// A refusal of something malformed.
     pub fn invalid(what: impl Into<Text>) -> Refusal {
         Refusal::Invalid { what: what.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters_and_a_short_one_is_left() {
+        assert_eq!(cut("", 0), "");
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüß", 3), "äöü…");
+        assert_eq!(cut("ab", 0), "…");
+    }
+
+    #[test]
+    fn a_message_shows_only_the_beginning_of_what_a_client_sent() {
+        let long = "ä".repeat(100_000);
+        let text = || Text::from(long.as_str());
+        for refusal in [
+            Refusal::invalid(format!("expected a hash, found {long}")),
+            Refusal::VersionMismatch { what: "mode_version", expected: Text::from("1.0.0"), found: text() },
+            Refusal::WrongTask { expected: text(), found: text() },
+            Refusal::OutcomeMismatch { action: text() },
+            Refusal::PolicyUnknown { id: text() },
+            Refusal::UnknownQuestion { key: QuestionKey::from(long.as_str()) },
+            Refusal::UnknownHandoff { handoff: HandoffId::from(long.as_str()) },
+            Refusal::NotParticipant { agent: AgentId::from(long.as_str()) },
+        ] {
+            let message = refusal.to_string();
+            assert!(message.chars().count() < 2 * SHOWN_CHARS_MAX + 100, "{}", refusal.code());
+            assert!(message.contains('…'), "{}", refusal.code());
+        }
+        let short = Refusal::WrongTask { expected: Text::from("t1"), found: Text::from("t2") };
+        assert_eq!(short.to_string(), "expected task id \"t1\", found \"t2\"");
     }
 }

@@ -49,6 +49,7 @@ pub fn rehearse(id: &SessionId, history: &[Event], charter: &Charter) -> Rehears
     let limits = Limits {
         payload_bytes_max: usize::MAX,
         participants_max: usize::MAX,
+        ttl_ms_max: u64::MAX,
         steers_pending_max: usize::MAX,
         questions_open_max: usize::MAX,
         messages_per_task_max: usize::MAX,

@@ -17,6 +17,7 @@ fn one() -> handover_kernel::Limits {
     handover_kernel::Limits {
         payload_bytes_max: 40,
         participants_max: 2,
+        ttl_ms_max: 24 * 60 * 60 * 1000,
         steers_pending_max: 0,
         questions_open_max: 0,
         messages_per_task_max: 0,

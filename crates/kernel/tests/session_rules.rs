@@ -39,6 +39,14 @@ mod starting {
     }
 
     #[test]
+    fn a_time_limit_has_a_limit_and_a_session_without_one_has_none() {
+        let day = 24 * 60 * 60 * 1000;
+        assert_eq!(refused(|start| start.ttl_ms = Some(day + 1)), "INVALID");
+        assert!(started(|start| start.ttl_ms = Some(day)).session().deadline.is_some());
+        assert!(started(|start| start.ttl_ms = None).session().deadline.is_none());
+    }
+
+    #[test]
     fn what_was_bound_can_be_read_back() {
         let stage = started(|start| {
             start.context_id = Text::from("ctx");
@@ -140,7 +148,10 @@ mod deadline {
 
     #[test]
     fn the_longest_time_to_live_does_not_overflow() {
-        let mut stage = started(|start| start.ttl_ms = Some(u64::MAX));
+        let mut stage = Stage::empty();
+        stage.limits.ttl_ms_max = u64::MAX;
+        let longest = Start { ttl_ms: Some(u64::MAX), ..start(ModeKind::Task, Charter::macp()) };
+        stage.ok("planner", Act::Start(Box::new(longest)));
         stage.ok("planner", pause());
         stage.wait(5).ok("planner", resume());
         assert_eq!(stage.session().standing(), Standing::Pending);

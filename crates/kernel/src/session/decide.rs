@@ -388,8 +388,11 @@ impl Start {
                 return Err(Refusal::invalid(format!("expected a {name}, found nothing")));
             }
         }
-        if self.ttl_ms == Some(0) {
-            return Err(Refusal::invalid("expected a time to live above 0 ms, found 0"));
+        if let Some(found) = self.ttl_ms.filter(|ttl| *ttl == 0 || *ttl > limits.ttl_ms_max) {
+            let max = limits.ttl_ms_max;
+            return Err(Refusal::invalid(format!(
+                "expected a time to live from 1 to {max} ms, found {found}"
+            )));
         }
         if distinct.iter().all(|agent| *agent == requester) {
             return Err(Refusal::invalid("expected a participant other than the requester, found none"));

@@ -1,5 +1,7 @@
 //! What spans two sessions: who is asked before a command, and how an errand travels there and back.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use handover_kernel::command::{Act, Command, HandoffAct, TaskAct};
 use handover_kernel::errand::{Errand, Verdict};
 use handover_kernel::handoff::task_of_scope;
@@ -65,6 +67,30 @@ pub fn homebound(errand: Seq, answer: &Answer) -> Option<Command> {
     };
     Some(Command::runtime(Act::SettleErrand { errand, verdict }))
 }
+
+/// Who waits for which session to change, because it would not take an errand as it was. What does not fit is left to the
+/// timers, which find everything that is owed, only later.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    by_target: BTreeMap<Key, BTreeSet<Key>>,
+}
+
+impl Waiting {
+    /// The session `from` owes an errand that `to` did not take.
+    pub fn wait(&mut self, to: &Key, from: &Key) {
+        if self.by_target.len() < WAITING_MAX || self.by_target.contains_key(to) {
+            self.by_target.entry(to.clone()).or_default().insert(from.clone());
+        }
+    }
+
+    /// A session has changed: those who waited for it may try again.
+    pub fn changed(&mut self, to: &Key) -> BTreeSet<Key> {
+        self.by_target.remove(to).unwrap_or_default()
+    }
+}
+
+/// How many sessions may be waited for.
+const WAITING_MAX: usize = 10_000;
 
 fn beside(key: &SessionKey, session: &SessionId) -> Key {
     Key::from(SessionKey::new(key.tenant.clone(), session.as_str()))
@@ -133,6 +159,24 @@ mod tests {
         assert_eq!(outbound(&key("parent"), &errand).1, command, "the same every time");
         let next = Errand { id: Seq(5), ..errand };
         assert_ne!(outbound(&key("parent"), &next).1.id, command.id);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_session_is_told_of_its_next_change_once() {
+        let mut waiting = Waiting::default();
+        let named = |name: &str| Key::from(SessionKey::clone(&key(name)));
+        for from in ["h1", "h2", "h1"] {
+            waiting.wait(&named("t"), &named(from));
+        }
+        waiting.wait(&named("other"), &named("h3"));
+        assert_eq!(waiting.changed(&named("t")), BTreeSet::from([named("h1"), named("h2")]));
+        assert!(waiting.changed(&named("t")).is_empty());
+        for index in 0..=WAITING_MAX {
+            waiting.wait(&named(&format!("{index}")), &named("h"));
+        }
+        assert_eq!(waiting.by_target.len(), WAITING_MAX);
+        waiting.wait(&named("other"), &named("h4"));
+        assert_eq!(waiting.changed(&named("other")).len(), 2, "who is waited for already has room");
     }
 
     #[test]

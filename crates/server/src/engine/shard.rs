@@ -58,13 +58,19 @@ pub enum Ticket<T> {
     Wake,
     /// Nobody.
     Nobody,
-    /// The session that owes this errand.
-    Errand {
-        /// Which session.
-        from: Key,
-        /// Which errand.
-        errand: Seq,
-    },
+    /// The session that owes an errand.
+    Errand(Box<Trip>),
+}
+
+/// An errand on its way.
+#[derive(Debug)]
+pub struct Trip {
+    /// Who owes it.
+    pub from: Key,
+    /// Which one it is.
+    pub errand: Seq,
+    /// Where it goes.
+    pub to: Key,
 }
 
 /// What the shard wants done.

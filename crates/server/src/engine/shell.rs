@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use handover_kernel::command::Command;
+use handover_kernel::command::{Act, Command};
 use handover_kernel::id::Author;
 use handover_kernel::{Limits, Refusal, Session, SessionId, Timestamp, step};
 use handover_store::{Fault, SessionKey, Store};
@@ -21,11 +21,11 @@ use tokio::sync::{Notify, oneshot};
 use crate::audit::{Audit, Record};
 use crate::config::Config;
 use crate::engine::commit::Commit;
-use crate::engine::errands;
+use crate::engine::errands::{self, Waiting};
 use crate::engine::hub::Hub;
 use crate::engine::key::Key;
 use crate::engine::quota::{Place, Quota};
-use crate::engine::shard::{self, Accepted, Answer, Denied, Effect, Log, Published, Shard, Ticket};
+use crate::engine::shard::{self, Accepted, Answer, Denied, Effect, Log, Published, Shard, Ticket, Trip};
 use crate::engine::timers::Timers;
 use crate::telemetry::{self, Metrics};
 
@@ -122,6 +122,7 @@ pub(super) struct Inner {
     shards: Vec<Mutex<Shard<Reply>>>,
     timers: Mutex<Timers>,
     quota: Mutex<Quota>,
+    waiting: Mutex<Waiting>,
     /// Set when a fault made the quota's count unsure.
     recount: AtomicBool,
     /// Set while it is unsure whether the last commit was kept.
@@ -163,6 +164,7 @@ impl Engine {
             shards,
             timers: Mutex::new(Timers::new()),
             quota: Mutex::new(quota),
+            waiting: Mutex::default(),
             recount: AtomicBool::new(false),
             doubt: AtomicBool::new(false),
             loads,
@@ -384,7 +386,14 @@ impl Inner {
                     _ = self.loads.send(Some(key));
                 }
                 Effect::Answer { ticket, answer } => queue.extend(self.answer(ticket, answer)),
-                Effect::Publish(published) => self.publish(&published),
+                Effect::Publish(published) => {
+                    self.publish(&published);
+                    // Whoever owes it something that it did not take before tries again.
+                    let waited = lock(&self.waiting).changed(&published.key);
+                    for from in waited {
+                        queue.extend(self.put(Ticket::Nobody, &from, Command::runtime(Act::Tick)));
+                    }
+                }
                 Effect::Wake { key, at } => {
                     let first = lock(&self.timers).set(&key, at);
                     if first {
@@ -393,8 +402,8 @@ impl Inner {
                 }
                 Effect::Errand { from, errand } => {
                     let (to, command) = errands::outbound(&from, &errand);
-                    let ticket = Ticket::Errand { from, errand: errand.id };
-                    queue.extend(self.put(ticket, &to, command));
+                    let trip = Trip { from, errand: errand.id, to: to.clone() };
+                    queue.extend(self.put(Ticket::Errand(Box::new(trip)), &to, command));
                 }
             }
         }
@@ -419,9 +428,12 @@ impl Inner {
                 Vec::new()
             }
             Ticket::Nobody => Vec::new(),
-            Ticket::Errand { from, errand } => match errands::homebound(errand, &answer) {
-                Some(command) => self.put(Ticket::Nobody, &from, command),
-                None => Vec::new(),
+            Ticket::Errand(trip) => match errands::homebound(trip.errand, &answer) {
+                Some(command) => self.put(Ticket::Nobody, &trip.from, command),
+                None => {
+                    lock(&self.waiting).wait(&trip.to, &trip.from);
+                    Vec::new()
+                }
             },
         }
     }

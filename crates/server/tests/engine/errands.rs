@@ -175,6 +175,28 @@ async fn a_handoff_of_a_paused_task_waits_until_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_errand_that_was_not_taken_is_tried_again_when_the_other_session_changes() {
+    in_time(async {
+        let faulty = Faulty::in_memory();
+        let store: Arc<dyn Store> = faulty.clone();
+        let stage = Stage::on(&store);
+        stage.working("t", task(movable())).await;
+        stage.ok("t", "planner", Act::Pause { reason: "later".into(), gently: false }).await;
+        // No look at the store finds it: only the change itself can.
+        faulty.hide_who_is_due();
+        let before = stage.metrics.ticks.get();
+        hand_on(&stage, "h").await;
+        until("the errand is tried", || stage.metrics.ticks.get() > before).await;
+        stage.ok("t", "planner", Act::Resume { reason: "now".into() }).await;
+        // If the task went on in the very moment of the try, its next change will do.
+        while !stage.log("h").iter().any(|event| is_done(&event.fact)) {
+            stage.put("t", "worker", update("going")).await.ok();
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_errand_survives_a_store_that_fails() {
     in_time(async {
         let faulty = Faulty::in_memory();

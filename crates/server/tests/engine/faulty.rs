@@ -23,6 +23,7 @@ struct Plan {
     appends: VecDeque<Failing>,
     record_writes: VecDeque<Failing>,
     reads: u64,
+    blind: bool,
     held: bool,
     /// Commits that may pass all the same.
     passes: u64,
@@ -78,6 +79,11 @@ impl Faulty {
     /// The next reads of a log fail.
     pub fn fail_reads(&self, count: u64) {
         self.plan().reads = count;
+    }
+
+    /// From now on it does not say who is due.
+    pub fn hide_who_is_due(&self) {
+        self.plan().blind = true;
     }
 
     /// Commits wait from now on.
@@ -175,6 +181,9 @@ impl Store for Faulty {
     }
 
     fn due_after(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
+        if self.plan().blind {
+            return Err(self.fault());
+        }
         self.inner.due_after(after, until, max)
     }
 

@@ -66,7 +66,8 @@ async fn the_manifest_and_the_modes_are_those_that_are_served() {
     // The manifests of agents are for agents of their tenant.
     let request = GetManifestRequest { agent_id: "worker".to_owned() };
     assert_eq!(nobody.macp.get_manifest(request.clone()).await.unwrap_err().code(), Code::Unauthenticated);
-    assert_eq!(stage.agent("planner").macp.get_manifest(request).await.unwrap_err().code(), Code::NotFound);
+    let status = stage.agent("planner").macp.get_manifest(request).await.unwrap_err();
+    assert_eq!((status.code(), macp_code(&status)), (Code::NotFound, "AGENT_NOT_FOUND"));
     assert!(nobody.macp.list_roots(ListRootsRequest {}).await.unwrap().into_inner().roots.is_empty());
     stage.stop().await;
 }

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use handover_server::face::macp::proto::handover::{AnswerRequest, QuestionAnswer, question_answer};
+use handover_server::face::macp::proto::handover::{
+    AnswerRequest, ListQuestionsRequest, QuestionAnswer, question_answer,
+};
+use handover_server::face::macp::proto::task::TaskUpdatePayload;
 use handover_server::face::macp::proto::v1::SessionState;
 use tonic::Code;
 
@@ -83,6 +86,33 @@ async fn a_refused_and_a_dismissed_question_are_told_as_such() {
         let data: serde_json::Value = serde_json::from_str(&hearing.heard().await.1).unwrap();
         assert_eq!((&data[0]["action"], &data[0]["content"]), (&action.into(), &serde_json::Value::Null));
     }
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_questions_are_listed_until_they_are_answered() {
+    let stage = Stage::in_memory().await;
+    stage.requested(SESSION).await;
+    let (mut planner, worker) = (stage.agent("planner"), stage.agent("worker"));
+    let request = || ListQuestionsRequest { session_id: SESSION.to_owned() };
+    let open = async |agent: &mut Agent| {
+        agent.handover.list_questions(request()).await.unwrap().into_inner().questions
+    };
+    assert!(open(&mut planner).await.is_empty());
+    worker.ok(envelope(SESSION, accept())).await;
+    let schema = |update: &mut TaskUpdatePayload| update.partial_output = b"{}".to_vec();
+    worker.ok(envelope(SESSION, ask("left or right?").with(schema))).await;
+    let found = open(&mut planner).await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        (found[0].text.as_str(), found[0].need.as_str(), found[0].schema.as_slice()),
+        ("left or right?", "input", &b"{}"[..])
+    );
+    assert_eq!(open(&mut worker.clone()).await, found, "whoever takes part may look");
+    planner.handover.answer(answer(SESSION, &found[0].key, "left")).await.unwrap();
+    assert!(open(&mut planner).await.is_empty());
+    let status = stage.agent("outsider").handover.list_questions(request()).await.unwrap_err();
+    assert_eq!(macp_code(&status), "FORBIDDEN");
     stage.stop().await;
 }
 

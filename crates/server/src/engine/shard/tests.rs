@@ -99,7 +99,7 @@ fn told(effects: &[Effect<u32>]) -> Vec<String> {
                 Ticket::Client(client) => format!("client {client}"),
                 Ticket::Wake => "clock".to_owned(),
                 Ticket::Nobody => "nobody".to_owned(),
-                Ticket::Errand { .. } => "errand".to_owned(),
+                Ticket::Errand(_) => "errand".to_owned(),
             };
             let what = match answer {
                 Answer::Accepted(accepted) => format!("accepted {}", accepted.receipt.seq),

@@ -1,5 +1,6 @@
 //! From an envelope to a command: the shape of what came over the wire, and nothing of what it means.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use handover_kernel::charter::Charter;
@@ -8,7 +9,7 @@ use handover_kernel::command::{
     Start, TaskAct,
 };
 use handover_kernel::commitment::{Commitment, Supersedes};
-use handover_kernel::{AgentId, Blob, Face, HandoffId, MessageId, Refusal, SessionId, Text, Timestamp};
+use handover_kernel::{AgentId, Blob, Face, HandoffId, MessageId, Refusal, SessionId, Text, Timestamp, cut};
 use handover_store::SessionKey;
 use prost::Message;
 use tonic::Code;
@@ -31,8 +32,6 @@ pub const INPUT_REQUIRED: &str = "input_required";
 
 /// How long an id may be.
 const ID_BYTES_MAX: usize = 256;
-/// How long a session may be open.
-const TTL_MS_MAX: i64 = 24 * 60 * 60 * 1000;
 
 /// What an envelope turned out to be.
 #[derive(Debug)]
@@ -89,7 +88,7 @@ pub fn session_id(id: &str) -> Result<(), Refused> {
     if good {
         return Ok(());
     }
-    let found: String = id.chars().take(64).collect();
+    let found = clip(id);
     let expected = "expected a lowercase UUID (v4 or v7) or 22 to 128 characters of base64url";
     Err(Refused::new("INVALID_SESSION_ID", Code::InvalidArgument, format!("{expected}, found {found:?}")))
 }
@@ -144,12 +143,9 @@ pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Ref
 
 fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<StartRequest, Refused> {
     let payload: SessionStartPayload = decode("SessionStart", &envelope.payload)?;
-    if payload.ttl_ms <= 0 || payload.ttl_ms > TTL_MS_MAX {
-        return Err(Refused::invalid(format!(
-            "expected ttl_ms from 1 to {TTL_MS_MAX}, found {}",
-            payload.ttl_ms
-        )));
-    }
+    let Some(ttl_ms) = u64::try_from(payload.ttl_ms).ok().filter(|ttl| *ttl > 0) else {
+        return Err(Refused::invalid(format!("expected ttl_ms of 1 or more, found {}", payload.ttl_ms)));
+    };
     if payload.max_suspend_ms < 0 {
         let found = payload.max_suspend_ms;
         return Err(Refused::invalid(format!("expected max_suspend_ms of 0 or more, found {found}")));
@@ -169,7 +165,7 @@ fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<St
         mode_version: Text::from(payload.mode_version),
         configuration_version: Text::from(payload.configuration_version),
         policy_version: policy.clone(),
-        ttl_ms: u64::try_from(payload.ttl_ms).ok(),
+        ttl_ms: Some(ttl_ms),
         sent_at: u64::try_from(envelope.timestamp_unix_ms).ok().filter(|at| *at > 0).map(Timestamp),
         intent: Text::from(payload.intent),
         context_id: Text::from(payload.context_id),
@@ -356,8 +352,9 @@ fn named(agent: &str) -> Option<AgentId> {
     (!agent.is_empty()).then(|| AgentId::from(agent))
 }
 
-fn clip(text: &str) -> String {
-    text.chars().take(64).collect()
+/// A text of the wire as a message shows it.
+pub(super) fn clip(text: &str) -> Cow<'_, str> {
+    cut(text, 64)
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use handover_kernel::command::{Act, Answer, Command, Reply, TaskAct};
+use handover_kernel::command::{Act, Answer, Command, Need, Reply, TaskAct};
+use handover_kernel::event;
 use handover_kernel::id::Author;
 use handover_kernel::{Event, Face, MessageId, QuestionKey, Text};
 use handover_store::SessionKey;
@@ -13,9 +14,10 @@ use super::Macp;
 use super::admit;
 use super::proto::handover::handover_server::Handover;
 use super::proto::handover::{
-    AnswerRequest, ListAgentsRequest, ListAgentsResponse, PauseRequest, QuestionAnswer, ReadTimelineRequest,
-    ReadTimelineResponse, Receipt, RegisterAgentRequest, RegisterAgentResponse, SteerRequest, TimelineEvent,
-    UnregisterAgentRequest, UnregisterAgentResponse, question_answer,
+    AnswerRequest, ListAgentsRequest, ListAgentsResponse, ListQuestionsRequest, ListQuestionsResponse,
+    PauseRequest, Question, QuestionAnswer, ReadTimelineRequest, ReadTimelineResponse, Receipt,
+    RegisterAgentRequest, RegisterAgentResponse, SteerRequest, TimelineEvent, UnregisterAgentRequest,
+    UnregisterAgentResponse, question_answer,
 };
 use super::refused::Refused;
 use super::render::signed;
@@ -46,6 +48,16 @@ impl Handover for Macp {
             refuse_when_paused: false,
         });
         self.interact(&caller, &message.session_id, &message.message_id, act).await
+    }
+
+    async fn list_questions(
+        &self,
+        request: Request<ListQuestionsRequest>,
+    ) -> Result<Response<ListQuestionsResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let session = self.session(&caller, &request.into_inner().session_id).await?;
+        let open = session.task().map_or(&[][..], |task| task.phase.questions());
+        Ok(Response::new(ListQuestionsResponse { questions: open.iter().map(question).collect() }))
     }
 
     async fn pause(&self, request: Request<PauseRequest>) -> Result<Response<Receipt>, Status> {
@@ -133,10 +145,25 @@ fn answer(found: QuestionAnswer) -> Result<Answer, Refused> {
         Some(question_answer::Reply::Refused(true)) => Reply::Refused,
         Some(question_answer::Reply::Dismissed(true)) => Reply::Dismissed,
         Some(question_answer::Reply::Refused(false) | question_answer::Reply::Dismissed(false)) | None => {
-            return Err(Refused::invalid(format!("expected a reply to {:?}, found none", found.key)));
+            return Err(Refused::invalid(format!(
+                "expected a reply to {:?}, found none",
+                admit::clip(&found.key)
+            )));
         }
     };
     Ok(Answer { key: QuestionKey::from(found.key), reply })
+}
+
+fn question(open: &event::Question) -> Question {
+    Question {
+        key: open.key.to_string(),
+        need: match open.need {
+            Need::Input => "input".to_owned(),
+            Need::Authorization => "authorization".to_owned(),
+        },
+        text: open.text.to_string(),
+        schema: open.schema.to_vec(),
+    }
 }
 
 fn receipt(accepted: &Accepted) -> Receipt {

@@ -34,7 +34,8 @@ impl MacpRuntimeService for Macp {
     ) -> Result<Response<v1::InitializeResponse>, Status> {
         let versions = request.into_inner().supported_protocol_versions;
         if !versions.iter().any(|version| version == MACP_VERSION) {
-            let found = versions.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+            let found =
+                versions.iter().take(8).map(|version| admit::clip(version)).collect::<Vec<_>>().join(", ");
             let message =
                 format!("expected protocol version {MACP_VERSION} among those offered, found: {found}");
             return Err(
@@ -161,7 +162,10 @@ impl MacpRuntimeService for Macp {
                 let manifest = Some(discovery::agent_manifest(&agent));
                 Ok(Response::new(v1::GetManifestResponse { manifest }))
             }
-            None => Err(Status::not_found("expected the id of a known agent, or none for this runtime")),
+            None => {
+                let message = "expected the id of a known agent, or none for this runtime";
+                Err(Refused::new("AGENT_NOT_FOUND", Code::NotFound, message).status())
+            }
         }
     }
 
@@ -425,7 +429,7 @@ fn policy(found: v1::PolicyDescriptor) -> Result<Policy, Refused> {
             Some(mode) => mode.name().to_owned(),
             None => {
                 let expected = format!("expected {}, {} or *", admit::TASK_MODE, admit::HANDOFF_MODE);
-                let message = format!("{expected} as the mode of a policy, found {other:?}");
+                let message = format!("{expected} as the mode of a policy, found {:?}", admit::clip(other));
                 return Err(Refused::new("INVALID_POLICY_DEFINITION", Code::InvalidArgument, message));
             }
         },

@@ -7,14 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_kernel::AgentId;
 use handover_server::audit::Audit;
 use handover_server::config::{self, Config, File, Sources};
 use handover_server::directory::Directory;
 use handover_server::engine::{self, Engine};
 use handover_server::exposure;
 use handover_server::face::macp::Macp;
+use handover_server::face::mcp::handshake::Levels;
+use handover_server::face::mcp::{self, Mcp};
 use handover_server::gate::{self, Gate};
-use handover_server::http::{self, Bounds, Probe, Router};
+use handover_server::http::{self, Bounds, Probe};
 use handover_server::identity::tokens::Tokens;
 use handover_server::identity::{Identity, jwt};
 use handover_server::policies::Policies;
@@ -22,6 +25,7 @@ use handover_server::shutdown::Shutdown;
 use handover_server::telemetry::{self, Metrics};
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
+use handover_server::work::Work;
 use handover_store::{SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -106,21 +110,29 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let store = open_store(config)?;
     let audit = open_audit(config, &metrics)?;
     let engine = start_engine(config, &store, &metrics, audit.clone())?;
-    let faces = Router::new();
     let mut probes = vec![store_probe(Arc::clone(&store)), engine_probe(engine.clone())];
     if let Identity::Jwt(verifier, _) = &identity {
         let verifier = Arc::clone(verifier);
         probes.push(Probe::new("identity", move || verifier.ready()));
     }
 
-    let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
-    let router = http::router(faces, probes, Arc::clone(&metrics), bounds);
     let (listener, address) = listen("http", config.http).await?;
     let (macp_listener, macp_address) = listen("macp", config.macp).await?;
     let policies = Policies::new(Arc::clone(&store));
     let directory = Directory::new(Arc::clone(&store));
     let limits = gate::Settings::new(&config.limits, &identity);
     let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
+    let mcp = Mcp::new(mcp::Parts {
+        gate: gate.clone(),
+        store: Arc::clone(&store),
+        directory: directory.clone(),
+        work: Work::new(engine.clone(), Arc::clone(&store)),
+        shutdown: shutdown.clone(),
+        settings: mcp::Settings::new(config),
+        levels: Levels::default(),
+    });
+    let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
+    let router = http::router(mcp::http::router(mcp), probes, Arc::clone(&metrics), bounds);
     let macp = Macp::new(gate, Arc::clone(&store), policies, directory, shutdown.clone());
     let macp = tokio::spawn(macp.serve(macp_listener, wire(b"h2")));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
@@ -184,7 +196,11 @@ async fn read_identity(config: &Config, shutdown: &Shutdown) -> Result<Identity,
     let tokens = config.identity.tokens.as_deref().map(read_tokens).transpose()?.map(Arc::new);
     let Some((settings, source)) = jwt::settings::from_config(&config.identity).map_err(Failure::Usage)?
     else {
-        return Ok(tokens.map_or(Identity::Development, Identity::Tokens));
+        let development = || match &config.identity.anonymous {
+            Some(agent) => Identity::Anonymous(AgentId::from(agent.as_str())),
+            None => Identity::Development,
+        };
+        return Ok(tokens.map_or_else(development, Identity::Tokens));
     };
     let opened = jwt::source::open(settings, &source).await;
     let verifier = opened.map_err(|what| Failure::Usage(format!("identity.jwt_keys: {what}")))?;

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use crate::command::{Failure, Need, Progress, Request};
 use crate::conversation::{Conversation, Party};
 use crate::event::{Fact, Question};
-use crate::id::{AgentId, Blob, QuestionKey, Seq, SessionId, Text, Timestamp};
+use crate::id::{AgentId, Blob, Face, QuestionKey, Seq, SessionId, Text, Timestamp};
 use crate::orders::Orders;
 use crate::refusal::Refusal;
 use crate::session::{Binding, Draft, Standing};
+
+pub use crate::task::decide::NO_ASSIGNEE;
 
 /// One task.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,8 +78,8 @@ pub enum Phase {
         assignee: AgentId,
         /// What it said.
         report: Report,
-        /// The bytes of the wire that it said it on.
-        verbatim: Option<Blob>,
+        /// The wire that it said it on, and the bytes there.
+        wire: (Face, Option<Blob>),
     },
 }
 

@@ -119,6 +119,8 @@ keys! {
     identity: Identity {
         /// A file of static tokens (handover token makes its entries). Without one the token is the agent's id.
         tokens: Option<PathBuf> = "", file_or_nothing();
+        /// Whose requests without a token are, in development. Without it they are nobody's.
+        anonymous: Option<String> = "", text_or_nothing();
         /// The keys that JSON Web Tokens are signed with: the file or URL of a JWK set. Without them there are no such tokens.
         jwt_keys: Option<String> = "", text_or_nothing();
         /// Who issues JSON Web Tokens.
@@ -151,6 +153,21 @@ keys! {
         file: AuditFile = "auto", audit_file();
         /// How many bytes it may have before another is begun. A few older ones are kept.
         bytes_max: u64 = 67_108_864, number(65_536..=1_000_000_000_000);
+    }
+    /// How MCP is served.
+    mcp: Mcp {
+        /// How long a call of a client that knows no tasks waits for its result before it answers with a task's id.
+        wait_seconds: u64 = 45, number(1..=3600);
+        /// How long a task may take unless its caller says otherwise. 0 is for ever.
+        ttl_minutes: u64 = 1440, number(0..=5_256_000);
+        /// How often a client is told to look at a task.
+        poll_interval_ms: u64 = 1000, number(10..=3_600_000);
+        /// Whether task methods without the header Mcp-Name are refused.
+        strict_headers: bool = "false", switch();
+        /// Origins of browsers that are let in beside this machine's own, with commas in between.
+        origins: Vec<String> = "", texts();
+        /// The address of the endpoint as clients know it. Without it, it is taken from the request.
+        resource: Option<String> = "", text_or_nothing();
     }
     /// How long finished work is kept.
     retention: Retention {

@@ -2,5 +2,7 @@
 //! holds no task state and no rules.
 //!
 //! - [`macp`]: MACP over gRPC
+//! - [`mcp`]: MCP over HTTP and stdio
 
 pub mod macp;
+pub mod mcp;

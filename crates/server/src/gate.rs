@@ -49,7 +49,7 @@ impl Settings {
     /// As the configuration says. Rates that nobody set are for those who have to prove who they are: in development
     /// there are none.
     pub fn new(limits: &config::Limits, identity: &Identity) -> Settings {
-        let development = matches!(identity, Identity::Development);
+        let development = identity.is_development();
         let rate = |set: Option<u64>, default| set.unwrap_or(if development { 0 } else { default });
         Settings {
             starts_per_minute: rate(limits.starts_per_minute, STARTS_PER_MINUTE),

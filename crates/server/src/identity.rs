@@ -79,6 +79,8 @@ impl Principal {
 pub enum Identity {
     /// The bearer token is the agent's id. For one machine only.
     Development,
+    /// The same, and who has no token is this agent.
+    Anonymous(AgentId),
     /// The bearer token is one of these.
     Tokens(Arc<Tokens>),
     /// The bearer token is one that an issuer signed, or one of these.
@@ -122,9 +124,22 @@ pub(crate) fn agent_id(text: &str) -> Result<(), &'static str> {
 }
 
 impl Identity {
+    /// Whether a token proves nothing.
+    pub fn is_development(&self) -> bool {
+        match self {
+            Identity::Development | Identity::Anonymous(_) => true,
+            Identity::Tokens(_) | Identity::Jwt(..) => false,
+        }
+    }
+
     /// Whose token this is.
     pub fn authenticate(&self, token: Option<&str>) -> Result<Principal, Unauthenticated> {
-        let token = token.map(str::trim).filter(|token| !token.is_empty()).ok_or(Unauthenticated::Missing)?;
+        let token = token.map(str::trim).filter(|token| !token.is_empty());
+        let anonymous = match self {
+            Identity::Anonymous(agent) => Some(agent.as_str()),
+            Identity::Development | Identity::Tokens(_) | Identity::Jwt(..) => None,
+        };
+        let token = token.or(anonymous).ok_or(Unauthenticated::Missing)?;
         let find = |tokens: &Tokens| {
             let unknown = Unauthenticated::Refused { why: "nobody's token is known to be that" };
             tokens.find(token).ok_or(unknown)
@@ -137,7 +152,7 @@ impl Identity {
                     verifier.verify(token, &header, now()).map_err(|why| Unauthenticated::Refused { why })
                 }
             },
-            Identity::Development => {
+            Identity::Development | Identity::Anonymous(_) => {
                 agent_id(token).map_err(|why| Unauthenticated::Refused { why })?;
                 Ok(Principal {
                     agent: AgentId::from(token),
@@ -170,6 +185,13 @@ mod tests {
         for missing in [None, Some(""), Some("  ")] {
             assert_eq!(Identity::Development.authenticate(missing), Err(Unauthenticated::Missing));
         }
+    }
+
+    #[test]
+    fn who_has_no_token_may_be_somebody_in_development() {
+        let identity = Identity::Anonymous(AgentId::from("visitor"));
+        assert_eq!(identity.authenticate(None).unwrap().agent.as_str(), "visitor");
+        assert_eq!(identity.authenticate(Some("planner")).unwrap().agent.as_str(), "planner");
     }
 
     #[test]

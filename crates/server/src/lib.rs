@@ -21,6 +21,7 @@
 //! - [`shutdown`]: how its parts learn that it is to stop
 
 pub mod audit;
+pub mod calendar;
 pub mod codec;
 pub mod codes;
 pub mod config;
@@ -30,6 +31,7 @@ pub mod exposure;
 pub mod face;
 pub mod gate;
 pub mod http;
+pub mod id;
 pub mod identity;
 pub mod policies;
 pub mod schema;
@@ -38,3 +40,4 @@ pub mod telemetry;
 pub mod timeline;
 pub mod tls;
 pub mod view;
+pub mod work;

@@ -4,8 +4,10 @@
 use handover_kernel::command::{Answer, Progress, Reply};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question};
-use handover_kernel::{Face, Fact};
+use handover_kernel::{Event, Face, Fact};
 use serde_json::{Value, json};
+
+use crate::calendar::rfc3339;
 
 /// The word for a face.
 pub fn face(face: Face) -> &'static str {
@@ -17,6 +19,19 @@ pub fn face(face: Face) -> &'static str {
         Face::Cli => "cli",
         Face::Runtime => "runtime",
     }
+}
+
+/// An event as JSON.
+pub fn entry(event: &Event) -> Value {
+    let (kind, detail) = describe(&event.fact);
+    json!({
+        "seq": event.seq.0,
+        "at": rfc3339(event.at),
+        "by": event.author.agent().map(|agent| agent.as_str()),
+        "face": face(event.face),
+        "kind": kind,
+        "detail": detail,
+    })
 }
 
 /// What happened, in one word, and what it says.

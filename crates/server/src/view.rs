@@ -81,6 +81,26 @@ pub fn status_number(standing: Standing) -> u8 {
     }
 }
 
+/// The standing that a number in the index means.
+pub fn standing_of(number: u8) -> Option<Standing> {
+    const ALL: [Standing; 13] = [
+        Standing::Pending,
+        Standing::Requested,
+        Standing::Working,
+        Standing::WaitingInput,
+        Standing::WaitingAuthorization,
+        Standing::WaitingReply,
+        Standing::ReportedComplete,
+        Standing::ReportedFail,
+        Standing::Suspended,
+        Standing::ResolvedPositive,
+        Standing::ResolvedNegative,
+        Standing::Expired,
+        Standing::Cancelled,
+    ];
+    ALL.into_iter().find(|standing| status_number(*standing) == number)
+}
+
 /// The number of a kind of session in the index. Stored: never change one, add a new one.
 pub fn kind_number(kind: handover_kernel::command::ModeKind) -> u8 {
     match kind {

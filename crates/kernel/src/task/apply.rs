@@ -83,9 +83,9 @@ impl Task {
             }
             Fact::Completed { output, summary } => {
                 let report = Report::Complete { output: output.clone(), summary: summary.clone() };
-                self.reported(report, &event.verbatim);
+                self.reported(report, event);
             }
-            Fact::Failed(failure) => self.reported(Report::Fail(failure.clone()), &event.verbatim),
+            Fact::Failed(failure) => self.reported(Report::Fail(failure.clone()), event),
             Fact::Said { body, awaits_reply, answers, check_in_ms } => {
                 if event.author.agent() == Some(&binding.requester) {
                     self.requester_said(event, body, answers, *check_in_ms);
@@ -186,11 +186,12 @@ impl Task {
         }
     }
 
-    fn reported(&mut self, report: Report, verbatim: &Option<Blob>) {
+    fn reported(&mut self, report: Report, event: &Event) {
         if let (Some(request), Some(assignee)) =
             (self.phase.request().cloned(), self.phase.assignee().cloned())
         {
-            self.phase = Phase::Reported { request, assignee, report, verbatim: verbatim.clone() };
+            let wire = (event.face, event.verbatim.clone());
+            self.phase = Phase::Reported { request, assignee, report, wire };
         }
         // A report voids a pending pause.
         self.pause = None;

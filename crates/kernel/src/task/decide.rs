@@ -16,7 +16,7 @@ use crate::session::{Binding, Draft, Session};
 use crate::task::{Phase, Report, Task};
 
 /// Why a task that settles by itself was cancelled when nobody was left to take it.
-const NO_ASSIGNEE: &str = "no_assignee";
+pub const NO_ASSIGNEE: &str = "no_assignee";
 
 /// What `decide` looks at, in one hand.
 struct Scene<'a> {

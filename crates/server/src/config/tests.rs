@@ -95,6 +95,13 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_TLS_KEY", "key.pem"),
         ("HANDOVER_TLS_RELOAD_SECONDS", "14"),
         ("HANDOVER_TLS_TERMINATED_ELSEWHERE", "true"),
+        ("HANDOVER_IDENTITY_ANONYMOUS", "visitor"),
+        ("HANDOVER_MCP_WAIT_SECONDS", "14"),
+        ("HANDOVER_MCP_TTL_MINUTES", "15"),
+        ("HANDOVER_MCP_POLL_INTERVAL_MS", "16"),
+        ("HANDOVER_MCP_STRICT_HEADERS", "true"),
+        ("HANDOVER_MCP_ORIGINS", "https://console.example"),
+        ("HANDOVER_MCP_RESOURCE", "https://handover.example/mcp"),
         ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
     ]);
     let loaded = load(&sources).unwrap();

@@ -1,0 +1,286 @@
+//! MCP over Streamable HTTP and stdio: the Tasks extension (SEP-2663) with steer, pause and resume (SEP-2669), and agents
+//! as tools.
+//!
+//! In reading order:
+//! - [`message`]: JSON-RPC, in and out
+//! - [`caller`]: who asks, in which revision, and what it says that it can do
+//! - [`http`]: the endpoint: headers, origins, one answer or a stream
+//! - [`stdio`]: the same over two pipes
+//! - [`handshake`]: what the older revisions do instead of saying everything with each request
+//! - [`discover`]: what this server says of itself
+//! - [`tools`]: skills of agents and our own tools, listed and called
+//! - [`call`]: a skill is called: a task begins, and somebody may wait for it
+//! - [`tasks`]: the methods of the extension
+//! - [`task`], [`question`], [`content`]: how a task, its questions and its results look
+//! - [`listen`]: the call that goes on
+//! - [`resources`], [`prompts`]: transcripts, and how to work here
+//!
+//! Every request stands for itself: the face keeps nothing between two of them.
+
+pub mod call;
+pub mod caller;
+pub mod content;
+pub mod discover;
+pub mod handshake;
+pub mod http;
+pub mod listen;
+pub mod message;
+pub mod prompts;
+pub mod question;
+pub mod resources;
+pub mod stdio;
+pub mod task;
+pub mod tasks;
+pub mod tools;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_kernel::command::{Act, Command};
+use handover_kernel::{Face, Refusal, Session};
+use handover_store::{SessionKey, Store};
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use self::caller::{Caller, Era};
+use self::handshake::Levels;
+use self::message::{Error, INTERNAL_ERROR, INVALID_PARAMS};
+use crate::codes;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::engine::{Accepted, Denied, Engine};
+use crate::gate::{self, Gate, Kind, Limited};
+use crate::shutdown::Shutdown;
+use crate::work::Work;
+
+/// How many messages may wait for the network before whoever makes them waits too.
+pub(crate) const FRAMES_MAX: usize = 64;
+
+/// The face: what every request needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Mcp {
+    parts: Arc<Parts>,
+}
+
+/// What the face stands on.
+pub struct Parts {
+    /// Whose request it is, and the engine behind it.
+    pub gate: Gate,
+    /// Where lists come from.
+    pub store: Arc<dyn Store>,
+    /// Who can do what.
+    pub directory: Directory,
+    /// Who has what to do.
+    pub work: Work,
+    /// When it is over.
+    pub shutdown: Shutdown,
+    /// How it behaves.
+    pub settings: Settings,
+    /// How much each client of a handshake revision wants to be told.
+    pub levels: Levels,
+}
+
+/// How the face behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a plain call waits before it answers with a handle.
+    pub wait: Duration,
+    /// How often a client is told to look.
+    pub poll_interval_ms: u64,
+    /// How long a task may take unless the caller says otherwise; none is for ever.
+    pub ttl_ms: Option<u64>,
+    /// Whether a task method without its name in the headers is refused.
+    pub strict_headers: bool,
+    /// Origins of browsers that are let in beside this machine's own.
+    pub origins: Vec<String>,
+    /// The address of the endpoint as clients know it; none takes it from the request.
+    pub resource: Option<String>,
+    /// Whether clients come over TLS.
+    pub tls: bool,
+    /// Who issues the tokens that are accepted here.
+    pub authorization_servers: Vec<String>,
+}
+
+impl Settings {
+    /// As the configuration says.
+    pub fn new(config: &Config) -> Settings {
+        let mcp = &config.mcp;
+        Settings {
+            wait: Duration::from_secs(mcp.wait_seconds),
+            poll_interval_ms: mcp.poll_interval_ms,
+            ttl_ms: (mcp.ttl_minutes > 0).then_some(mcp.ttl_minutes * 60_000),
+            strict_headers: mcp.strict_headers,
+            origins: mcp.origins.clone(),
+            resource: mcp.resource.clone(),
+            tls: config.tls.certificate.is_some() || config.tls.terminated_elsewhere,
+            authorization_servers: config.identity.jwt_issuer.iter().cloned().collect(),
+        }
+    }
+}
+
+/// Where a request's notifications go before its answer.
+pub type Outbox = mpsc::Sender<String>;
+
+impl Mcp {
+    /// The face of an engine.
+    pub fn new(parts: Parts) -> Mcp {
+        Mcp { parts: Arc::new(parts) }
+    }
+
+    /// Whether a method may take long or tell something before its answer.
+    pub(crate) fn may_stream(method: &str) -> bool {
+        matches!(method, "tools/call" | "subscriptions/listen")
+    }
+
+    /// Answer a request at once: the result as JSON.
+    pub(crate) async fn answer(
+        &self,
+        caller: &Caller,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<String, Error> {
+        match (caller.era, method) {
+            (Era::Modern, "server/discover") => Ok(self.discover(caller)),
+            (Era::Modern, "tasks/get") => self.tasks_get(caller, params).await,
+            (Era::Modern, "tasks/update") => self.tasks_update(caller, params).await,
+            (Era::Modern, "tasks/cancel") => self.tasks_cancel(caller, params).await,
+            (Era::Modern, "tasks/steer") => self.tasks_steer(caller, params).await,
+            (Era::Modern, "tasks/pause") => self.tasks_pause(caller, params).await,
+            (Era::Modern, "tasks/resume") => self.tasks_resume(caller, params).await,
+            (Era::Handshake, "ping") => Ok("{}".to_owned()),
+            (_, "tools/list") => self.tools_list(caller, params).await,
+            (_, "resources/list") => self.resources_list(caller, params).await,
+            (_, "resources/templates/list") => Ok(self.resource_templates(caller)),
+            (_, "resources/read") => self.resources_read(caller, params).await,
+            (_, "prompts/list") => Ok(prompts::list(caller)),
+            (_, "prompts/get") => prompts::get(caller, params),
+            (Era::Modern | Era::Handshake, _) => Err(Error::no_method(method)),
+        }
+    }
+
+    /// Answer a request that may take long, telling what happens meanwhile.
+    pub(crate) async fn answer_streaming(
+        &self,
+        caller: &Caller,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+        parameter_headers: Option<&http::ParameterHeaders>,
+        out: &Outbox,
+    ) -> Result<String, Error> {
+        match (caller.era, method) {
+            (_, "tools/call") => self.tools_call(caller, params, parameter_headers, out).await,
+            (Era::Modern, "subscriptions/listen") => self.listen(caller, id, params, out).await,
+            (Era::Modern | Era::Handshake, _) => Err(Error::no_method(method)),
+        }
+    }
+
+    /// Put an act to a session.
+    pub(crate) async fn act(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
+        self.put(caller, session, Command::by(&caller.agent, Face::Mcp, act)).await
+    }
+
+    /// Put an act to a session, called as the caller calls its request: sent again, it has no second effect.
+    pub(crate) async fn act_once(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
+        let command = Command::by(&caller.agent, Face::Mcp, act);
+        self.put(caller, session, caller.name(command)).await
+    }
+
+    /// Put a command to a session.
+    pub(crate) async fn put(&self, caller: &Caller, session: &str, command: Command) -> Result<Accepted, No> {
+        let kind = if command.act.start().is_some() { Kind::Start } else { Kind::Message };
+        let pass = self.parts.gate.admit(&caller.who, kind)?;
+        Ok(self.parts.gate.submit(pass, key(caller, session), command).await?)
+    }
+
+    /// A task that the caller may see. Any other does not exist.
+    pub(crate) async fn task(&self, caller: &gate::Caller, id: &str) -> Result<Arc<Session>, No> {
+        let session = self.parts.gate.session(caller, id).await?;
+        if session.task().is_none() {
+            return Err(No::Denied(Denied::Refused(Refusal::SessionNotFound)));
+        }
+        Ok(session)
+    }
+
+    fn engine(&self) -> &Engine {
+        self.parts.gate.engine()
+    }
+}
+
+/// The key of a session in the caller's namespace.
+pub(crate) fn key(caller: &gate::Caller, session: &str) -> SessionKey {
+    SessionKey::new(caller.tenant.clone(), session)
+}
+
+/// Why something cannot be had.
+#[derive(Clone, Debug)]
+pub(crate) enum No {
+    /// The engine says so.
+    Denied(Denied),
+    /// The gate says so.
+    Limited(Limited),
+}
+
+impl From<Denied> for No {
+    fn from(denied: Denied) -> No {
+        No::Denied(denied)
+    }
+}
+
+impl From<Limited> for No {
+    fn from(limited: Limited) -> No {
+        No::Limited(limited)
+    }
+}
+
+impl No {
+    /// Whether the caller is to hear that there is no such session: one of others looks like one that does not exist.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, No::Denied(Denied::Refused(Refusal::SessionNotFound | Refusal::NotParticipant { .. })))
+    }
+
+    /// The refusal of the kernel, if it is one.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            No::Denied(Denied::Refused(refusal)) => Some(refusal),
+            No::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) | No::Limited(_) => None,
+        }
+    }
+
+    /// In a sentence.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            No::Denied(_) if self.is_unknown() => "there is no such task".to_owned(),
+            No::Denied(denied) => codes::message(denied),
+            No::Limited(limited) => limited.to_string(),
+        }
+    }
+}
+
+impl From<No> for Error {
+    fn from(no: No) -> Error {
+        let code = match &no {
+            No::Denied(_) if no.is_unknown() => INVALID_PARAMS,
+            No::Denied(denied) => codes::of_denied(denied).json_rpc,
+            No::Limited(_) => INTERNAL_ERROR,
+        };
+        let error = Error::new(code, no.message());
+        match &no {
+            No::Limited(limited) => error.data(json!({ "retryAfterMs": limited.retry_after_ms() })),
+            No::Denied(_) => error,
+        }
+    }
+}
+
+impl From<Denied> for Error {
+    fn from(denied: Denied) -> Error {
+        No::Denied(denied).into()
+    }
+}
+
+/// The parameters of a method.
+pub(crate) fn params<'a, T: serde::Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, Error> {
+    let text = params.map_or("{}", RawValue::get);
+    serde_json::from_str(text).map_err(|error| Error::invalid(format!("params: {error}")))
+}

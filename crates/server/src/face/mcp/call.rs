@@ -1,0 +1,546 @@
+//! A skill is called: a task begins for the agent that has it, and the caller is given the task, or waits for what comes
+//! of it.
+//!
+//! Whatever the caller can do, the work is the same task: only the answer differs. A question that comes before the
+//! answer goes out as an `InputRequiredResult` whose state names the task, or in the handshake revisions as a request.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use handover_kernel::charter::Charter;
+use handover_kernel::command::{Act, Delegation, ModeKind, Request, Start, TaskAct};
+use handover_kernel::event::Question;
+use handover_kernel::{AgentId, Blob, Event, Face, Fact, Session, SessionId, Text};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use super::caller::{Caller, Declared, Era, Level, missing};
+use super::discover::{META, complete};
+use super::handshake;
+use super::message::{Error, INTERNAL_ERROR, notification, request};
+use super::task::{Outcome, Shown, asked, outcome};
+use super::tasks::answers;
+use super::{Mcp, No, Outbox, content, key, question};
+use crate::directory::{Answers, Skill, Tool};
+use crate::engine::{Ended, Key, Subscription, Topic};
+
+/// A skill that answers at once is not waited for longer than this, whatever tasks may take.
+const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
+
+/// The versions that an MCP task is bound to.
+pub(super) const MODE_VERSION: &str = "1.0.0";
+pub(super) const CONFIGURATION: &str = "mcp";
+pub(super) const POLICY: &str = "handover.mcp";
+
+/// What the context of a session that calls a skill begins with.
+const SKILL: &str = "skill:";
+
+/// The parameters of `tools/call`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolCall {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) arguments: Option<Map<String, Value>>,
+    #[serde(default)]
+    input_responses: Option<Map<String, Value>>,
+    #[serde(default)]
+    request_state: Option<String>,
+}
+
+/// How the caller is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// With the task, at once.
+    Task,
+    /// With the task, once the worker has begun in earnest: until then it may ask.
+    TaskAfterAsking,
+    /// With what comes of it.
+    Plain,
+}
+
+/// The work of a task that is about to begin.
+pub(super) struct Work {
+    /// Who may do it.
+    pub(super) agents: Vec<AgentId>,
+    /// Who shall; none means whoever accepts first.
+    pub(super) assignee: Option<AgentId>,
+    /// The requester's name for it.
+    pub(super) task: Text,
+    /// In a few words.
+    pub(super) title: Text,
+    /// What to do.
+    pub(super) instructions: Text,
+    /// What to do it with.
+    pub(super) input: Blob,
+    /// The skill that is called.
+    pub(super) skill: Option<Text>,
+    /// How long it may take.
+    pub(super) ttl_ms: Option<u64>,
+    /// The task that this one is part of.
+    pub(super) parent: Option<SessionId>,
+}
+
+/// What a skill is called, for people.
+fn title_of(skill: &Skill) -> &str {
+    if skill.title.is_empty() { &skill.name } else { &skill.title }
+}
+
+/// The skill that a session calls, if it calls one.
+pub(super) fn skill_of(session: &Session) -> Option<&str> {
+    session.binding.context_id.strip_prefix(SKILL)
+}
+
+impl Mcp {
+    /// Begin a task, and say its id. A request that is sent again with its key finds the task that it began.
+    pub(super) async fn begin(&self, caller: &Caller, work: Work) -> Result<String, Error> {
+        let id = match &caller.idempotency_key {
+            Some(key) => crate::id::derived(&[&caller.tenant, caller.agent.as_str(), key]),
+            None => crate::id::unguessable(),
+        };
+        let extension_keys = capability_names(caller.declared);
+        let start = Start {
+            mode: ModeKind::Task,
+            participants: work.agents,
+            charter: Charter::mcp(),
+            mode_version: Text::from(MODE_VERSION),
+            configuration_version: Text::from(CONFIGURATION),
+            policy_version: Text::from(POLICY),
+            ttl_ms: work.ttl_ms,
+            sent_at: None,
+            intent: Text::from(&*work.title),
+            context_id: work.skill.map_or_else(Text::default, |skill| Text::from(format!("{SKILL}{skill}"))),
+            extension_keys,
+            parent: work.parent,
+        };
+        let request = Request {
+            task: work.task,
+            title: work.title,
+            instructions: work.instructions,
+            assignee: work.assignee,
+            input: work.input.clone(),
+            wanted_by: None,
+            check_in_ms: None,
+        };
+        let act = Act::Delegate(Box::new(Delegation { start, request }));
+        let accepted = self.act_once(caller, &id, act).await?;
+        if accepted.receipt.duplicate {
+            let session = self.task(&caller.who, &id).await?;
+            let before = session.task().and_then(|task| task.phase.request().cloned());
+            if before.is_none_or(|before| before.input != work.input) {
+                return Err(Error::invalid("the idempotency key was used before, for another call"));
+            }
+        }
+        Ok(id)
+    }
+
+    /// Call a skill of an agent.
+    pub(super) async fn call_skill(
+        &self,
+        caller: &Caller,
+        tool: &Tool,
+        call: ToolCall,
+        out: &Outbox,
+    ) -> Result<String, Error> {
+        let arguments = Value::Object(call.arguments.unwrap_or_default());
+        let ready =
+            tool.offer.ready().map_err(|malformed| Error::new(INTERNAL_ERROR, malformed.to_string()))?;
+        if let Err(mismatch) = ready.input.check(&arguments) {
+            return Ok(complete(caller, content::failed(format!("arguments: {mismatch}"))));
+        }
+        let manner = manner(caller, tool)?;
+        must_be_able(caller, tool)?;
+        let input = Blob::from(arguments.to_string().into_bytes());
+        let (id, mut given) = match &call.request_state {
+            Some(state) => {
+                let responses = call.input_responses.unwrap_or_default();
+                (self.go_on(caller, tool, &input, state, &responses).await?, Map::new())
+            }
+            None => {
+                let at_once = tool.offer.skill.answers() == Answers::AtOnce;
+                let ttl_ms = self.parts.settings.ttl_ms;
+                let work = Work {
+                    agents: vec![tool.offer.agent.clone()],
+                    assignee: Some(tool.offer.agent.clone()),
+                    task: Text::from(&*tool.offer.skill.name),
+                    title: Text::from(title_of(&tool.offer.skill)),
+                    instructions: Text::from(&*tool.offer.skill.description),
+                    input,
+                    skill: Some(Text::from(&*tool.offer.skill.name)),
+                    ttl_ms: if at_once {
+                        Some(ttl_ms.unwrap_or(AT_ONCE_TTL_MS).min(AT_ONCE_TTL_MS))
+                    } else {
+                        ttl_ms
+                    },
+                    parent: None,
+                };
+                (self.begin(caller, work).await?, call.input_responses.unwrap_or_default())
+            }
+        };
+        if manner == Manner::Task {
+            return self.created(caller, &id).await;
+        }
+        let guard = Abandoned { mcp: self, caller, id: &id, armed: caller.era == Era::Modern };
+        let answer = self.wait(caller, tool, &id, manner, &mut given, out).await;
+        guard.disarm(answer)
+    }
+
+    /// Another round of a call: answer what was asked, if the state is one that we gave for this very call.
+    async fn go_on(
+        &self,
+        caller: &Caller,
+        tool: &Tool,
+        input: &Blob,
+        state: &str,
+        responses: &Map<String, Value>,
+    ) -> Result<String, Error> {
+        let wrong = || Error::invalid("requestState: expected the state that this call was given");
+        let (id, round) = state.split_once('.').ok_or_else(wrong)?;
+        round.parse::<u64>().map_err(|_| wrong())?;
+        let session = match self.task(&caller.who, id).await {
+            Ok(session) => session,
+            Err(no) if no.is_unknown() => return Err(wrong()),
+            Err(no) => return Err(no.into()),
+        };
+        let request = session.task().and_then(|task| task.phase.request().cloned());
+        let same = session.binding.requester == caller.agent
+            && skill_of(&session) == Some(&*tool.offer.skill.name)
+            && session.binding.participants == [tool.offer.agent.clone()]
+            && request.is_some_and(|request| request.input == *input);
+        if !same {
+            return Err(wrong());
+        }
+        let answers = answers(&session, responses)?;
+        if !answers.is_empty() {
+            let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
+            self.act(caller, id, act).await?;
+        }
+        Ok(id.to_owned())
+    }
+
+    /// A `CreateTaskResult`: the task is durable.
+    pub(super) async fn created(&self, caller: &Caller, id: &str) -> Result<String, Error> {
+        let session = self.task(&caller.who, id).await?;
+        let shown = Shown::of(&session, caller.declared, self.parts.settings.poll_interval_ms);
+        let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?.bare();
+        shown.meta = Some(&META);
+        Ok(serde_json::to_string(&shown).expect("a task has only text for keys"))
+    }
+
+    /// Wait for what comes of a call, telling how it goes.
+    async fn wait(
+        &self,
+        caller: &Caller,
+        tool: &Tool,
+        id: &str,
+        manner: Manner,
+        given: &mut Map<String, Value>,
+        out: &Outbox,
+    ) -> Result<String, Error> {
+        let mut events = self.engine().subscribe(Topic::Session(Key::from(key(caller, id))), 0);
+        let mut telling = Telling { caller, out, heard: 0, progress: None, asked: BTreeSet::new() };
+        let until = Instant::now() + self.parts.settings.wait;
+        let mut shutdown = self.parts.shutdown.clone();
+        loop {
+            let session = self.task(&caller.who, id).await?;
+            telling.up_to(&mut events, session.head.0).await?;
+            if let Some(outcome) = outcome(&session) {
+                return returned(caller, outcome);
+            }
+            let task = session.task().map(|task| &task.phase);
+            if manner == Manner::TaskAfterAsking && task.is_some_and(|phase| phase.progress().is_some()) {
+                return self.created(caller, id).await;
+            }
+            let questions = task.map_or(&[][..], |phase| phase.questions());
+            if !questions.is_empty() && self.answer_given(caller, &session, given).await? {
+                continue;
+            }
+            if !questions.is_empty()
+                && let Some(answer) = self.ask(caller, tool, &session, manner, &mut telling).await?
+            {
+                return Ok(answer);
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.begun() => return self.handle(caller, tool, &session, manner).await,
+                () = out.closed() => return Err(Error::invalid("the caller has gone")),
+                told = telling.next(&mut events) => told?,
+                () = sleep_until(until) => return self.handle(caller, tool, &session, manner).await,
+            }
+        }
+    }
+
+    /// Answer a question with what the call brought along, if it did. Says whether something was answered.
+    async fn answer_given(
+        &self,
+        caller: &Caller,
+        session: &Arc<Session>,
+        given: &mut Map<String, Value>,
+    ) -> Result<bool, Error> {
+        let answers = answers(session, given)?;
+        if answers.is_empty() {
+            return Ok(false);
+        }
+        for answer in &answers {
+            given.remove(answer.key.as_str());
+        }
+        let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
+        self.act(caller, session.binding.id.as_str(), act).await?;
+        Ok(true)
+    }
+
+    /// Put the open questions to the caller. The answer that it gets, if its call ends with that.
+    async fn ask(
+        &self,
+        caller: &Caller,
+        tool: &Tool,
+        session: &Session,
+        manner: Manner,
+        telling: &mut Telling<'_>,
+    ) -> Result<Option<String>, Error> {
+        let asked = asked(session, caller.declared);
+        if asked.is_empty() {
+            return self.cannot_ask(caller, tool, session, manner).await.map(Some);
+        }
+        match caller.era {
+            Era::Modern => {
+                let state = format!("{}.{}", session.binding.id, session.head);
+                let mut result = Map::new();
+                result.insert("resultType".to_owned(), json!("input_required"));
+                result.insert("inputRequests".to_owned(), Value::Object(asked));
+                result.insert("requestState".to_owned(), json!(state));
+                Ok(Some(Value::Object(result).to_string()))
+            }
+            Era::Handshake => {
+                telling.ask(session, asked).await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The caller did not say that it can be asked: a form becomes a matter for `task_answer`; nothing else can be asked
+    /// another way.
+    async fn cannot_ask(
+        &self,
+        caller: &Caller,
+        tool: &Tool,
+        session: &Session,
+        manner: Manner,
+    ) -> Result<String, Error> {
+        let questions = session.task().map_or(&[][..], |task| task.phase.questions());
+        let form = |question: &Question| {
+            question::can_be_asked(
+                Declared { form: true, ..Declared::default() },
+                &question::request(question),
+            )
+        };
+        match questions.iter().find(|question| !form(question)) {
+            Some(question) => {
+                let required = question::capability(&question::request(question));
+                Err(missing(&required, "what the agent asks for"))
+            }
+            None => self.handle(caller, tool, session, manner).await,
+        }
+    }
+
+    /// The call takes too long for an answer: here is where it goes on.
+    async fn handle(
+        &self,
+        caller: &Caller,
+        tool: &Tool,
+        session: &Session,
+        manner: Manner,
+    ) -> Result<String, Error> {
+        let id = session.binding.id.as_str();
+        if manner == Manner::TaskAfterAsking {
+            return self.created(caller, id).await;
+        }
+        let view = super::tools::requester::view(session);
+        let how = "it goes on: task_wait waits for it, task_status looks at it; task_answer, task_steer, \
+                   task_pause, task_resume and task_cancel change its course";
+        let mut result = content::text(format!("{} works on task {id}; {how}\n{view}", tool.offer.agent));
+        if tool.offer.skill.output_schema.is_empty() {
+            result.insert("structuredContent".to_owned(), view);
+        }
+        Ok(complete(caller, result))
+    }
+}
+
+/// How the caller is answered, by what the skill and the caller can do.
+fn manner(caller: &Caller, tool: &Tool) -> Result<Manner, Error> {
+    match (tool.offer.skill.answers(), caller.era, caller.declared.tasks) {
+        (Answers::AtOnce, _, _) | (Answers::Either, _, false) => Ok(Manner::Plain),
+        // The handshake revisions cannot declare tasks: their callers get a handle.
+        (_, Era::Handshake, _) => Ok(Manner::Plain),
+        (Answers::Task, Era::Modern, false) => {
+            caller.must_know_tasks()?;
+            Ok(Manner::Task)
+        }
+        (Answers::Task | Answers::Either, Era::Modern, true) if tool.offer.skill.asks_first => {
+            Ok(Manner::TaskAfterAsking)
+        }
+        (Answers::Task | Answers::Either, Era::Modern, true) => Ok(Manner::Task),
+    }
+}
+
+/// Refuses a caller that cannot do what the skill will ask of it.
+fn must_be_able(caller: &Caller, tool: &Tool) -> Result<(), Error> {
+    let declared = caller.declared;
+    let able = |name: &str| match name {
+        "elicitation" => declared.form || declared.url,
+        "sampling" => declared.sampling,
+        "roots" => declared.roots,
+        _ => false,
+    };
+    let lacking: Map<String, Value> = tool
+        .offer
+        .skill
+        .requires
+        .iter()
+        .filter(|name| !able(name))
+        .map(|name| (name.to_string(), json!({})))
+        .collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = lacking.keys().map(String::as_str).collect();
+    let names = names.join(", ");
+    Err(missing(&Value::Object(lacking), &names))
+}
+
+/// What the caller can be asked, as the session remembers it.
+fn capability_names(declared: Declared) -> Vec<Text> {
+    [
+        (declared.form, "mcp.elicitation"),
+        (declared.url, "mcp.elicitation.url"),
+        (declared.sampling, "mcp.sampling"),
+        (declared.roots, "mcp.roots"),
+    ]
+    .into_iter()
+    .filter_map(|(declared, name)| declared.then(|| Text::from(name)))
+    .collect()
+}
+
+/// What a call came to, as its answer.
+fn returned(caller: &Caller, outcome: Outcome) -> Result<String, Error> {
+    match outcome {
+        Outcome::Returned(result) => Ok(complete(caller, result)),
+        Outcome::Broken(error) => Err(error),
+        Outcome::Cancelled(reason) => Ok(complete(caller, content::failed(format!("cancelled: {reason}")))),
+    }
+}
+
+/// What happens to a task, told to the one that waits for it.
+struct Telling<'a> {
+    caller: &'a Caller,
+    out: &'a Outbox,
+    /// The last event that was heard of.
+    heard: u64,
+    /// The last progress that was told.
+    progress: Option<f64>,
+    /// The questions that were put.
+    asked: BTreeSet<String>,
+}
+
+impl Telling<'_> {
+    /// Tell everything up to an event.
+    async fn up_to(&mut self, events: &mut Subscription, head: u64) -> Result<(), Error> {
+        while self.heard < head {
+            self.next(events).await?;
+        }
+        Ok(())
+    }
+
+    /// Tell the next thing that happens.
+    async fn next(&mut self, events: &mut Subscription) -> Result<(), Error> {
+        let delivery = events.next().await.map_err(|ended| match ended {
+            Ended::TooSlow { .. } => Error::new(INTERNAL_ERROR, "the caller did not keep up"),
+            Ended::Denied(denied) => No::Denied(denied).into(),
+        })?;
+        self.heard = delivery.number;
+        self.tell(&delivery.event).await;
+        Ok(())
+    }
+
+    async fn tell(&mut self, event: &Event) {
+        let Fact::Updated { progress, .. } = &event.fact else { return };
+        let said: Map<String, Value> = match (&event.verbatim, event.face) {
+            (Some(bytes), Face::Mcp) => serde_json::from_slice(bytes).unwrap_or_default(),
+            (Some(_) | None, _) => Map::new(),
+        };
+        if let Some(token) = &self.caller.progress
+            && let Some(done) = said.get("progress").and_then(Value::as_f64).or(progress.done)
+            && self.progress.is_none_or(|last| done > last)
+        {
+            self.progress = Some(done);
+            let mut params = json!({ "progressToken": token, "progress": done });
+            let total = said.get("total").cloned().or_else(|| (done <= 1.0).then(|| json!(1)));
+            if let Some(total) = total {
+                params["total"] = total;
+            }
+            if !progress.message.is_empty() {
+                params["message"] = json!(&*progress.message);
+            }
+            self.send(notification("notifications/progress", &params)).await;
+        }
+        let Some(least) = self.caller.log else { return };
+        for line in said.get("log").and_then(Value::as_array).into_iter().flatten() {
+            let level = line.get("level").and_then(Value::as_str).and_then(Level::of);
+            if level.is_some_and(|level| level >= least) {
+                self.send(notification("notifications/message", line)).await;
+            }
+        }
+    }
+
+    /// Put questions as requests of ours, each once.
+    async fn ask(&mut self, session: &Session, asked: Map<String, Value>) {
+        let questions = session.task().map_or(&[][..], |task| task.phase.questions());
+        for question in questions {
+            let key = question.key.as_str();
+            if let Some(put) = asked.get(key)
+                && self.asked.insert(key.to_owned())
+            {
+                let id = handshake::asking(session.binding.id.as_str(), &question.key);
+                let method = put.get("method").and_then(Value::as_str).unwrap_or_default();
+                let params = put.get("params").cloned().unwrap_or_else(|| json!({}));
+                self.send(request(&id, method, &params)).await;
+            }
+        }
+    }
+
+    /// Whoever has gone away need not be told.
+    async fn send(&self, message: String) {
+        _ = self.out.send(message).await;
+    }
+}
+
+/// A call whose caller goes away before its answer is taken back: nobody else knows of the task.
+struct Abandoned<'a> {
+    mcp: &'a Mcp,
+    caller: &'a Caller,
+    id: &'a str,
+    armed: bool,
+}
+
+impl Abandoned<'_> {
+    /// The call has its answer. An error takes the task back too: the caller has no name for it.
+    fn disarm(mut self, answer: Result<String, Error>) -> Result<String, Error> {
+        self.armed = self.armed && answer.is_err();
+        answer
+    }
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let (mcp, caller, id) = (self.mcp.clone(), self.caller.clone(), self.id.to_owned());
+        tokio::spawn(async move {
+            let act = Act::Cancel { reason: Text::from("the caller went away") };
+            // The task may have ended meanwhile, which is as good.
+            _ = mcp.act(&caller, &id, act).await;
+        });
+    }
+}

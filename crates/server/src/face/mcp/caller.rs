@@ -1,0 +1,338 @@
+//! Who asks, in which revision, and what it says that it can do. Every request says so anew.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use handover_kernel::command::Command;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::message::{Error, MISSING_CAPABILITY, UNSUPPORTED_VERSION, shorten};
+use crate::gate;
+
+/// The stateless revision.
+pub const MODERN: &str = "2026-07-28";
+
+/// The handshake revisions, the newest first.
+pub const HANDSHAKES: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
+
+/// The extension of SEP-2663.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+
+/// Our own extension: says that tasks can be steered and paused (SEP-2669), without breaking clients that take the
+/// settings of [`TASKS`] for strictly empty.
+pub const INTERACTION: &str = "dev.handover/task-interaction";
+
+/// Which rules a request follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Era {
+    /// Each request stands for itself.
+    Modern,
+    /// The client opened with `initialize`.
+    Handshake,
+}
+
+/// What the caller says that it can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// The tasks extension.
+    pub tasks: bool,
+    /// That a task can be steered.
+    pub steer: bool,
+    /// That a task can be `paused`.
+    pub pause: bool,
+    /// To show a form.
+    pub form: bool,
+    /// To send somebody to an address.
+    pub url: bool,
+    /// To run its model for us.
+    pub sampling: bool,
+    /// To list its roots.
+    pub roots: bool,
+}
+
+/// How much a client wants to be told of what happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Everything.
+    Debug,
+    /// What an operator wants to know.
+    Info,
+    /// What is unusual.
+    Notice,
+    /// What may need somebody.
+    Warning,
+    /// What needs somebody.
+    Error,
+    /// Worse.
+    Critical,
+    /// Worse than that.
+    Alert,
+    /// Nothing works.
+    Emergency,
+}
+
+impl Level {
+    /// The level of that name.
+    pub fn of(name: &str) -> Option<Level> {
+        Some(match name {
+            "debug" => Level::Debug,
+            "info" => Level::Info,
+            "notice" => Level::Notice,
+            "warning" => Level::Warning,
+            "error" => Level::Error,
+            "critical" => Level::Critical,
+            "alert" => Level::Alert,
+            "emergency" => Level::Emergency,
+            _ => return None,
+        })
+    }
+}
+
+/// Everything that a handler may know of whoever asks.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Whose request it is.
+    pub who: gate::Caller,
+    /// Which rules it follows.
+    pub era: Era,
+    /// What it can do.
+    pub declared: Declared,
+    /// Where to report progress to, as it came.
+    pub progress: Option<Box<RawValue>>,
+    /// The least level of log lines that it wants; none wants none.
+    pub log: Option<Level>,
+    /// What it calls this request, so that a retry has no second effect.
+    pub idempotency_key: Option<Box<str>>,
+}
+
+impl Deref for Caller {
+    type Target = gate::Caller;
+
+    fn deref(&self) -> &gate::Caller {
+        &self.who
+    }
+}
+
+impl Caller {
+    /// A command, called as the caller calls its request.
+    pub fn name(&self, command: Command) -> Command {
+        match &self.idempotency_key {
+            Some(key) => command.with_id(&**key),
+            None => command,
+        }
+    }
+
+    /// Refuses who did not declare the tasks extension.
+    pub fn must_know_tasks(&self) -> Result<(), Error> {
+        if self.declared.tasks {
+            return Ok(());
+        }
+        Err(missing(&json!({ "extensions": { TASKS: {} } }), "the tasks extension"))
+    }
+}
+
+/// The caller lacks a capability.
+pub fn missing(required: &serde_json::Value, what: &str) -> Error {
+    Error::new(MISSING_CAPABILITY, format!("the client must declare {what} for this request"))
+        .data(json!({ "requiredCapabilities": required }))
+        .status(400)
+}
+
+/// The revision is not spoken here.
+pub fn unsupported(requested: &str) -> Error {
+    let supported: Vec<&str> = std::iter::once(MODERN).chain(HANDSHAKES).collect();
+    Error::new(UNSUPPORTED_VERSION, format!("the revision {} is not spoken here", shorten(requested)))
+        .data(json!({ "supported": supported, "requested": requested }))
+        .status(400)
+}
+
+/// What a request says about itself.
+#[derive(Debug, Default, Deserialize)]
+pub struct Meta<'a> {
+    /// The revision.
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+    pub version: Option<Cow<'a, str>>,
+    /// What the client can do.
+    #[serde(default, rename = "io.modelcontextprotocol/clientCapabilities")]
+    pub capabilities: Option<Capabilities>,
+    /// The least level of log lines.
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
+    pub log_level: Option<Cow<'a, str>>,
+    /// Where to report progress to.
+    #[serde(borrow, default, rename = "progressToken")]
+    pub progress_token: Option<&'a RawValue>,
+    /// What the client calls this request.
+    #[serde(borrow, default, rename = "dev.handover/idempotencyKey")]
+    pub idempotency_key: Option<Cow<'a, str>>,
+}
+
+/// What a client can do, as far as it matters here.
+#[derive(Debug, Default, Deserialize)]
+pub struct Capabilities {
+    elicitation: Option<Elicitation>,
+    sampling: Option<IgnoredAny>,
+    roots: Option<IgnoredAny>,
+    extensions: Option<Extensions>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Elicitation {
+    form: Option<IgnoredAny>,
+    url: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Extensions {
+    #[serde(rename = "io.modelcontextprotocol/tasks")]
+    tasks: Option<TaskSettings>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct TaskSettings {
+    #[serde(default)]
+    steer: bool,
+    #[serde(default)]
+    pause: bool,
+}
+
+impl Capabilities {
+    /// What they amount to. Elicitation without a mode means forms.
+    pub fn declared(&self) -> Declared {
+        let (form, url) = match &self.elicitation {
+            None => (false, false),
+            Some(modes) => (modes.form.is_some() || modes.url.is_none(), modes.url.is_some()),
+        };
+        let tasks = self.extensions.as_ref().and_then(|extensions| extensions.tasks.as_ref());
+        Declared {
+            tasks: tasks.is_some(),
+            steer: tasks.is_some_and(|tasks| tasks.steer),
+            pause: tasks.is_some_and(|tasks| tasks.pause),
+            form,
+            url,
+            sampling: self.sampling.is_some(),
+            roots: self.roots.is_some(),
+        }
+    }
+}
+
+/// The `_meta` of a request's parameters.
+pub fn meta_of(params: Option<&RawValue>) -> Result<Meta<'_>, Error> {
+    #[derive(Default, Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow, default)]
+        _meta: Option<Meta<'a>>,
+    }
+    let Some(params) = params else { return Ok(Meta::default()) };
+    let params: Params<'_> = serde_json::from_str(params.get()).map_err(|error| {
+        Error::invalid(format!("expected _meta as the revision has it: {error}")).status(400)
+    })?;
+    Ok(params._meta.unwrap_or_default())
+}
+
+/// Which rules a request follows: who names the stateless revision in its `_meta`, or in the header where there is one,
+/// follows that. Everything else that the header may say is a handshake revision, or none that is spoken here.
+pub fn era(method: &str, meta: &Meta<'_>, header: Option<&str>) -> Result<Era, Error> {
+    match (&meta.version, header) {
+        (Some(_), _) => Ok(Era::Modern),
+        (None, _) if method == "initialize" => Ok(Era::Handshake),
+        (None, Some(MODERN)) => Ok(Era::Modern),
+        (None, Some(known)) if HANDSHAKES.contains(&known) => Ok(Era::Handshake),
+        (None, Some(unknown)) => Err(unsupported(unknown)),
+        // Clients of before 2025-06-18 send no header.
+        (None, None) if method == "server/discover" => Ok(Era::Modern),
+        (None, None) => Ok(Era::Handshake),
+    }
+}
+
+/// What a stateless request must say of itself, and what it may.
+pub fn modern(who: gate::Caller, meta: Meta<'_>) -> Result<Caller, Error> {
+    let lacks =
+        |what: &str| Error::invalid(format!("expected io.modelcontextprotocol/{what} in _meta")).status(400);
+    let version = meta.version.as_deref().ok_or_else(|| lacks("protocolVersion"))?;
+    if version != MODERN {
+        return Err(unsupported(version));
+    }
+    let capabilities = meta.capabilities.as_ref().ok_or_else(|| lacks("clientCapabilities"))?;
+    let log = meta.log_level.as_deref().map(super::handshake::level).transpose()?;
+    Ok(Caller {
+        who,
+        era: Era::Modern,
+        declared: capabilities.declared(),
+        progress: progress_token(meta.progress_token)?,
+        log,
+        idempotency_key: meta.idempotency_key.as_deref().map(Box::from),
+    })
+}
+
+/// A progress token is a string or an integer.
+pub fn progress_token(token: Option<&RawValue>) -> Result<Option<Box<RawValue>>, Error> {
+    match token {
+        Some(token) if super::message::is_id(token) => Ok(Some(token.to_owned())),
+        Some(_) => Err(Error::invalid("expected a progressToken that is a string or an integer")),
+        None => Ok(None),
+    }
+}
+
+impl Declared {
+    /// The capabilities that an initialized client keeps, as its session id carries them.
+    pub fn letters(self) -> String {
+        [(self.form, 'f'), (self.url, 'u'), (self.sampling, 's'), (self.roots, 'r')]
+            .into_iter()
+            .filter_map(|(declared, letter)| declared.then_some(letter))
+            .collect()
+    }
+
+    /// The other way round. The tasks extension is never among them: it is no part of the handshake revisions.
+    pub fn from_letters(letters: &str) -> Declared {
+        let has = |letter| letters.contains(letter);
+        Declared { form: has('f'), url: has('u'), sampling: has('s'), roots: has('r'), ..Declared::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declared(capabilities: &str) -> Declared {
+        serde_json::from_str::<Capabilities>(capabilities).unwrap().declared()
+    }
+
+    #[test]
+    fn elicitation_without_a_mode_means_forms() {
+        let modes = |text: &str| {
+            let declared = declared(text);
+            (declared.form, declared.url)
+        };
+        assert_eq!(modes("{}"), (false, false));
+        assert_eq!(modes(r#"{"elicitation":{}}"#), (true, false));
+        assert_eq!(modes(r#"{"elicitation":{"form":{}}}"#), (true, false));
+        assert_eq!(modes(r#"{"elicitation":{"url":{}}}"#), (false, true));
+        assert_eq!(modes(r#"{"elicitation":{"url":{},"form":{}}}"#), (true, true));
+    }
+
+    #[test]
+    fn g10_the_older_tasks_capability_declares_nothing() {
+        assert!(!declared(r#"{"tasks":{"requests":{"tools":{"call":{}}}}}"#).tasks);
+        assert!(declared(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#).tasks);
+    }
+
+    #[test]
+    fn steer_and_pause_are_declared_inside_the_extension() {
+        let both =
+            declared(r#"{"extensions":{"io.modelcontextprotocol/tasks":{"steer":true,"pause":true}}}"#);
+        assert!(both.tasks && both.steer && both.pause);
+        let base = declared(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+        assert!(base.tasks && !base.steer && !base.pause);
+    }
+
+    #[test]
+    fn what_a_session_id_carries_comes_back() {
+        let declared =
+            declared(r#"{"elicitation":{},"sampling":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+        let back = Declared::from_letters(&declared.letters());
+        assert_eq!(back, Declared { tasks: false, ..declared });
+    }
+}

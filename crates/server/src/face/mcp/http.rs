@@ -1,0 +1,337 @@
+//! The endpoint: one path, POST. One JSON answer, or a stream of events when there is something to tell before it, or it
+//! takes long.
+//!
+//! - [`headers`]: what the headers must say of the body
+
+pub mod headers;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use handover_kernel::Face;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval_at, sleep};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::caller::{Caller, Era, era, meta_of, modern, progress_token};
+use super::message::{Error, Incoming, answer, refusal};
+use super::{FRAMES_MAX, Mcp, handshake};
+use crate::gate;
+pub use headers::ParameterHeaders;
+
+/// How long an answer may take before a stream is begun that carries it: nothing between here and the client then
+/// takes the connection for dead.
+const STREAM_AFTER: Duration = Duration::from_secs(10);
+
+/// How often a stream says that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+const SESSION_ID: &str = "mcp-session-id";
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// What a streaming request comes to: its answer as a message, and the status.
+type Work = Pin<Box<dyn Future<Output = (u16, String)> + Send>>;
+
+/// The routes of the face.
+pub fn router(mcp: Mcp) -> Router {
+    Router::new()
+        .route("/mcp", post(take))
+        .route("/.well-known/oauth-protected-resource", get(resource))
+        .route("/.well-known/oauth-protected-resource/mcp", get(resource))
+        .with_state(mcp)
+}
+
+/// RFC 9728: who issues tokens for this endpoint.
+async fn resource(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
+    let settings = &mcp.parts.settings;
+    Json(json!({
+        "resource": address(&mcp, &headers),
+        "authorization_servers": settings.authorization_servers,
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Handover",
+    }))
+    .into_response()
+}
+
+/// The endpoint as this client knows it.
+fn address(mcp: &Mcp, headers: &HeaderMap) -> String {
+    let settings = &mcp.parts.settings;
+    let host = text(headers, header::HOST.as_str()).unwrap_or("localhost");
+    let scheme = if settings.tls { "https" } else { "http" };
+    settings.resource.clone().unwrap_or_else(|| format!("{scheme}://{host}/mcp"))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
+}
+
+async fn take(State(mcp): State<Mcp>, headers: HeaderMap, body: Bytes) -> Response {
+    if let Some(origin) =
+        text(&headers, "origin").filter(|origin| !headers::is_welcome(origin, &mcp.parts.settings.origins))
+    {
+        tracing::debug!(origin, "a browser's origin was refused");
+        return plain(
+            StatusCode::FORBIDDEN,
+            "ORIGIN_REFUSED",
+            "the origin is not one that is let in (mcp.origins)",
+        );
+    }
+    if !text(&headers, "content-type").is_some_and(headers::is_json) {
+        return plain(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UNSUPPORTED_MEDIA_TYPE",
+            "expected a body of type application/json",
+        );
+    }
+    let who = match mcp.who(&headers) {
+        Ok(who) => who,
+        Err(refused) => return *refused,
+    };
+    let message = match Incoming::parse(&body) {
+        Ok(message) => message,
+        Err(unreadable) => return error(unreadable.id, &unreadable.error),
+    };
+    match message {
+        Incoming::Request { id, method, params } => {
+            match mcp.request(who, &headers, id, &method, params).await {
+                Ok(response) => response,
+                Err(refused) => error(Some(id), &refused),
+            }
+        }
+        Incoming::Notification { method, .. } => match headers::method_fits(&headers, &method) {
+            Ok(()) => StatusCode::ACCEPTED.into_response(),
+            Err(refused) => error(None, &refused),
+        },
+        Incoming::Response { id, result } => {
+            let caller = handshaken(&mcp, who, &headers, None);
+            match mcp.take_response(&caller, &id, result).await {
+                Ok(()) => StatusCode::ACCEPTED.into_response(),
+                Err(refused) => error(None, &refused.status(400)),
+            }
+        }
+    }
+}
+
+/// The caller of a request in a handshake revision: what it can do is in its session id.
+fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Option<Box<RawValue>>) -> Caller {
+    let session = text(headers, SESSION_ID);
+    Caller {
+        who,
+        era: Era::Handshake,
+        declared: session.map(handshake::declared).unwrap_or_default(),
+        progress,
+        log: Some(mcp.parts.levels.of(session.unwrap_or_default())),
+        idempotency_key: None,
+    }
+}
+
+impl Mcp {
+    /// Whose request it is: `authorization: Bearer <token>`.
+    fn who(&self, headers: &HeaderMap) -> Result<gate::Caller, Box<Response>> {
+        let bearer = text(headers, "authorization").and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token)
+        });
+        self.parts.gate.authenticate(bearer, Face::Mcp, None).map_err(|refused| {
+            let metadata = address(self, headers);
+            let metadata = metadata.strip_suffix("/mcp").unwrap_or(&metadata);
+            let challenge = format!(
+                "Bearer resource_metadata=\"{metadata}/.well-known/oauth-protected-resource/mcp\"{}",
+                if bearer.is_some() { ", error=\"invalid_token\"" } else { "" }
+            );
+            let mut response = plain(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", &refused.to_string());
+            if let Ok(challenge) = HeaderValue::from_str(&challenge) {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            Box::new(response)
+        })
+    }
+
+    async fn request(
+        &self,
+        who: gate::Caller,
+        headers: &HeaderMap,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<Response, Error> {
+        let meta = meta_of(params)?;
+        let version = text(headers, "mcp-protocol-version");
+        let caller = match era(method, &meta, version)? {
+            Era::Modern => {
+                headers::version_fits(version, meta.version.as_deref())?;
+                let caller = modern(who, meta)?;
+                headers::method_fits(headers, method)?;
+                headers::name_fits(headers, method, params, self.parts.settings.strict_headers)?;
+                caller
+            }
+            Era::Handshake => {
+                if method == "initialize" {
+                    let (result, session) = handshake::initialize(params)?;
+                    let mut response = json_answer(200, answer(id, &result));
+                    let session = HeaderValue::from_str(&session).expect("a session id is visible ASCII");
+                    response.headers_mut().insert(SESSION_ID, session);
+                    return Ok(response);
+                }
+                if method == "logging/setLevel" {
+                    let level = handshake::asked_level(params)?;
+                    if let Some(session) = text(headers, SESSION_ID) {
+                        self.parts.levels.set(session, level);
+                    }
+                    return Ok(json_answer(200, answer(id, "{}")));
+                }
+                handshaken(self, who, headers, progress_token(meta.progress_token)?)
+            }
+        };
+        if !Mcp::may_stream(method) {
+            let result = self.answer(&caller, method, params).await?;
+            return Ok(json_answer(200, answer(id, &result)));
+        }
+        self.stream(caller, headers, id, method, params).await
+    }
+
+    /// Answer a request that may take long or have something to tell before its answer.
+    async fn stream(
+        &self,
+        caller: Caller,
+        headers: &HeaderMap,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<Response, Error> {
+        let permit = match method {
+            "subscriptions/listen" => {
+                let limited = |limited| Error::from(super::No::Limited(limited)).status(429);
+                Some(self.parts.gate.stream(&caller.who).map_err(limited)?)
+            }
+            _ => None,
+        };
+        let streams = headers::takes_events(headers);
+        let (out, mut inbox) = mpsc::channel(FRAMES_MAX);
+        let mut work = self.work(caller, headers, id, method, params, out);
+        let first = tokio::select! {
+            biased;
+            (status, message) = &mut work => match inbox.try_recv() {
+                Ok(first) => {
+                    let rest: Vec<String> = std::iter::from_fn(|| inbox.try_recv().ok()).collect();
+                    let frames: String = std::iter::once(first).chain(rest).chain([message]).map(|m| frame(&m)).collect();
+                    return Ok(events(Body::from(frames)));
+                }
+                Err(_) => return Ok(json_answer(status, message)),
+            },
+            Some(first) = inbox.recv() => Some(first),
+            () = sleep(STREAM_AFTER), if streams => None,
+        };
+        let (frames, body) = mpsc::channel(FRAMES_MAX);
+        tokio::spawn(async move {
+            pump(work, inbox, first, frames).await;
+            drop(permit);
+        });
+        Ok(events(Body::from_stream(ReceiverStream::new(body))))
+    }
+
+    /// The work of a streaming request, which owns everything that it needs.
+    fn work(
+        &self,
+        caller: Caller,
+        headers: &HeaderMap,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+        out: mpsc::Sender<String>,
+    ) -> Work {
+        let (mcp, id, method) = (self.clone(), id.to_owned(), method.to_owned());
+        let params = params.map(ToOwned::to_owned);
+        let headers = (caller.era == Era::Modern).then(|| ParameterHeaders::of(headers));
+        Box::pin(async move {
+            let done =
+                mcp.answer_streaming(&caller, &id, &method, params.as_deref(), headers.as_ref(), &out).await;
+            match done {
+                Ok(result) => (200, answer(&id, &result)),
+                Err(error) => (error.status, refusal(Some(&id), &error)),
+            }
+        })
+    }
+}
+
+/// Carry what the work tells, then its answer, to the client. When the client goes, the work is dropped.
+async fn pump(
+    mut work: Work,
+    mut inbox: mpsc::Receiver<String>,
+    first: Option<String>,
+    frames: mpsc::Sender<Result<Bytes, Infallible>>,
+) {
+    let send = async |text: String| frames.send(Ok(Bytes::from(text))).await.is_ok();
+    if let Some(first) = first
+        && !send(frame(&first)).await
+    {
+        return;
+    }
+    let mut alive = interval_at(tokio::time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut open = true;
+    loop {
+        let text = tokio::select! {
+            biased;
+            () = frames.closed() => return,
+            message = inbox.recv(), if open => match message {
+                Some(message) => frame(&message),
+                None => {
+                    open = false;
+                    continue;
+                }
+            },
+            (_, message) = &mut work => {
+                while let Ok(told) = inbox.try_recv() {
+                    if !send(frame(&told)).await {
+                        return;
+                    }
+                }
+                _ = send(frame(&message)).await;
+                return;
+            }
+            _ = alive.tick() => ": alive\n\n".to_owned(),
+        };
+        if !send(text).await {
+            return;
+        }
+    }
+}
+
+/// A message as an event. JSON of ours has no line breaks.
+fn frame(message: &str) -> String {
+    format!("event: message\ndata: {message}\n\n")
+}
+
+fn json_answer(status: u16, message: String) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    (status, [(header::CONTENT_TYPE, JSON)], message).into_response()
+}
+
+fn events(body: Body) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, EVENTS),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, body).into_response()
+}
+
+fn error(id: Option<&RawValue>, error: &Error) -> Response {
+    json_answer(error.status, refusal(id, error))
+}
+
+fn plain(status: StatusCode, code: &str, message: &str) -> Response {
+    (status, Json(json!({ "error": { "code": code, "message": message } }))).into_response()
+}

@@ -1,0 +1,192 @@
+//! `subscriptions/listen`: one call that goes on, and carries what its caller asked to hear of.
+
+use std::collections::BTreeSet;
+
+use handover_kernel::Session;
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::caller::{Caller, Declared};
+use super::message::{Error, notification};
+use super::task::Shown;
+use super::{FRAMES_MAX, Mcp, Outbox, key, params, resources};
+use crate::engine::{Ended, Key, Topic};
+use crate::gate;
+
+/// How many tasks one subscription may follow.
+const TASKS_MAX: usize = 1000;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Filter {
+    tools_list_changed: bool,
+    resource_subscriptions: Vec<String>,
+    task_ids: Option<Vec<String>>,
+}
+
+/// What a follower of a task tells: the whole task, or that its transcript grew.
+#[derive(Clone, Copy)]
+enum Telling {
+    Task,
+    Resource,
+}
+
+impl Mcp {
+    /// Serve the subscription until the caller goes away or the server stops; then say that it is over.
+    pub(super) async fn listen(
+        &self,
+        caller: &Caller,
+        id: &RawValue,
+        given: Option<&RawValue>,
+        out: &Outbox,
+    ) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        struct Listen {
+            notifications: Filter,
+        }
+        let Listen { notifications: filter } = params(given)?;
+        if filter.task_ids.is_some() {
+            caller.must_know_tasks()?;
+        }
+        let wanted = filter.task_ids.as_ref().map_or(0, Vec::len) + filter.resource_subscriptions.len();
+        if wanted > TASKS_MAX {
+            return Err(Error::invalid(format!(
+                "expected at most {TASKS_MAX} tasks on a subscription, found {wanted}"
+            )));
+        }
+        let subscription = json!({ "io.modelcontextprotocol/subscriptionId": id });
+        // Listen before saying so: what happens in between must be heard.
+        let mut changes = self.parts.directory.changes(&caller.tenant);
+        let (told, mut news) = mpsc::channel(FRAMES_MAX);
+        let tasks =
+            self.follow_all(caller, filter.task_ids.as_deref(), Telling::Task, &subscription, &told).await?;
+        let uris = filter.resource_subscriptions;
+        let named: Vec<String> =
+            uris.iter().filter_map(|uri| resources::task_of(uri)).map(str::to_owned).collect();
+        let read = self.follow_all(caller, Some(&named), Telling::Resource, &subscription, &told).await?;
+        drop(told);
+
+        let mut agreed = Map::new();
+        if filter.tools_list_changed {
+            agreed.insert("toolsListChanged".to_owned(), json!(true));
+        }
+        if filter.task_ids.is_some() {
+            agreed.insert("taskIds".to_owned(), json!(tasks));
+        }
+        if !uris.is_empty() {
+            let uris: Vec<String> = read.iter().map(|task| resources::uri(task)).collect();
+            agreed.insert("resourceSubscriptions".to_owned(), json!(uris));
+        }
+        let acknowledged = json!({ "_meta": subscription, "notifications": agreed });
+        let mut heard =
+            out.send(notification("notifications/subscriptions/acknowledged", &acknowledged)).await.is_ok();
+
+        let changed = notification("notifications/tools/list_changed", &json!({ "_meta": subscription }));
+        let mut shutdown = self.parts.shutdown.clone();
+        let mut followed = true;
+        while heard {
+            tokio::select! {
+                biased;
+                () = shutdown.begun() => break,
+                () = out.closed() => break,
+                _ = changes.changed(), if filter.tools_list_changed => {
+                    heard = out.send(changed.clone()).await.is_ok();
+                }
+                message = news.recv(), if followed => match message {
+                    Some(message) => heard = out.send(message).await.is_ok(),
+                    None => followed = false,
+                }
+            }
+        }
+        Ok(json!({ "resultType": "complete", "_meta": subscription }).to_string())
+    }
+
+    /// Follow those of the tasks that the caller may see; says which.
+    async fn follow_all(
+        &self,
+        caller: &Caller,
+        ids: Option<&[String]>,
+        telling: Telling,
+        subscription: &Value,
+        told: &mpsc::Sender<String>,
+    ) -> Result<Vec<String>, Error> {
+        let mut followed = Vec::new();
+        let wanted: BTreeSet<&String> = ids.unwrap_or_default().iter().collect();
+        for id in wanted {
+            let session = match self.task(&caller.who, id).await {
+                Ok(session) => session,
+                Err(no) if no.is_unknown() => continue,
+                Err(no) => return Err(no.into()),
+            };
+            let follower = Follower {
+                mcp: self.clone(),
+                caller: caller.who.clone(),
+                declared: caller.declared,
+                id: id.clone(),
+                telling,
+                subscription: to_raw_value(subscription).expect("a subscription's id is JSON"),
+                told: told.clone(),
+            };
+            tokio::spawn(follower.follow(session.head.0));
+            followed.push(id.clone());
+        }
+        Ok(followed)
+    }
+}
+
+/// Tells of one task whenever something happens to it.
+struct Follower {
+    mcp: Mcp,
+    caller: gate::Caller,
+    declared: Declared,
+    id: String,
+    telling: Telling,
+    subscription: Box<RawValue>,
+    told: mpsc::Sender<String>,
+}
+
+impl Follower {
+    async fn follow(self, head: u64) {
+        let topic = || Topic::Session(Key::from(key(&self.caller, &self.id)));
+        let mut events = self.mcp.engine().subscribe(topic(), head);
+        let mut seen = head;
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = self.told.closed() => return,
+                event = events.next() => event,
+            };
+            match event {
+                // What a look at the task has shown already need not be told again.
+                Ok(delivery) if delivery.number <= seen => continue,
+                Ok(_) => {}
+                Err(Ended::TooSlow { resume_after }) => {
+                    events = self.mcp.engine().subscribe(topic(), resume_after);
+                    continue;
+                }
+                Err(Ended::Denied(_)) => return,
+            }
+            let Ok(session) = self.mcp.task(&self.caller, &self.id).await else { return };
+            seen = session.head.0;
+            if self.told.send(self.message(&session)).await.is_err() || session.lifecycle.is_terminal() {
+                return;
+            }
+        }
+    }
+
+    fn message(&self, session: &Session) -> String {
+        let poll = self.mcp.parts.settings.poll_interval_ms;
+        match (self.telling, Shown::of(session, self.declared, poll)) {
+            (Telling::Task, Some(mut shown)) => {
+                shown.meta = Some(&self.subscription);
+                notification("notifications/tasks", &shown)
+            }
+            (Telling::Resource, _) | (Telling::Task, None) => {
+                let params = json!({ "_meta": self.subscription, "uri": resources::uri(&self.id) });
+                notification("notifications/resources/updated", &params)
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! How a task looks: SEP-2663's `DetailedTask`, with SEP-2669's `paused` for those that know it.
+
+use handover_kernel::Session;
+use handover_kernel::id::{Author, Face};
+use handover_kernel::session::{Lifecycle, Standing};
+use handover_kernel::task::{NO_ASSIGNEE, Phase, Report, Task};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::caller::Declared;
+use super::message::{Error, INTERNAL_ERROR};
+use super::{content, question};
+use crate::calendar::rfc3339;
+
+/// A task as one caller sees it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shown<'a> {
+    /// `complete` when it is read, `task` when it is created; nothing in a notification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_type: Option<&'static str>,
+    /// What a reader needs beside it.
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub meta: Option<&'a RawValue>,
+    /// Its name.
+    pub task_id: &'a str,
+    /// Where it is.
+    pub status: Status,
+    /// Where it is, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status_message: Option<String>,
+    /// Since when.
+    pub created_at: String,
+    /// The last time that something happened.
+    pub last_updated_at: String,
+    /// How long it may take; none is for ever.
+    pub ttl_ms: Option<u64>,
+    /// How often to look.
+    pub poll_interval_ms: u64,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_requests: Option<Map<String, Value>>,
+    /// What the call returns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Map<String, Value>>,
+    /// Why the call is broken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
+}
+
+/// Where a task is, in MCP's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Somebody works on it, or is to.
+    Working,
+    /// It waits for answers.
+    InputRequired,
+    /// It is suspended.
+    Paused,
+    /// The call has a result, good or bad.
+    Completed,
+    /// The call is broken.
+    Failed,
+    /// It was taken back.
+    Cancelled,
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// This.
+    Returned(Map<String, Value>),
+    /// Nothing, because the call is broken.
+    Broken(Error),
+    /// Nothing, because it was taken back.
+    Cancelled(String),
+}
+
+/// What the call came to, once it has ended.
+pub fn outcome(session: &Session) -> Option<Outcome> {
+    let task = session.task()?;
+    let id = session.binding.id.as_str();
+    match &session.lifecycle {
+        Lifecycle::Open | Lifecycle::Suspended { .. } => None,
+        Lifecycle::Resolved { commitment } => Some(match &task.phase {
+            Phase::Reported { report: Report::Complete { output, .. }, wire, .. } if commitment.positive => {
+                Outcome::Returned(given(wire).unwrap_or_else(|| content::of_bytes(id, output)))
+            }
+            Phase::Reported { report: Report::Fail(failure), .. } if failure.protocol_error => {
+                let code = failure.code.parse().unwrap_or(INTERNAL_ERROR);
+                let mut error = Error::new(code, failure.reason.to_string());
+                error.data = serde_json::from_slice(&failure.output).ok();
+                Outcome::Broken(error)
+            }
+            Phase::Reported { report: Report::Fail(failure), wire, .. } => {
+                let said = if failure.reason.is_empty() { &failure.code } else { &failure.reason };
+                Outcome::Returned(given(wire).unwrap_or_else(|| content::failed(said.to_string())))
+            }
+            Phase::Reported { .. }
+            | Phase::Pending
+            | Phase::Requested { .. }
+            | Phase::Working { .. }
+            | Phase::Waiting { .. } => Outcome::Returned(content::failed(commitment.reason.to_string())),
+        }),
+        Lifecycle::Expired { .. } => {
+            Some(Outcome::Broken(Error::new(INTERNAL_ERROR, "the task's time to live has elapsed")))
+        }
+        Lifecycle::Cancelled { reason, by: Author::Runtime } if **reason == *NO_ASSIGNEE => {
+            let declined: Vec<&str> = task.declined.keys().map(|agent| agent.as_str()).collect();
+            let message = format!("nobody is left who could do this; declined by: {}", declined.join(", "));
+            Some(Outcome::Returned(content::failed(message)))
+        }
+        Lifecycle::Cancelled { reason, .. } => Some(Outcome::Cancelled(reason.to_string())),
+    }
+}
+
+/// The result as an MCP worker gave it.
+fn given(wire: &(Face, Option<handover_kernel::Blob>)) -> Option<Map<String, Value>> {
+    match wire {
+        (Face::Mcp, Some(bytes)) => serde_json::from_slice(bytes).ok(),
+        (Face::Macp | Face::Mcp | Face::Grid | Face::Console | Face::Cli | Face::Runtime, _) => None,
+    }
+}
+
+/// What the caller can be asked, by key; nothing if nothing is asked.
+pub fn asked(session: &Session, declared: Declared) -> Map<String, Value> {
+    let questions = session.task().map_or(&[][..], |task| task.phase.questions());
+    questions
+        .iter()
+        .map(|question| (question.key.to_string(), question::request(question)))
+        .filter(|(_, request)| question::can_be_asked(declared, request))
+        .collect()
+}
+
+impl<'a> Shown<'a> {
+    /// A task as a caller sees it that declared so much; none if the session is about something else.
+    pub fn of(session: &'a Session, declared: Declared, poll_interval_ms: u64) -> Option<Shown<'a>> {
+        let task = session.task()?;
+        let mut shown = Shown {
+            result_type: None,
+            meta: None,
+            task_id: session.binding.id.as_str(),
+            status: Status::Working,
+            status_message: message(session, task),
+            created_at: rfc3339(session.binding.created_at),
+            last_updated_at: rfc3339(session.last_at),
+            ttl_ms: time_to_live(session),
+            poll_interval_ms,
+            input_requests: None,
+            result: None,
+            error: None,
+        };
+        match outcome(session) {
+            Some(Outcome::Returned(mut result)) => {
+                result.insert("resultType".to_owned(), json!("complete"));
+                shown.status = Status::Completed;
+                shown.result = Some(result);
+            }
+            Some(Outcome::Broken(error)) => {
+                shown.status = Status::Failed;
+                shown.status_message = Some(error.message.to_string());
+                shown.error = Some(error);
+            }
+            Some(Outcome::Cancelled(_)) => shown.status = Status::Cancelled,
+            None => shown.while_it_lasts(session, declared),
+        }
+        Some(shown)
+    }
+
+    fn while_it_lasts(&mut self, session: &Session, declared: Declared) {
+        let asked = asked(session, declared);
+        if matches!(session.lifecycle, Lifecycle::Suspended { .. }) && declared.pause {
+            self.status = Status::Paused;
+        } else if !asked.is_empty() {
+            self.status = Status::InputRequired;
+            self.input_requests = Some(asked);
+        }
+    }
+
+    /// The same without what it waits for or came to, as a task is when it is created.
+    pub fn bare(mut self) -> Shown<'a> {
+        self.result_type = Some("task");
+        (self.input_requests, self.result, self.error) = (None, None, None);
+        self
+    }
+}
+
+/// The deadline as it is now, counted from the creation; while the task is paused, the bound that the cap allows.
+fn time_to_live(session: &Session) -> Option<u64> {
+    let since = |at: handover_kernel::Timestamp| at.since(session.binding.created_at);
+    match &session.lifecycle {
+        Lifecycle::Suspended { banked_ms, .. } => {
+            let until = session.wake_at()?;
+            Some(since(until).saturating_add((*banked_ms)?))
+        }
+        Lifecycle::Open
+        | Lifecycle::Resolved { .. }
+        | Lifecycle::Expired { .. }
+        | Lifecycle::Cancelled { .. } => session.deadline.map(since),
+    }
+}
+
+/// Where it is, in a sentence.
+fn message(session: &Session, task: &Task) -> Option<String> {
+    let said = || task.phase.progress().filter(|progress| !progress.message.is_empty());
+    let questions = || {
+        let texts: Vec<&str> = task.phase.questions().iter().map(|question| &*question.text).collect();
+        texts.join(" / ")
+    };
+    let assignee = || task.phase.assignee().map_or("the assignee", |agent| agent.as_str());
+    match session.standing() {
+        Standing::Pending | Standing::Requested => Some("waiting for an assignee".to_owned()),
+        Standing::Working if task.pause.is_some() => {
+            Some(format!("{} will pause at its next safe point", assignee()))
+        }
+        Standing::Working => said().map(|progress| progress.message.to_string()),
+        Standing::WaitingInput => Some(format!("{} asks: {}", assignee(), questions())),
+        Standing::WaitingAuthorization => {
+            Some(format!("{} asks for permission: {}", assignee(), questions()))
+        }
+        Standing::WaitingReply => Some(format!("{} waits for a message of the requester", assignee())),
+        Standing::ReportedComplete | Standing::ReportedFail => {
+            Some("awaiting the requester's commitment".to_owned())
+        }
+        Standing::Suspended => Some("paused: resume it to go on".to_owned()),
+        Standing::ResolvedPositive => None,
+        Standing::ResolvedNegative => match &session.lifecycle {
+            Lifecycle::Resolved { commitment } => Some(commitment.reason.to_string()),
+            Lifecycle::Open
+            | Lifecycle::Suspended { .. }
+            | Lifecycle::Expired { .. }
+            | Lifecycle::Cancelled { .. } => None,
+        },
+        Standing::Expired => Some("the task's time to live has elapsed".to_owned()),
+        Standing::Cancelled => match &session.lifecycle {
+            Lifecycle::Cancelled { reason, .. } => Some(format!("cancelled: {reason}")),
+            Lifecycle::Open
+            | Lifecycle::Suspended { .. }
+            | Lifecycle::Resolved { .. }
+            | Lifecycle::Expired { .. } => None,
+        },
+    }
+}

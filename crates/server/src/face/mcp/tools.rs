@@ -1,0 +1,218 @@
+//! Tools: the skills of other agents, and our own beside them.
+//!
+//! - [`requester`]: to hand out work and watch over it
+//! - [`worker`]: to find work and do it
+//! - [`agents`]: who is there
+//! - [`handoffs`]: to hand a responsibility on
+//!
+//! What a tool cannot do is said in its result, so that a model can read it and do better. Descriptions are written for
+//! one that has never seen them.
+
+pub mod agents;
+pub mod handoffs;
+pub mod requester;
+pub mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::call::ToolCall;
+use super::caller::Caller;
+use super::discover::{cacheable, complete};
+use super::http::ParameterHeaders;
+use super::message::{Error, shorten};
+use super::{Mcp, No, Outbox, content, params};
+use crate::directory::Tool;
+
+/// How many tools a page lists.
+const PAGE: usize = 1000;
+
+/// How long the list may be kept: a subscription tells of changes before that.
+const LIST_TTL_MS: u64 = 5 * 60 * 1000;
+
+/// What one of our own tools is, and what it does.
+pub(super) struct Builtin {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// For people.
+    pub(super) title: &'static str,
+    /// For a model that has never seen it.
+    pub(super) description: &'static str,
+    /// Whether it changes nothing.
+    pub(super) reads: bool,
+    /// Its arguments, as the fields of an object, and which of them must be there.
+    pub(super) arguments: fn() -> Value,
+    /// What it does.
+    pub(super) run: Run,
+}
+
+/// Which of our own tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Run {
+    Agents(agents::Tool),
+    Requester(requester::Tool),
+    Worker(worker::Tool),
+    Handoffs(handoffs::Tool),
+}
+
+/// Our own tools by name, as a list shows them.
+static BUILTINS: LazyLock<BTreeMap<&'static str, (&'static Builtin, Value)>> = LazyLock::new(|| {
+    let all = agents::TOOLS.iter().chain(requester::TOOLS).chain(worker::TOOLS).chain(handoffs::TOOLS);
+    all.map(|tool| (tool.name, (tool, listed_builtin(tool)))).collect()
+});
+
+fn listed_builtin(tool: &Builtin) -> Value {
+    json!({
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": (tool.arguments)(),
+        "annotations": { "readOnlyHint": tool.reads, "openWorldHint": false },
+    })
+}
+
+/// The schema of an object with these fields.
+pub(super) fn object(fields: Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": fields, "required": required, "additionalProperties": false })
+}
+
+/// What a tool of ours returns: a result, or what is wrong with what it was given.
+pub(super) type Done = Result<Map<String, Value>, Trouble>;
+
+/// Why a tool of ours could not do what was asked.
+pub(super) enum Trouble {
+    /// Said in the result.
+    Told(String),
+    /// The call is broken.
+    Broken(Error),
+}
+
+impl From<No> for Trouble {
+    fn from(no: No) -> Trouble {
+        let code =
+            no.refusal().map(|refusal| if no.is_unknown() { "SESSION_NOT_FOUND" } else { refusal.code() });
+        let message = no.message();
+        match (code, &no) {
+            (Some(code), _) => Trouble::Told(format!("{message} ({code})")),
+            (None, No::Limited(_)) => Trouble::Told(message),
+            (None, No::Denied(_)) => Trouble::Broken(no.into()),
+        }
+    }
+}
+
+impl From<crate::engine::Denied> for Trouble {
+    fn from(denied: crate::engine::Denied) -> Trouble {
+        No::Denied(denied).into()
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        match error.code {
+            super::message::INVALID_PARAMS => Trouble::Told(error.message.into_owned()),
+            _ => Trouble::Broken(error),
+        }
+    }
+}
+
+/// The arguments of a tool of ours.
+pub(super) fn arguments<T: DeserializeOwned>(given: Map<String, Value>) -> Result<T, Trouble> {
+    serde_json::from_value(Value::Object(given)).map_err(|error| Trouble::Told(format!("arguments: {error}")))
+}
+
+impl Mcp {
+    /// `tools/list`: in the order of their names, which does not depend on anything else.
+    pub(super) async fn tools_list(
+        &self,
+        caller: &Caller,
+        given: Option<&RawValue>,
+    ) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        struct List {
+            cursor: Option<String>,
+        }
+        let List { cursor } = params(given)?;
+        let catalogue = self.parts.directory.skills(&caller.tenant, &caller.agent).await?;
+        let skills = catalogue.tools().iter().map(|tool| (&*tool.name, listed_skill(tool)));
+        let own = BUILTINS.iter().map(|(name, (_, listed))| (*name, listed.clone()));
+        let mut all: BTreeMap<&str, Value> = skills.chain(own).collect();
+        if let Some(after) = &cursor {
+            if !all.contains_key(after.as_str()) {
+                let found = shorten(after);
+                return Err(Error::invalid(format!(
+                    "expected a cursor that this list gave out, found {found}"
+                )));
+            }
+            all = all.split_off(after.as_str());
+            all.remove(after.as_str());
+        }
+        let more = all.len() > PAGE;
+        let page: Vec<(&str, Value)> = all.into_iter().take(PAGE).collect();
+        let mut result = Map::new();
+        if let (true, Some((last, _))) = (more, page.last()) {
+            result.insert("nextCursor".to_owned(), json!(last));
+        }
+        result.insert("tools".to_owned(), page.into_iter().map(|(_, tool)| tool).collect());
+        Ok(cacheable(caller, result, LIST_TTL_MS))
+    }
+
+    /// `tools/call`.
+    pub(super) async fn tools_call(
+        &self,
+        caller: &Caller,
+        given: Option<&RawValue>,
+        headers: Option<&ParameterHeaders>,
+        out: &Outbox,
+    ) -> Result<String, Error> {
+        let call: ToolCall = params(given)?;
+        if let Some((tool, _)) = BUILTINS.get(call.name.as_str()) {
+            let done = self.run(caller, tool.run, call.arguments.unwrap_or_default()).await;
+            return match done {
+                Ok(result) => Ok(complete(caller, result)),
+                Err(Trouble::Told(what)) => Ok(complete(caller, content::failed(what))),
+                Err(Trouble::Broken(error)) => Err(error),
+            };
+        }
+        let catalogue = self.parts.directory.skills(&caller.tenant, &caller.agent).await?;
+        let unknown = || Error::invalid(format!("there is no tool {}", shorten(&call.name)));
+        let tool = catalogue.find(&call.name).ok_or_else(unknown)?;
+        if let Some(headers) = headers {
+            headers.check(tool, call.arguments.as_ref())?;
+        }
+        self.call_skill(caller, tool, call, out).await
+    }
+
+    async fn run(&self, caller: &Caller, run: Run, given: Map<String, Value>) -> Done {
+        match run {
+            Run::Agents(tool) => self.run_agents(caller, tool, given).await,
+            Run::Requester(tool) => self.run_requester(caller, tool, given).await,
+            Run::Worker(tool) => self.run_worker(caller, tool, given).await,
+            Run::Handoffs(tool) => self.run_handoffs(caller, tool, given).await,
+        }
+    }
+}
+
+fn listed_skill(tool: &Tool) -> Value {
+    let skill = &tool.offer.skill;
+    let json = |text: &str| serde_json::from_str::<Value>(text).ok();
+    let mut listed = json!({
+        "name": &*tool.name,
+        "description": format!("{} (a skill of {})", skill.description, tool.offer.agent),
+        "inputSchema": json(skill.input()),
+    });
+    if !skill.title.is_empty() {
+        listed["title"] = json!(skill.title);
+    }
+    if let Some(schema) = json(&skill.output_schema) {
+        listed["outputSchema"] = schema;
+    }
+    if let Some(annotations) = json(&skill.annotations) {
+        listed["annotations"] = annotations;
+    }
+    listed
+}

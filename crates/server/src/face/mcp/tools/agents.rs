@@ -1,0 +1,216 @@
+//! Tools to see who is there, and to be there oneself.
+
+use handover_kernel::AgentId;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Builtin, Done, Run, Trouble, arguments, object};
+use crate::calendar::rfc3339;
+use crate::directory::{Agent, Answers, Skill};
+use crate::face::mcp::Mcp;
+use crate::face::mcp::caller::Caller;
+use crate::face::mcp::content::structured;
+use crate::gate::Kind;
+
+/// Which tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::face::mcp) enum Tool {
+    List,
+    Register,
+    Unregister,
+}
+
+/// How many agents a list shows.
+const LIST_MAX: usize = 100;
+
+fn skill_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "description": "Letters, digits, _ - . : the name of the tool that others see" },
+            "title": { "type": "string" },
+            "description": { "type": "string", "description": "What it does, for a model that has never seen it" },
+            "inputSchema": { "type": "object", "description": "A JSON Schema of its arguments" },
+            "outputSchema": { "type": "object", "description": "A JSON Schema of its structured result" },
+            "answers": { "enum": ["at_once", "task", "either"], "description": "Whether callers wait for it, follow it as a task, or as each can (unless given)" },
+            "asks_first": { "type": "boolean", "description": "Whether it may ask before it begins in earnest, which is with its first work_update" },
+            "requires": { "type": "array", "items": { "type": "string" }, "description": "What a caller's client must be able to do: elicitation, sampling, roots" },
+            "annotations": { "type": "object" },
+        },
+        "required": ["name", "description"],
+        "additionalProperties": false,
+    })
+}
+
+/// The tools.
+pub(super) const TOOLS: &[Builtin] = &[
+    Builtin {
+        name: "agent_list",
+        title: "List agents",
+        description: "List the agents that you can hand work to: their ids, what they are for, their skills, and whether they are there now.",
+        reads: true,
+        arguments: || {
+            object(
+                json!({
+                    "cursor": { "type": "string", "description": "next_cursor of the last list" },
+                    "max": { "type": "integer", "minimum": 1, "maximum": LIST_MAX },
+                }),
+                &[],
+            )
+        },
+        run: Run::Agents(Tool::List),
+    },
+    Builtin {
+        name: "agent_register",
+        title: "Register yourself",
+        description: "Tell other agents what you are and can do. Each of your skills becomes a tool that they can call: the calls come to you \
+            through work_next. Registering again replaces what you said before.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "name": { "type": "string", "description": "Your name, for people" },
+                    "description": { "type": "string", "description": "What you are for" },
+                    "skills": { "type": "array", "items": skill_schema() },
+                    "visible_to": { "type": "array", "items": { "type": "string" }, "description": "Ids of the agents that shall see you; everybody unless given" },
+                }),
+                &["name", "description"],
+            )
+        },
+        run: Run::Agents(Tool::Register),
+    },
+    Builtin {
+        name: "agent_unregister",
+        title: "Leave the directory",
+        description: "Take yourself and your skills out of the directory. Tasks that you have taken stay yours.",
+        reads: false,
+        arguments: || object(json!({}), &[]),
+        run: Run::Agents(Tool::Unregister),
+    },
+];
+
+impl Mcp {
+    pub(super) async fn run_agents(&self, caller: &Caller, tool: Tool, given: Map<String, Value>) -> Done {
+        match tool {
+            Tool::List => self.agent_list(caller, arguments(given)?).await,
+            Tool::Register => self.agent_register(caller, arguments(given)?).await,
+            Tool::Unregister => {
+                let Nothing {} = arguments(given)?;
+                self.parts.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
+                let removed = self.parts.directory.unregister(&caller.tenant, &caller.agent).await?;
+                Ok(structured(json!({ "unregistered": removed })))
+            }
+        }
+    }
+
+    async fn agent_list(&self, caller: &Caller, asked: List) -> Done {
+        let after = asked.cursor.map(AgentId::from);
+        let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
+        let directory = &self.parts.directory;
+        let page = directory.agents(&caller.tenant, &caller.agent, after.as_ref(), max).await?;
+        let agents: Vec<Value> = page
+            .agents
+            .iter()
+            .map(|agent| {
+                let presence = directory.presence(&caller.tenant, &AgentId::from(agent.id.as_str()));
+                let skills: Vec<Value> = agent
+                    .skills
+                    .iter()
+                    .map(|skill| json!({ "name": skill.name, "description": skill.description }))
+                    .collect();
+                json!({
+                    "id": agent.id,
+                    "name": agent.name,
+                    "description": agent.description,
+                    "skills": skills,
+                    "online": presence.online,
+                    "last_seen": presence.last_seen.map(rfc3339),
+                })
+            })
+            .collect();
+        Ok(structured(json!({ "agents": agents, "next_cursor": page.next.map(|id| id.to_string()) })))
+    }
+
+    async fn agent_register(&self, caller: &Caller, asked: Register) -> Done {
+        self.parts.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
+        let skills = asked.skills.into_iter().map(skill).collect::<Result<_, _>>()?;
+        let agent = Agent {
+            id: caller.agent.to_string(),
+            name: asked.name,
+            description: asked.description,
+            skills,
+            visible_to: asked.visible_to,
+            faces: vec!["mcp".to_owned()],
+            ..Agent::default()
+        };
+        let registered = self.parts.directory.register(&caller.tenant, agent).await?;
+        Ok(structured(
+            json!({ "registered": true, "id": caller.agent.as_str(), "changed": registered.changed }),
+        ))
+    }
+}
+
+fn skill(asked: RegisterSkill) -> Result<Skill, Trouble> {
+    let answers = match asked.answers.as_deref() {
+        Some("at_once") => Answers::AtOnce,
+        Some("task") => Answers::Task,
+        Some("either") | None => Answers::Either,
+        Some(other) => {
+            let found = crate::face::mcp::message::shorten(other);
+            return Err(Trouble::Told(format!("answers: expected at_once, task or either, found {found}")));
+        }
+    };
+    let text = |value: Option<Value>| value.map_or_else(String::new, |value| value.to_string());
+    Ok(Skill {
+        name: asked.name,
+        title: asked.title.unwrap_or_default(),
+        description: asked.description,
+        input_schema: text(asked.input_schema),
+        output_schema: text(asked.output_schema),
+        answers: answers.into(),
+        asks_first: asked.asks_first,
+        requires: asked.requires,
+        annotations: text(asked.annotations),
+        ..Skill::default()
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    cursor: Option<String>,
+    max: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Register {
+    name: String,
+    description: String,
+    #[serde(default)]
+    skills: Vec<RegisterSkill>,
+    #[serde(default)]
+    visible_to: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RegisterSkill {
+    name: String,
+    title: Option<String>,
+    description: String,
+    #[serde(rename = "inputSchema")]
+    input_schema: Option<Value>,
+    #[serde(rename = "outputSchema")]
+    output_schema: Option<Value>,
+    answers: Option<String>,
+    #[serde(default)]
+    asks_first: bool,
+    #[serde(default)]
+    requires: Vec<String>,
+    annotations: Option<Value>,
+}

@@ -1,0 +1,530 @@
+//! Tools to hand out work and watch over it.
+
+use std::time::Duration;
+
+use handover_kernel::command::{Act, Answer, TaskAct};
+use handover_kernel::commitment::Commitment;
+use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
+use handover_store::{Filter, Order};
+use prost::Message;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Builtin, Done, Run, Trouble, arguments, object};
+use crate::calendar::rfc3339;
+use crate::engine::{Key, Topic};
+use crate::face::mcp::call::Work;
+use crate::face::mcp::caller::{Caller, Declared};
+use crate::face::mcp::content::structured;
+use crate::face::mcp::resources::read_cursor;
+use crate::face::mcp::task::Shown;
+use crate::face::mcp::{Mcp, key, question};
+use crate::view;
+
+/// Which tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::face::mcp) enum Tool {
+    Delegate,
+    Status,
+    Wait,
+    List,
+    Timeline,
+    Steer,
+    Message,
+    Answer,
+    Pause,
+    Resume,
+    Cancel,
+    Commit,
+}
+
+/// How long a tool waits at most, and unless it is told otherwise.
+const WAIT_MAX_MS: u64 = 60_000;
+const WAIT_DEFAULT_MS: u64 = 25_000;
+
+/// How many tasks a list shows.
+const LIST_MAX: usize = 100;
+
+fn task_id(what: &str) -> Value {
+    json!({ "type": "string", "description": what })
+}
+
+fn only_task() -> Value {
+    object(json!({ "task_id": task_id("The task's id") }), &["task_id"])
+}
+
+/// The tools.
+pub(super) const TOOLS: &[Builtin] = &[
+    Builtin {
+        name: "delegate_task",
+        title: "Delegate a task",
+        description: "Hand a task to another agent. Give clear instructions and everything that is needed to do it. Name \
+            the agent that shall do it in `agent`, or list several in `agents`: then whoever accepts first does it; \
+            without both every agent in the directory may accept. Answers at once with a task_id: use task_wait for the result.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "title": { "type": "string", "description": "The task in a few words" },
+                    "instructions": { "type": "string", "description": "What to do, in full" },
+                    "input": { "description": "What to do it with: any JSON" },
+                    "agent": { "type": "string", "description": "The id of the agent that shall do it (agent_list says who is there)" },
+                    "agents": { "type": "array", "items": { "type": "string" }, "description": "Ids of agents of which the first that accepts does it" },
+                    "ttl_ms": { "type": "integer", "minimum": 1, "description": "How long it may take, in milliseconds" },
+                    "parent_task_id": task_id("The task that this one is part of: it ends with its parent"),
+                }),
+                &["title", "instructions"],
+            )
+        },
+        run: Run::Requester(Tool::Delegate),
+    },
+    Builtin {
+        name: "task_status",
+        title: "Look at a task",
+        description: "Say where a task is: its status, progress, open questions with their keys, and the result once there is one.",
+        reads: true,
+        arguments: only_task,
+        run: Run::Requester(Tool::Status),
+    },
+    Builtin {
+        name: "task_wait",
+        title: "Wait for a task",
+        description: "Wait until a task has ended, asks something or is paused, or until the time is up; then say where it is, like \
+            task_status. If it still works, call it again.",
+        reads: true,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id("The task's id"),
+                    "wait_ms": { "type": "integer", "minimum": 0, "maximum": WAIT_MAX_MS, "description": "How long to wait at most, in milliseconds (25000 unless given)" },
+                }),
+                &["task_id"],
+            )
+        },
+        run: Run::Requester(Tool::Wait),
+    },
+    Builtin {
+        name: "task_list",
+        title: "List tasks",
+        description: "List tasks that you have a part in, the newest first, with their status. `cursor` goes on where the last list ended.",
+        reads: true,
+        arguments: || {
+            object(
+                json!({
+                    "cursor": { "type": "string", "description": "next_cursor of the last list" },
+                    "max": { "type": "integer", "minimum": 1, "maximum": LIST_MAX },
+                }),
+                &[],
+            )
+        },
+        run: Run::Requester(Tool::List),
+    },
+    Builtin {
+        name: "task_timeline",
+        title: "Read a task's timeline",
+        description: "Everything that happened in a task, in order: requests, progress, questions, steers and whether they were delivered, the end.",
+        reads: true,
+        arguments: only_task,
+        run: Run::Requester(Tool::Timeline),
+    },
+    Builtin {
+        name: "task_steer",
+        title: "Steer a task",
+        description: "Give the agent that works on your task new guidance. It hears it at its next safe point, in the order in which \
+            you sent it. It does not answer questions: use task_answer for that.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({ "task_id": task_id("The task's id"), "message": { "type": "string", "description": "The guidance" } }),
+                &["task_id", "message"],
+            )
+        },
+        run: Run::Requester(Tool::Steer),
+    },
+    Builtin {
+        name: "task_message",
+        title: "Send a message in a task",
+        description: "Say something in the conversation of a task that you have a part in. The assignee of your task hears it at its next safe point.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({ "task_id": task_id("The task's id"), "message": { "type": "string", "description": "What to say" } }),
+                &["task_id", "message"],
+            )
+        },
+        run: Run::Requester(Tool::Message),
+    },
+    Builtin {
+        name: "task_answer",
+        title: "Answer a task's questions",
+        description: "Answer questions of the agent that works on your task. `answers` maps each key (task_status shows keys, questions and \
+            schemas) to {\"action\": \"accept\", \"content\": {...}}, {\"action\": \"decline\"} or {\"action\": \"cancel\"}. Content must \
+            match the question's schema. You may answer some now and some later.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id("The task's id"),
+                    "answers": { "type": "object", "description": "By key: action and content", "additionalProperties": { "type": "object" } },
+                }),
+                &["task_id", "answers"],
+            )
+        },
+        run: Run::Requester(Tool::Answer),
+    },
+    Builtin {
+        name: "task_pause",
+        title: "Pause a task",
+        description: "Pause your task. It takes effect when the agent that works on it reaches a safe point; task_status says when it has.",
+        reads: false,
+        arguments: only_task,
+        run: Run::Requester(Tool::Pause),
+    },
+    Builtin {
+        name: "task_resume",
+        title: "Resume a task",
+        description: "Let a paused task of yours go on.",
+        reads: false,
+        arguments: only_task,
+        run: Run::Requester(Tool::Resume),
+    },
+    Builtin {
+        name: "task_cancel",
+        title: "Cancel a task",
+        description: "Take a task of yours back. Cancelling one that has ended changes nothing.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({ "task_id": task_id("The task's id"), "reason": { "type": "string", "description": "Why" } }),
+                &["task_id"],
+            )
+        },
+        run: Run::Requester(Tool::Cancel),
+    },
+    Builtin {
+        name: "task_commit",
+        title: "Commit a task's outcome",
+        description: "Bind the outcome of a task that waits for your word after its agent has reported (only tasks that were not started over MCP do).",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id("The task's id"),
+                    "success": { "type": "boolean", "description": "Whether you take it as done" },
+                    "reason": { "type": "string", "description": "Why" },
+                }),
+                &["task_id", "success"],
+            )
+        },
+        run: Run::Requester(Tool::Commit),
+    },
+];
+
+/// A caller that reads a task with a tool can be shown everything: a tool's result is only data.
+const EVERYTHING: Declared =
+    Declared { tasks: true, steer: true, pause: true, form: true, url: true, sampling: true, roots: true };
+
+/// Where a task is, for a model.
+pub(in crate::face::mcp) fn view(session: &Session) -> Value {
+    let Some(shown) = Shown::of(session, EVERYTHING, 0) else {
+        return json!({});
+    };
+    let task = session.task();
+    let questions: Map<String, Value> = task
+        .map_or(&[][..], |task| task.phase.questions())
+        .iter()
+        .map(|question| (question.key.to_string(), question::request(question)["params"].clone()))
+        .collect();
+    let mut view = json!({
+        "task_id": shown.task_id,
+        "status": shown.status,
+        "title": task.and_then(|task| task.phase.request().cloned()).map(|request| request.title.to_string()),
+        "requester": session.binding.requester.as_str(),
+        "created_at": shown.created_at,
+        "updated_at": shown.last_updated_at,
+    });
+    if let Some(message) = &shown.status_message {
+        view["message"] = json!(message);
+    }
+    if let Some(assignee) = task.and_then(|task| task.phase.assignee()) {
+        view["assignee"] = json!(assignee.as_str());
+    }
+    if let Some(done) = task.and_then(|task| task.phase.progress().and_then(|progress| progress.done)) {
+        view["progress"] = json!(done);
+    }
+    if !questions.is_empty() && !session.lifecycle.is_terminal() {
+        view["questions"] = Value::Object(questions);
+    }
+    if let Some(result) = shown.result {
+        view["result"] = Value::Object(result);
+    }
+    if let Some(error) = shown.error {
+        view["error"] = json!(error);
+    }
+    view
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OnlyTask {
+    task_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saying {
+    task_id: String,
+    message: String,
+}
+
+impl Mcp {
+    pub(super) async fn run_requester(&self, caller: &Caller, tool: Tool, given: Map<String, Value>) -> Done {
+        match tool {
+            Tool::Delegate => self.delegate(caller, arguments(given)?).await,
+            Tool::Status => {
+                let OnlyTask { task_id } = arguments(given)?;
+                self.status(caller, &task_id).await
+            }
+            Tool::Wait => self.task_wait(caller, arguments(given)?).await,
+            Tool::List => self.task_list(caller, arguments(given)?).await,
+            Tool::Timeline => {
+                let OnlyTask { task_id } = arguments(given)?;
+                Ok(structured(self.transcript(caller, &task_id).await?))
+            }
+            Tool::Steer => {
+                let Saying { task_id, message } = arguments(given)?;
+                let act = Act::Task(TaskAct::Steer { text: Text::from(message) });
+                self.act_once(caller, &task_id, act).await?;
+                Ok(structured(json!({ "accepted": true, "task_id": task_id })))
+            }
+            Tool::Message => {
+                let Saying { task_id, message } = arguments(given)?;
+                let body = Blob::from(message.into_bytes());
+                let act = Act::Task(TaskAct::Say { body, awaits_reply: false, check_in_ms: None });
+                self.act_once(caller, &task_id, act).await?;
+                Ok(structured(json!({ "accepted": true, "task_id": task_id })))
+            }
+            Tool::Answer => self.task_answer(caller, arguments(given)?).await,
+            Tool::Pause => {
+                let OnlyTask { task_id } = arguments(given)?;
+                let act = Act::Pause { reason: Text::from("paused by the requester"), gently: false };
+                self.act(caller, &task_id, act).await?;
+                self.status(caller, &task_id).await
+            }
+            Tool::Resume => {
+                let OnlyTask { task_id } = arguments(given)?;
+                self.act(caller, &task_id, Act::Resume { reason: Text::from("resumed by the requester") })
+                    .await?;
+                self.status(caller, &task_id).await
+            }
+            Tool::Cancel => self.task_cancel(caller, arguments(given)?).await,
+            Tool::Commit => self.task_commit(caller, arguments(given)?).await,
+        }
+    }
+
+    async fn status(&self, caller: &Caller, task_id: &str) -> Done {
+        Ok(structured(view(&*self.task(&caller.who, task_id).await?)))
+    }
+
+    async fn delegate(&self, caller: &Caller, asked: Delegate) -> Done {
+        let (agents, assignee) = match (asked.agent, asked.agents) {
+            (Some(_), Some(_)) => {
+                return Err(Trouble::Told("expected agent or agents, found both".to_owned()));
+            }
+            (Some(agent), None) => {
+                let agent = AgentId::from(agent);
+                (vec![agent.clone()], Some(agent))
+            }
+            (None, Some(agents)) => (agents.into_iter().map(AgentId::from).collect(), None),
+            (None, None) => (self.everybody(caller).await?, None),
+        };
+        if agents.is_empty() {
+            return Err(Trouble::Told(
+                "expected agents that could do it, found none in the directory".to_owned(),
+            ));
+        }
+        let work = Work {
+            agents,
+            assignee,
+            task: Text::from("task"),
+            title: Text::from(asked.title),
+            instructions: Text::from(asked.instructions),
+            input: asked.input.map_or_else(Blob::default, |input| Blob::from(bytes_of(&input))),
+            skill: None,
+            ttl_ms: asked.ttl_ms.or(self.parts.settings.ttl_ms),
+            parent: asked.parent_task_id.map(SessionId::from),
+        };
+        let id = self.begin(caller, work).await?;
+        self.status(caller, &id).await
+    }
+
+    /// Every agent that the caller sees in the directory, as many as a session takes.
+    async fn everybody(&self, caller: &Caller) -> Result<Vec<AgentId>, Trouble> {
+        let max = self.engine().limits().participants_max;
+        let page = self.parts.directory.agents(&caller.tenant, &caller.agent, None, max).await?;
+        Ok(page
+            .agents
+            .iter()
+            .map(|agent| AgentId::from(agent.id.as_str()))
+            .filter(|id| *id != caller.agent)
+            .collect())
+    }
+
+    async fn task_wait(&self, caller: &Caller, asked: TaskWait) -> Done {
+        let wait = asked.wait_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS);
+        let until = Instant::now() + Duration::from_millis(wait);
+        let topic = Topic::Session(Key::from(key(caller, &asked.task_id)));
+        let session = self.task(&caller.who, &asked.task_id).await?;
+        let mut events = self.engine().subscribe(topic, session.head.0);
+        let mut shutdown = self.parts.shutdown.clone();
+        loop {
+            let session = self.task(&caller.who, &asked.task_id).await?;
+            let waits = session.task().is_some_and(|task| !task.phase.questions().is_empty());
+            let paused = matches!(session.lifecycle, handover_kernel::session::Lifecycle::Suspended { .. });
+            if session.lifecycle.is_terminal() || waits || paused {
+                return Ok(structured(view(&session)));
+            }
+            let next = tokio::select! {
+                biased;
+                () = shutdown.begun() => return Ok(structured(view(&session))),
+                next = timeout_at(until, events.next()) => next,
+            };
+            // Whatever ended the listening, the task is what it is.
+            if !matches!(next, Ok(Ok(_))) {
+                return self.status(caller, &asked.task_id).await;
+            }
+        }
+    }
+
+    async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
+        let after = asked.cursor.as_deref().map(read_cursor).transpose()?;
+        let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
+        let filter = Filter {
+            tenant: Some(caller.tenant.clone()),
+            agent: (!caller.observer).then(|| caller.agent.as_str().into()),
+            kind: Some(view::kind_number(handover_kernel::command::ModeKind::Task)),
+            ..Filter::default()
+        };
+        let page = self.list(filter, Order::Newest, after, max).await?;
+        let tasks: Vec<Value> = page
+            .sessions
+            .iter()
+            .map(|listed| {
+                let summary = view::Summary::decode(&*listed.row.summary).unwrap_or_default();
+                json!({
+                    "task_id": &*listed.key.session,
+                    "standing": view::standing_of(listed.row.status).map(|standing| standing.name()),
+                    "title": summary.title,
+                    "requester": &*listed.row.requester,
+                    "assignee": summary.assignee,
+                    "created_at": rfc3339(handover_kernel::Timestamp(listed.row.created_at)),
+                })
+            })
+            .collect();
+        let next = page.next.map(|cursor| cursor.0.to_string());
+        Ok(structured(json!({ "tasks": tasks, "next_cursor": next })))
+    }
+
+    async fn task_answer(&self, caller: &Caller, asked: TaskAnswer) -> Done {
+        let session = self.task(&caller.who, &asked.task_id).await?;
+        let questions = session.task().map_or(&[][..], |task| task.phase.questions());
+        let mut answers = Vec::new();
+        for (key, response) in &asked.answers {
+            let open = questions.iter().find(|question| question.key.as_str() == key);
+            let question =
+                open.ok_or_else(|| Trouble::Told(format!("no open question has the key {key:?}")))?;
+            let reply = question::reply(question, response)?;
+            answers.push(Answer { key: QuestionKey::from(key.as_str()), reply });
+        }
+        if answers.is_empty() {
+            return Err(Trouble::Told("expected at least one answer, found none".to_owned()));
+        }
+        let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false });
+        self.act(caller, &asked.task_id, act).await?;
+        self.status(caller, &asked.task_id).await
+    }
+
+    async fn task_cancel(&self, caller: &Caller, asked: TaskCancel) -> Done {
+        let reason = asked.reason.unwrap_or_else(|| "cancelled by the requester".to_owned());
+        self.task(&caller.who, &asked.task_id).await?;
+        self.act(caller, &asked.task_id, Act::Cancel { reason: Text::from(reason) }).await?;
+        self.status(caller, &asked.task_id).await
+    }
+
+    async fn task_commit(&self, caller: &Caller, asked: TaskCommit) -> Done {
+        let session = self.task(&caller.who, &asked.task_id).await?;
+        let versions = &session.binding.versions;
+        let action = if asked.success { "task.completed" } else { "task.failed" };
+        let reason = asked.reason.unwrap_or_else(|| "reviewed by the requester".to_owned());
+        let commitment = Commitment {
+            commitment: Text::from(crate::id::unguessable()),
+            action: Text::from(action),
+            scope: Text::from("task"),
+            reason: Text::from(reason),
+            mode_version: versions.mode.clone(),
+            policy_version: versions.policy.clone(),
+            configuration_version: versions.configuration.clone(),
+            positive: asked.success,
+            supersedes: None,
+        };
+        self.act(caller, &asked.task_id, Act::Commit(Box::new(commitment))).await?;
+        self.status(caller, &asked.task_id).await
+    }
+}
+
+/// JSON as the bytes that other wires see: text as it is.
+pub(super) fn bytes_of(value: &Value) -> Vec<u8> {
+    match value {
+        Value::String(text) => text.clone().into_bytes(),
+        other => other.to_string().into_bytes(),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Delegate {
+    title: String,
+    instructions: String,
+    input: Option<Value>,
+    agent: Option<String>,
+    agents: Option<Vec<String>>,
+    ttl_ms: Option<u64>,
+    parent_task_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskWait {
+    task_id: String,
+    wait_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskList {
+    cursor: Option<String>,
+    max: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskAnswer {
+    task_id: String,
+    answers: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskCancel {
+    task_id: String,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskCommit {
+    task_id: String,
+    success: bool,
+    reason: Option<String>,
+}

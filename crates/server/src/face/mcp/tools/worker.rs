@@ -1,0 +1,781 @@
+//! Tools to find work and do it: any MCP host can be a worker.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use handover_kernel::command::{Act, Command, Failure, Need, NewQuestion, Progress, TaskAct};
+use handover_kernel::orders::{Order, OrderKind};
+use handover_kernel::session::{Lifecycle, Standing};
+use handover_kernel::{Blob, Face, QuestionKey, Refusal, Session, Text};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::requester::bytes_of;
+use super::{Builtin, Done, Run, Trouble, arguments, object};
+use crate::calendar::rfc3339;
+use crate::engine::{Accepted, Key, Subscription, Topic};
+use crate::face::mcp::call::skill_of;
+use crate::face::mcp::caller::Caller;
+use crate::face::mcp::content::{self, structured};
+use crate::face::mcp::{Mcp, key, question};
+use crate::work::Worker;
+
+/// Which tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::face::mcp) enum Tool {
+    Next,
+    List,
+    Accept,
+    Decline,
+    Update,
+    Checkpoint,
+    Hold,
+    Ask,
+    Complete,
+    Fail,
+}
+
+/// How long a tool waits at most, and unless it is told otherwise.
+const WAIT_MAX_MS: u64 = 60_000;
+const WAIT_DEFAULT_MS: u64 = 25_000;
+
+/// How many tasks are given out at once.
+const NEXT_MAX: usize = 100;
+
+fn task_id() -> Value {
+    json!({ "type": "string", "description": "The task's id, from work_next" })
+}
+
+fn wait_ms(what: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "maximum": WAIT_MAX_MS, "description": what })
+}
+
+fn task_with(field: &str, schema: Value, required: bool) -> Value {
+    let mut fields = json!({ "task_id": task_id() });
+    fields[field] = schema;
+    if required { object(fields, &["task_id", field]) } else { object(fields, &["task_id"]) }
+}
+
+/// The tools.
+pub(super) const TOOLS: &[Builtin] = &[
+    Builtin {
+        name: "work_next",
+        title: "Find work",
+        description: "Wait for tasks that other agents want you to do. Returns `work`, a list (empty if nothing came in time: call it again). \
+            Each has a task_id, what is to be done (instructions, arguments), and for whom. Take one with work_accept or turn it down with \
+            work_decline; with accept: true those returned are yours already.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "wait_ms": wait_ms("How long to wait for work, in milliseconds (25000 unless given)"),
+                    "accept": { "type": "boolean", "description": "Take what is found at once" },
+                    "max": { "type": "integer", "minimum": 1, "maximum": NEXT_MAX, "description": "How many tasks at most (1 unless given)" },
+                }),
+                &[],
+            )
+        },
+        run: Run::Worker(Tool::Next),
+    },
+    Builtin {
+        name: "work_list",
+        title: "List your work",
+        description: "The tasks that you have taken and not ended yet. Use it when you begin again after a restart.",
+        reads: true,
+        arguments: || object(json!({}), &[]),
+        run: Run::Worker(Tool::List),
+    },
+    Builtin {
+        name: "work_accept",
+        title: "Take a task",
+        description: "Take a task that work_next showed. From then on it is yours until you end it with work_complete or work_fail.",
+        reads: false,
+        arguments: || object(json!({ "task_id": task_id() }), &["task_id"]),
+        run: Run::Worker(Tool::Accept),
+    },
+    Builtin {
+        name: "work_decline",
+        title: "Turn a task down",
+        description: "Turn down a task that work_next showed, or give back one that you have taken. You cannot take it again.",
+        reads: false,
+        arguments: || task_with("reason", json!({ "type": "string", "description": "Why" }), true),
+        run: Run::Worker(Tool::Decline),
+    },
+    Builtin {
+        name: "work_update",
+        title: "Report progress",
+        description: "Say how your task goes. This is a safe point: the answer carries `orders` that came meanwhile. Follow them in their \
+            order: kind steer is new guidance of the requester, answer belongs to a question of yours, message is something the \
+            requester said. If `paused` is true stop, and call work_checkpoint until it is false. If `ended` is true the task is over: stop.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id(),
+                    "message": { "type": "string", "description": "How it goes, in a sentence" },
+                    "progress": { "type": "number", "minimum": 0, "description": "How much is done; must grow" },
+                    "total": { "type": "number", "description": "How much there is to do" },
+                    "partial": { "description": "What there is already: any JSON" },
+                    "log": {
+                        "type": "array",
+                        "description": "Log lines for a caller that asked for them",
+                        "items": {
+                            "type": "object",
+                            "properties": {
+                                "level": { "enum": ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"] },
+                                "logger": { "type": "string" },
+                                "data": {},
+                            },
+                            "required": ["level", "data"],
+                        },
+                    },
+                }),
+                &["task_id"],
+            )
+        },
+        run: Run::Worker(Tool::Update),
+    },
+    Builtin {
+        name: "work_checkpoint",
+        title: "Reach a safe point",
+        description: "Say nothing, but take the orders that came meanwhile (see work_update). With wait_ms it waits for some. While the task \
+            is paused it waits in any case, and answers when the task goes on, or with paused: true when the time is up.",
+        reads: false,
+        arguments: || {
+            task_with(
+                "wait_ms",
+                wait_ms("How long to wait for orders, in milliseconds; without it, only a paused task waits (25 s)"),
+                false,
+            )
+        },
+        run: Run::Worker(Tool::Checkpoint),
+    },
+    Builtin {
+        name: "work_hold",
+        title: "Hold a task",
+        description: "Pause your own task until its requester resumes it: for want of a resource, or at a cost that it should agree to. Then wait with work_checkpoint.",
+        reads: false,
+        arguments: || {
+            task_with("reason", json!({ "type": "string", "description": "Why, for the requester" }), true)
+        },
+        run: Run::Worker(Tool::Hold),
+    },
+    Builtin {
+        name: "work_ask",
+        title: "Ask the requester",
+        description: "Ask the requester of your task one or several questions. `questions` maps a key of your choice (never used before in this \
+            task) to {\"message\": \"...\", \"schema\": {JSON Schema of the answer}}; add \"permission\": true to ask for leave to do \
+            something. Waits for the answers and returns them by key: {\"action\": \"accept\", \"content\": ...}, or action decline or cancel. If \
+            `answered` is false they have not all come: go on with something else and take them with work_checkpoint.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id(),
+                    "questions": {
+                        "type": "object",
+                        "minProperties": 1,
+                        "additionalProperties": {
+                            "type": "object",
+                            "properties": {
+                                "message": { "type": "string", "description": "The question in words" },
+                                "schema": { "type": "object", "description": "A JSON Schema of the answer, best an object of simple fields" },
+                                "permission": { "type": "boolean" },
+                                "request": { "type": "object", "description": "The question as a client's request: method elicitation/create, sampling/createMessage or roots/list, and params" },
+                            },
+                        },
+                    },
+                    "wait_ms": wait_ms("How long to wait for the answers, in milliseconds (25000 unless given)"),
+                }),
+                &["task_id", "questions"],
+            )
+        },
+        run: Run::Worker(Tool::Ask),
+    },
+    Builtin {
+        name: "work_complete",
+        title: "Complete a task",
+        description: "End your task with its result: `text`, or `output` (any JSON; an object becomes structured content), or `result`, a whole \
+            tool result with content blocks (text, image, audio, resource).",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id(),
+                    "text": { "type": "string", "description": "The result in words" },
+                    "output": { "description": "The result as JSON" },
+                    "result": { "type": "object", "description": "The result as content blocks: content, structuredContent, isError" },
+                    "summary": { "type": "string", "description": "The result in a sentence" },
+                }),
+                &["task_id"],
+            )
+        },
+        run: Run::Worker(Tool::Complete),
+    },
+    Builtin {
+        name: "work_fail",
+        title: "Fail a task",
+        description: "End your task without success, and say why. Use `protocol_error` only if the call itself was broken.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id(),
+                    "reason": { "type": "string", "description": "What went wrong, in a sentence" },
+                    "code": { "type": "string", "description": "A code for machines" },
+                    "retryable": { "type": "boolean", "description": "Whether trying again may help" },
+                    "result": { "type": "object", "description": "What there is to show all the same, as content blocks" },
+                    "protocol_error": {
+                        "type": "object",
+                        "properties": { "code": { "type": "integer" }, "message": { "type": "string" }, "data": {} },
+                        "required": ["code", "message"],
+                    },
+                }),
+                &["task_id", "reason"],
+            )
+        },
+        run: Run::Worker(Tool::Fail),
+    },
+];
+
+impl Mcp {
+    pub(super) async fn run_worker(&self, caller: &Caller, tool: Tool, given: Map<String, Value>) -> Done {
+        match tool {
+            Tool::Next => self.work_next(caller, arguments(given)?).await,
+            Tool::List => {
+                let NoArguments {} = arguments(given)?;
+                let found = self.parts.work.in_hand(&worker(caller), NEXT_MAX).await?;
+                Ok(structured(
+                    json!({ "work": found.iter().map(|session| shown(session)).collect::<Vec<_>>() }),
+                ))
+            }
+            Tool::Accept => {
+                let OnlyTask { task_id } = arguments(given)?;
+                self.accept(caller, &task_id).await?;
+                Ok(structured(shown(&*self.task(&caller.who, &task_id).await?)))
+            }
+            Tool::Decline => {
+                let Reasoned { task_id, reason } = arguments(given)?;
+                let act = TaskAct::Decline { task: None, assignee: None, reason: Text::from(reason) };
+                self.act(caller, &task_id, Act::Task(act)).await?;
+                Ok(structured(json!({ "declined": true, "task_id": task_id })))
+            }
+            Tool::Update => self.work_update(caller, given).await,
+            Tool::Checkpoint => self.work_checkpoint(caller, arguments(given)?).await,
+            Tool::Hold => {
+                let Reasoned { task_id, reason } = arguments(given)?;
+                let act = Act::Task(TaskAct::Hold { reason: Text::from(reason) });
+                let accepted = self.put(caller, &task_id, taking_orders(caller, act)).await?;
+                Ok(structured(safe_point(&accepted)))
+            }
+            Tool::Ask => self.work_ask(caller, arguments(given)?).await,
+            Tool::Complete => self.work_complete(caller, arguments(given)?).await,
+            Tool::Fail => self.work_fail(caller, arguments(given)?).await,
+        }
+    }
+
+    async fn accept(&self, caller: &Caller, task_id: &str) -> Result<(), Trouble> {
+        let act = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+        self.act(caller, task_id, Act::Task(act)).await?;
+        Ok(())
+    }
+
+    async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
+        let _present = self.parts.directory.present(&caller.tenant, &caller.agent);
+        let within = Duration::from_millis(asked.wait_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS));
+        let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
+        let until = Instant::now() + within;
+        let worker = worker(caller);
+        let mut shutdown = self.parts.shutdown.clone();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let offers = tokio::select! {
+                biased;
+                () = shutdown.begun() => return Ok(structured(json!({ "work": [] }))),
+                offers = self.parts.work.wait_for_offers(&worker, max, left) => offers?,
+            };
+            let mut work = Vec::new();
+            for session in &offers {
+                // Somebody else, or another hand of the same agent, may have been faster.
+                if asked.accept && self.accept(caller, session.binding.id.as_str()).await.is_err() {
+                    continue;
+                }
+                work.push(shown(session));
+            }
+            if !work.is_empty() || offers.is_empty() {
+                return Ok(structured(json!({ "work": work })));
+            }
+        }
+    }
+
+    async fn work_update(&self, caller: &Caller, mut given: Map<String, Value>) -> Done {
+        let asked: WorkUpdate = arguments(given.clone())?;
+        given.remove("task_id");
+        let done = match (asked.progress, asked.total) {
+            (Some(progress), Some(total)) if total > 0.0 => Some(progress / total),
+            (progress, _) => progress,
+        };
+        let progress = Progress {
+            status: Text::from("working"),
+            done,
+            message: Text::from(asked.message.unwrap_or_default()),
+            partial: asked.partial.map_or_else(Blob::default, |partial| Blob::from(bytes_of(&partial))),
+        };
+        let act = Act::Task(TaskAct::Update { task: None, progress, withdraws: false });
+        let mut command = caller.name(taking_orders(caller, act));
+        command.verbatim = Some(Blob::from(Value::Object(given).to_string().into_bytes()));
+        match self.put(caller, &asked.task_id, command).await {
+            Ok(accepted) => Ok(structured(safe_point(&accepted))),
+            Err(no) => match no.refusal() {
+                Some(Refusal::SessionSuspended) => {
+                    Ok(structured(json!({ "orders": [], "paused": true, "ended": false })))
+                }
+                Some(Refusal::SessionEnded { state }) => Ok(structured(over(state))),
+                Some(_) | None => Err(no.into()),
+            },
+        }
+    }
+
+    async fn work_checkpoint(&self, caller: &Caller, asked: Checkpoint) -> Done {
+        let until = within(asked.wait_ms);
+        let mut events = self.follow(caller, &asked.task_id).await?;
+        loop {
+            let act = Act::Task(TaskAct::Checkpoint);
+            let mut last = json!({ "orders": [], "paused": true, "ended": false });
+            match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
+                Ok(accepted) => {
+                    let paused = accepted.standing == Standing::Suspended;
+                    last = safe_point(&accepted);
+                    if !accepted.receipt.orders.is_empty() || (!paused && asked.wait_ms.is_none()) {
+                        return Ok(structured(last));
+                    }
+                }
+                Err(no) => match no.refusal() {
+                    Some(Refusal::SessionSuspended) => {}
+                    Some(Refusal::SessionEnded { state }) => return Ok(structured(over(state))),
+                    Some(_) | None => return Err(no.into()),
+                },
+            }
+            if !self.something_happens(&mut events, until).await {
+                return Ok(structured(last));
+            }
+        }
+    }
+
+    async fn follow(&self, caller: &Caller, task_id: &str) -> Result<Subscription, Trouble> {
+        let session = self.task(&caller.who, task_id).await?;
+        Ok(self.engine().subscribe(Topic::Session(Key::from(key(caller, task_id))), session.head.0))
+    }
+
+    /// Wait until something happens. False if nothing did in time, or the server stops.
+    async fn something_happens(&self, events: &mut Subscription, until: Instant) -> bool {
+        let mut shutdown = self.parts.shutdown.clone();
+        tokio::select! {
+            biased;
+            () = shutdown.begun() => false,
+            event = timeout_at(until, events.next()) => matches!(event, Ok(Ok(_))),
+        }
+    }
+
+    async fn work_ask(&self, caller: &Caller, asked: Ask) -> Done {
+        let session = self.task(&caller.who, &asked.task_id).await?;
+        let mut questions = Vec::new();
+        for (key, question) in &asked.questions {
+            questions.push(new_question(&session, key, question).map_err(Trouble::Told)?);
+        }
+        let mut open: BTreeSet<QuestionKey> =
+            asked.questions.keys().map(|key| QuestionKey::from(key.as_str())).collect();
+        let until = within(asked.wait_ms);
+        let mut events = self.follow(caller, &asked.task_id).await?;
+        let progress = Progress { status: Text::from("input_required"), ..Progress::default() };
+        let act = Act::Task(TaskAct::Ask { task: None, questions, progress });
+        let accepted = self.put(caller, &asked.task_id, caller.name(taking_orders(caller, act))).await?;
+        let (mut answers, mut orders) = (Map::new(), Vec::new());
+        let mut last = json!({ "paused": accepted.standing == Standing::Suspended, "ended": false });
+        sort_orders(accepted.receipt.orders, &mut open, &mut answers, &mut orders);
+        while !open.is_empty() && self.something_happens(&mut events, until).await {
+            let act = Act::Task(TaskAct::Checkpoint);
+            match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
+                Ok(accepted) => {
+                    last["paused"] = json!(accepted.standing == Standing::Suspended);
+                    sort_orders(accepted.receipt.orders, &mut open, &mut answers, &mut orders);
+                }
+                Err(no) => match no.refusal() {
+                    Some(Refusal::SessionSuspended) => last["paused"] = json!(true),
+                    Some(Refusal::SessionEnded { state }) => {
+                        last = over(state);
+                        break;
+                    }
+                    Some(_) | None => return Err(no.into()),
+                },
+            }
+        }
+        last["answered"] = json!(open.is_empty());
+        last["answers"] = Value::Object(answers);
+        last["orders"] = Value::Array(orders);
+        Ok(structured(last))
+    }
+
+    async fn work_complete(&self, caller: &Caller, asked: Complete) -> Done {
+        let given = match (asked.result, asked.text, asked.output) {
+            (Some(result), None, None) => Some(content::read(&result)?),
+            (None, Some(text), None) => Some(content::read(&Value::Object(content::text(text)))?),
+            (None, None, Some(Value::Object(output))) => {
+                Some(content::read(&json!({ "structuredContent": output }))?)
+            }
+            (None, None, Some(output)) => {
+                Some(content::read(&Value::Object(content::text(output.to_string())))?)
+            }
+            (None, None, None) => None,
+            (_, _, _) => {
+                return Err(Trouble::Told(
+                    "expected one of text, output and result, found several".to_owned(),
+                ));
+            }
+        };
+        let summary = Text::from(asked.summary.unwrap_or_default());
+        let Some(given) = given else {
+            let act = TaskAct::Complete { task: None, assignee: None, output: Blob::default(), summary };
+            return self.report(caller, &asked.task_id, act, None).await;
+        };
+        if given.is_error {
+            let failure = Failure {
+                code: Text::from("tool_error"),
+                reason: Text::from(given.text),
+                retryable: false,
+                protocol_error: false,
+                output: given.output,
+            };
+            let act = TaskAct::Fail { task: None, assignee: None, failure };
+            return self.report(caller, &asked.task_id, act, Some(given.verbatim)).await;
+        }
+        self.check_output(caller, &asked.task_id, given.structured.as_ref()).await?;
+        let act = TaskAct::Complete { task: None, assignee: None, output: given.output, summary };
+        self.report(caller, &asked.task_id, act, Some(given.verbatim)).await
+    }
+
+    /// Refuses a result that is not what the skill says it returns.
+    async fn check_output(
+        &self,
+        caller: &Caller,
+        task_id: &str,
+        found: Option<&Value>,
+    ) -> Result<(), Trouble> {
+        let session = self.task(&caller.who, task_id).await?;
+        let Some(skill) = skill_of(&session) else { return Ok(()) };
+        let catalogue = self.parts.directory.skills(&caller.tenant, &session.binding.requester).await?;
+        let tool = catalogue.skill(&caller.agent, skill);
+        let ready = tool.and_then(|tool| tool.offer.ready().ok());
+        match (ready.and_then(|ready| ready.output.as_ref()), found) {
+            (None, _) => Ok(()),
+            (Some(schema), Some(found)) => schema
+                .check(found)
+                .map_err(|mismatch| Trouble::Told(format!("the skill's output schema: {mismatch}"))),
+            (Some(_), None) => Err(Trouble::Told(
+                "expected structured content, because the skill has an output schema, found none".to_owned(),
+            )),
+        }
+    }
+
+    async fn work_fail(&self, caller: &Caller, asked: Fail) -> Done {
+        let given = asked.result.as_ref().map(content::read).transpose()?;
+        let (mut verbatim, mut output) = (None, Blob::default());
+        if let Some(given) = given {
+            let mut result: Map<String, Value> = serde_json::from_slice(&given.verbatim).unwrap_or_default();
+            result.insert("isError".to_owned(), json!(true));
+            verbatim = Some(Blob::from(Value::Object(result).to_string().into_bytes()));
+            output = given.output;
+        }
+        let failure = match asked.protocol_error {
+            Some(error) => Failure {
+                code: Text::from(error.code.to_string()),
+                reason: Text::from(error.message),
+                retryable: false,
+                protocol_error: true,
+                output: error
+                    .data
+                    .map_or_else(Blob::default, |data| Blob::from(data.to_string().into_bytes())),
+            },
+            None => Failure {
+                code: Text::from(asked.code.unwrap_or_else(|| "failed".to_owned())),
+                reason: Text::from(asked.reason),
+                retryable: asked.retryable.unwrap_or(false),
+                protocol_error: false,
+                output,
+            },
+        };
+        let act = TaskAct::Fail { task: None, assignee: None, failure };
+        self.report(caller, &asked.task_id, act, verbatim).await
+    }
+
+    async fn report(&self, caller: &Caller, task_id: &str, act: TaskAct, verbatim: Option<Blob>) -> Done {
+        let mut command = caller.name(Command::by(&caller.agent, Face::Mcp, Act::Task(act)));
+        command.verbatim = verbatim;
+        let accepted = self.put(caller, task_id, command).await?;
+        Ok(structured(json!({ "reported": true, "task_id": task_id, "standing": accepted.standing.name() })))
+    }
+}
+
+fn worker(caller: &Caller) -> Worker {
+    Worker { tenant: caller.tenant.clone(), agent: caller.agent.clone() }
+}
+
+fn within(wait_ms: Option<u64>) -> Instant {
+    Instant::now() + Duration::from_millis(wait_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS))
+}
+
+fn taking_orders(caller: &Caller, act: Act) -> Command {
+    let mut command = Command::by(&caller.agent, Face::Mcp, act);
+    command.takes_orders = true;
+    command
+}
+
+/// A task as the one that is to do it sees it.
+fn shown(session: &Session) -> Value {
+    let request = session.task().and_then(|task| task.phase.request().cloned());
+    let has = |name: &str| session.binding.extension_keys.iter().any(|key| **key == *name);
+    let mut capabilities = Map::new();
+    for (key, name) in
+        [("mcp.elicitation", "elicitation"), ("mcp.sampling", "sampling"), ("mcp.roots", "roots")]
+    {
+        if has(key) {
+            capabilities.insert(name.to_owned(), json!({}));
+        }
+    }
+    let mut shown = json!({
+        "task_id": session.binding.id.as_str(),
+        "requester": session.binding.requester.as_str(),
+        "created_at": rfc3339(session.binding.created_at),
+        "caller": { "capabilities": capabilities },
+        "paused": matches!(session.lifecycle, Lifecycle::Suspended { .. }),
+    });
+    if let Some(skill) = skill_of(session) {
+        shown["skill"] = json!(skill);
+    }
+    if let Some(request) = request {
+        shown["title"] = json!(&*request.title);
+        shown["instructions"] = json!(&*request.instructions);
+        shown["arguments"] = read_bytes(&request.input);
+    }
+    shown
+}
+
+/// Bytes of any wire as JSON: what they say, or the text that they are.
+fn read_bytes(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(bytes)))
+}
+
+/// What a safe point brought.
+fn safe_point(accepted: &Accepted) -> Value {
+    let orders: Vec<Value> = accepted.receipt.orders.iter().map(order).collect();
+    json!({ "orders": orders, "paused": accepted.standing == Standing::Suspended, "ended": false })
+}
+
+/// The task is over, whatever its worker was about to say.
+fn over(state: &str) -> Value {
+    json!({ "orders": [], "paused": false, "ended": true, "state": state })
+}
+
+fn order(order: &Order) -> Value {
+    let seq = order.seq.0;
+    match &order.what {
+        OrderKind::Steer(text) => json!({ "kind": "steer", "seq": seq, "message": &**text }),
+        OrderKind::Pause(reason) => json!({ "kind": "pause", "seq": seq, "reason": &**reason }),
+        OrderKind::Answers(answers) => {
+            let answers: Map<String, Value> = answers
+                .iter()
+                .map(|answer| (answer.key.to_string(), question::shown(&answer.reply)))
+                .collect();
+            json!({ "kind": "answer", "seq": seq, "answers": answers })
+        }
+        OrderKind::Message { body, answers } => json!({
+            "kind": "message",
+            "seq": seq,
+            "message": String::from_utf8_lossy(body),
+            "answers": answers.as_ref().map(|key| key.as_str()),
+        }),
+    }
+}
+
+/// Answers to what was asked go to one side, everything else to the other.
+fn sort_orders(
+    found: Vec<Order>,
+    open: &mut BTreeSet<QuestionKey>,
+    answers: &mut Map<String, Value>,
+    others: &mut Vec<Value>,
+) {
+    for found in found {
+        match &found.what {
+            OrderKind::Answers(given) if given.iter().all(|answer| open.contains(&answer.key)) => {
+                for answer in given {
+                    open.remove(&answer.key);
+                    answers.insert(answer.key.to_string(), question::shown(&answer.reply));
+                }
+            }
+            OrderKind::Answers(_) | OrderKind::Steer(_) | OrderKind::Pause(_) | OrderKind::Message { .. } => {
+                others.push(order(&found));
+            }
+        }
+    }
+}
+
+/// A question as the kernel takes it. What can only be asked of a client that can do it is refused for others.
+fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuestion, String> {
+    let wrong = |what: String| format!("questions.{key}: {what}");
+    let mut question = NewQuestion {
+        key: Some(QuestionKey::from(key)),
+        need: if asked.permission { Need::Authorization } else { Need::Input },
+        text: Text::from(asked.message.clone().unwrap_or_default()),
+        schema: Blob::default(),
+        wire: None,
+    };
+    if let Some(schema) = &asked.schema {
+        let text = schema.to_string();
+        crate::schema::Schema::compile(&text).map_err(|malformed| wrong(format!("schema: {malformed}")))?;
+        question.schema = Blob::from(text.into_bytes());
+    }
+    let Some(request) = &asked.request else {
+        if question.text.trim().is_empty() {
+            return Err(wrong("expected a message, found nothing".to_owned()));
+        }
+        return Ok(question);
+    };
+    let has = |name: &str| session.binding.extension_keys.iter().any(|key| **key == *name);
+    let method = request.get("method").and_then(Value::as_str).unwrap_or_default();
+    let url = request.pointer("/params/mode").and_then(Value::as_str) == Some("url");
+    let (known, able) = match method {
+        "elicitation/create" => (true, !url || has("mcp.elicitation.url")),
+        "sampling/createMessage" => (true, has("mcp.sampling")),
+        "roots/list" => (true, has("mcp.roots")),
+        _ => (false, false),
+    };
+    if !known {
+        return Err(wrong(
+            "expected the method elicitation/create, sampling/createMessage or roots/list".to_owned(),
+        ));
+    }
+    if !able {
+        return Err(wrong(format!("the requester's client did not say that it can do {method}")));
+    }
+    if method == "elicitation/create" && !url {
+        let schema = request
+            .pointer("/params/requestedSchema")
+            .ok_or_else(|| wrong("expected params.requestedSchema".to_owned()))?;
+        crate::schema::Schema::compile(&schema.to_string())
+            .map_err(|malformed| wrong(format!("requestedSchema: {malformed}")))?;
+    }
+    if let Some(message) = request.pointer("/params/message").and_then(Value::as_str) {
+        question.text = Text::from(message);
+    }
+    question.wire = Some(Blob::from(request.to_string().into_bytes()));
+    Ok(question)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoArguments {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OnlyTask {
+    task_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reasoned {
+    task_id: String,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkNext {
+    wait_ms: Option<u64>,
+    #[serde(default)]
+    accept: bool,
+    max: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkUpdate {
+    task_id: String,
+    message: Option<String>,
+    progress: Option<f64>,
+    total: Option<f64>,
+    partial: Option<Value>,
+    #[serde(rename = "log")]
+    _log: Option<Vec<LogLine>>,
+}
+
+#[derive(Deserialize)]
+struct LogLine {
+    #[serde(rename = "level", deserialize_with = "known_level")]
+    _level: (),
+    #[serde(rename = "data")]
+    _data: serde::de::IgnoredAny,
+}
+
+fn known_level<'de, D: serde::Deserializer<'de>>(found: D) -> Result<(), D::Error> {
+    let name = String::deserialize(found)?;
+    match crate::face::mcp::caller::Level::of(&name) {
+        Some(_) => Ok(()),
+        None => Err(serde::de::Error::custom("expected a level from debug to emergency")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Checkpoint {
+    task_id: String,
+    wait_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ask {
+    task_id: String,
+    questions: std::collections::BTreeMap<String, AskOne>,
+    wait_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskOne {
+    message: Option<String>,
+    schema: Option<Value>,
+    #[serde(default)]
+    permission: bool,
+    request: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Complete {
+    task_id: String,
+    text: Option<String>,
+    output: Option<Value>,
+    result: Option<Value>,
+    summary: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fail {
+    task_id: String,
+    reason: String,
+    code: Option<String>,
+    retryable: Option<bool>,
+    result: Option<Value>,
+    protocol_error: Option<ProtocolError>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProtocolError {
+    code: i32,
+    message: String,
+    data: Option<Value>,
+}

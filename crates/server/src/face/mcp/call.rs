@@ -10,6 +10,7 @@ use std::sync::Arc;
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, Delegation, ModeKind, Request, Start, TaskAct};
 use handover_kernel::event::Question;
+use handover_kernel::task::Phase;
 use handover_kernel::{AgentId, Blob, Event, Face, Fact, Session, SessionId, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -32,6 +33,9 @@ const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
 pub(super) const MODE_VERSION: &str = "1.0.0";
 pub(super) const CONFIGURATION: &str = "mcp";
 pub(super) const POLICY: &str = "handover.mcp";
+
+/// The status of a worker that asks.
+pub(super) const ASKING: &str = "input_required";
 
 /// What the context of a session that calls a skill begins with.
 const SKILL: &str = "skill:";
@@ -249,7 +253,7 @@ impl Mcp {
                 return returned(caller, outcome);
             }
             let task = session.task().map(|task| &task.phase);
-            if manner == Manner::TaskAfterAsking && task.is_some_and(|phase| phase.progress().is_some()) {
+            if manner == Manner::TaskAfterAsking && task.is_some_and(has_begun) {
                 return self.created(caller, id).await;
             }
             let questions = task.map_or(&[][..], |phase| phase.questions());
@@ -365,6 +369,12 @@ impl Mcp {
         }
         Ok(complete(caller, result))
     }
+}
+
+/// Whether the worker has said how it goes: until then it may only have asked.
+fn has_begun(phase: &Phase) -> bool {
+    let asking = Text::from(ASKING);
+    phase.questions().is_empty() && phase.progress().is_some_and(|progress| progress.status != asking)
 }
 
 /// How the caller is answered, by what the skill and the caller can do.

@@ -15,7 +15,7 @@ use super::requester::bytes_of;
 use super::{Builtin, Done, Run, Trouble, arguments, object};
 use crate::calendar::rfc3339;
 use crate::engine::{Accepted, Key, Subscription, Topic};
-use crate::face::mcp::call::skill_of;
+use crate::face::mcp::call::{ASKING, skill_of};
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::{self, structured};
 use crate::face::mcp::{Mcp, key, question};
@@ -388,7 +388,7 @@ impl Mcp {
             asked.questions.keys().map(|key| QuestionKey::from(key.as_str())).collect();
         let until = within(asked.wait_ms);
         let mut events = self.follow(caller, &asked.task_id).await?;
-        let progress = Progress { status: Text::from("input_required"), ..Progress::default() };
+        let progress = Progress { status: Text::from(ASKING), ..Progress::default() };
         let act = Act::Task(TaskAct::Ask { task: None, questions, progress });
         let accepted = self.put(caller, &asked.task_id, caller.name(taking_orders(caller, act))).await?;
         let (mut answers, mut orders) = (Map::new(), Vec::new());

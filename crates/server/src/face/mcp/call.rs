@@ -428,7 +428,8 @@ fn capability_names(declared: Declared) -> Vec<Text> {
         (declared.roots, "mcp.roots"),
     ]
     .into_iter()
-    .filter_map(|(declared, name)| declared.then(|| Text::from(name)))
+    .filter(|(declared, _)| *declared)
+    .map(|(_, name)| Text::from(name))
     .collect()
 }
 

@@ -65,10 +65,7 @@ pub async fn serve(
     read.and(wrote)
 }
 
-async fn write(
-    mut output: impl AsyncWrite + Unpin,
-    mut lines: mpsc::Receiver<String>,
-) -> io::Result<()> {
+async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<String>) -> io::Result<()> {
     while let Some(mut line) = lines.recv().await {
         line.push('\n');
         output.write_all(line.as_bytes()).await?;

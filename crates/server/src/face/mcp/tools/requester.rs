@@ -477,7 +477,9 @@ impl Mcp {
 pub(super) fn bytes_of(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.clone().into_bytes(),
-        other => other.to_string().into_bytes(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string().into_bytes()
+        }
     }
 }
 

@@ -145,7 +145,9 @@ pub(super) const TOOLS: &[Builtin] = &[
         arguments: || {
             task_with(
                 "wait_ms",
-                wait_ms("How long to wait for orders, in milliseconds; without it, only a paused task waits (25 s)"),
+                wait_ms(
+                    "How long to wait for orders, in milliseconds; without it, only a paused task waits (25 s)",
+                ),
                 false,
             )
         },

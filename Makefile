@@ -1,7 +1,7 @@
 # The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test fmt fmt-check lint doc deny unit sim macp-sdk fuzz bench bench-toy clean
+.PHONY: help run build test fmt fmt-check lint doc deny unit sim macp-sdk conformance fuzz bench bench-toy clean
 
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
@@ -10,7 +10,7 @@ LOCKED := $(if $(filter true,$(CI)),--locked)
 CHECKS := fmt-check lint doc deny unit sim macp-sdk bench-toy
 
 help: ## list the recipes
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## start a server of the release build on this machine
 	cargo run --release --package handover -- serve
@@ -44,6 +44,9 @@ sim: ## run the engine on a failing store, 2,000 seeded worlds
 
 macp-sdk: ## drive the release binary with the published MACP SDK for Python
 	@scripts/macp-sdk
+
+conformance: ## run the official MCP conformance suite against the release binary
+	@scripts/conformance
 
 fuzz: ## fuzz everything that reads bytes from outside, FUZZ_RUNS executions of each target
 	@scripts/fuzz

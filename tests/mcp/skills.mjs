@@ -35,8 +35,8 @@ const roots = { request: { method: "roots/list", params: {} } };
 
 const filled = (answer) => answer.content ?? {};
 const told = (answer) => `action=${answer.action}, content=${JSON.stringify(filled(answer))}`;
-const spoken = (answer) => answer.result?.content?.text ?? "";
-const rooted = (answer) => (answer.result?.roots ?? []).map((root) => root.uri).join(", ");
+const spoken = (answer) => answer.content?.content?.text ?? "";
+const rooted = (answer) => (answer.content?.roots ?? []).map((root) => root.uri).join(", ");
 
 const NAME = form("What is your name?", { name: STRING });
 const OK = form("Please confirm", { ok: BOOLEAN });
@@ -260,36 +260,33 @@ const questions = [
         says(`roots: ${rooted((await job.ask({ client_roots: roots })).client_roots)}`),
     ),
     atOnce("test_input_required_result_request_state", "Ask with a state to bring back", async (job) => {
-        const { confirm } = await job.ask({ confirm: OK }, "one round");
+        const { confirm } = await job.ask({ confirm: OK });
         return says(filled(confirm).ok ? "state-ok" : "not confirmed");
     }),
     atOnce(
         "test_input_required_result_multiple_inputs",
         "Ask for three things of three kinds",
         async (job) => {
-            const { user_name, greeting, client_roots } = await job.ask(
-                { user_name: NAME, greeting: sampling("Generate a greeting", 50), client_roots: roots },
-                "three at once",
-            );
+            const { user_name, greeting, client_roots } = await job.ask({
+                user_name: NAME,
+                greeting: sampling("Generate a greeting", 50),
+                client_roots: roots,
+            });
             return says(`${spoken(greeting)} ${filled(user_name).name}, at ${rooted(client_roots)}`);
         },
     ),
     atOnce("test_input_required_result_multi_round", "Ask twice, one after the other", async (job) => {
-        const { step1 } = await job.ask(
-            { step1: form("Step 1: What is your name?", { name: STRING }) },
-            "round 1",
-        );
-        const { step2 } = await job.ask(
-            { step2: form("Step 2: What is your favorite color?", { color: STRING }) },
-            "round 2",
-        );
+        const { step1 } = await job.ask({ step1: form("Step 1: What is your name?", { name: STRING }) });
+        const { step2 } = await job.ask({
+            step2: form("Step 2: What is your favorite color?", { color: STRING }),
+        });
         return says(`${filled(step1).name} likes ${filled(step2).color}`);
     }),
     atOnce(
         "test_input_required_result_tampered_state",
         "Ask with a state that must not be changed",
         async (job) => {
-            const { confirm } = await job.ask({ confirm: OK }, "sealed");
+            const { confirm } = await job.ask({ confirm: OK });
             return says(told(confirm));
         },
     ),

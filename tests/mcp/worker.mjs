@@ -110,7 +110,7 @@ export class Job {
     }
 
     /** Ask, and return the answer to each question. */
-    async ask(questions, state) {
+    async ask(questions) {
         const until = Date.now() + ANSWER_WITHIN_MS;
         const answers = {};
         const take = ({ answers: direct, orders }) => {
@@ -119,7 +119,7 @@ export class Job {
                 if (order.kind === "answer") Object.assign(answers, order.answers);
         };
         const open = () => Object.keys(questions).some((key) => !(key in answers));
-        take(await this.#call("work_ask", { questions, ...(state ? { state } : {}), wait_ms: WAIT_MS }));
+        take(await this.#call("work_ask", { questions, wait_ms: WAIT_MS }));
         while (open()) {
             if (Date.now() > until) throw new Error(`nobody answered within ${ANSWER_WITHIN_MS} ms`);
             take(await this.#call("work_checkpoint", { wait_ms: WAIT_MS }));

@@ -7,7 +7,7 @@
 LOCKED := $(if $(filter true,$(CI)),--locked)
 
 # What `make test` runs, in this order. A new check is a recipe below and its name here.
-CHECKS := fmt-check lint doc deny unit sim macp-sdk bench-toy
+CHECKS := fmt-check lint doc deny unit sim macp-sdk conformance bench-toy
 
 help: ## list the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

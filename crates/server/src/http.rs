@@ -20,7 +20,7 @@ pub mod listen;
 pub mod ready;
 
 pub use axum::Router;
-pub use listen::serve;
+pub use listen::{Peer, serve};
 pub use ready::Probe;
 
 use crate::telemetry::Metrics;

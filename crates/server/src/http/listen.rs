@@ -1,11 +1,15 @@
 //! Accepting connections, and stopping: first no new ones, then what is in flight is finished, then the rest is cut.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -24,6 +28,10 @@ const FINISH_WITHIN: Duration = Duration::from_secs(10);
 /// How long to wait when a connection could not be accepted, as when there are no file descriptors left.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
+/// Where a request comes from, as its handlers find it among its extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
 /// Serve until the shutdown begins, then finish what is in flight. At most `connections_max` are open at a time; those
 /// beyond wait to be accepted. A stream that does not end by itself must listen for the shutdown, or it is cut.
 pub async fn serve(
@@ -36,13 +44,13 @@ pub async fn serve(
     let room = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     loop {
-        let (stream, place) = tokio::select! {
+        let (stream, peer, place) = tokio::select! {
             biased;
             () = shutdown.begun() => break,
             accepted = accept(&listener, &room) => accepted,
         };
         while connections.try_join_next().is_some() {}
-        connections.spawn(connection(stream, wire.clone(), router.clone(), shutdown.clone(), place));
+        connections.spawn(connection(stream, peer, wire.clone(), router.clone(), shutdown.clone(), place));
     }
     drop(listener);
 
@@ -57,14 +65,14 @@ pub async fn serve(
     }
 }
 
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, Peer, OwnedSemaphorePermit) {
     if room.available_permits() == 0 {
         tracing::warn!("all connections are taken: new ones wait until another ends");
     }
     let place = Arc::clone(room).acquire_owned().await.expect("the semaphore is never closed");
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
+            Ok((stream, peer)) => return (stream, Peer(peer), place),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
@@ -76,6 +84,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, Ow
 /// One connection to its end. It holds its place among `connections_max` until then.
 async fn connection(
     stream: TcpStream,
+    peer: Peer,
     wire: Wire,
     router: Router,
     mut shutdown: Shutdown,
@@ -87,10 +96,15 @@ async fn connection(
         stream = wire.greet(stream) => stream,
     };
     let Some(stream) = stream else { return };
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.call(request)
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

@@ -264,3 +264,12 @@ async fn connections_beyond_the_bound_wait_for_another_to_end() {
     assert!(read_all(second).await.ends_with("ok"));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_handler_finds_where_a_request_comes_from() {
+    let peer = |axum::Extension(Peer(peer)): axum::Extension<Peer>| async move { peer.ip().to_string() };
+    let server = start_with(Router::new().route("/peer", get(peer)), vec![], BOUNDS).await;
+    let answer = server.get("/peer").await;
+    assert!(answer.ends_with("\r\n\r\n127.0.0.1"), "{answer}");
+    server.stop().await;
+}

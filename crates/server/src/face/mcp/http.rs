@@ -7,6 +7,7 @@ pub mod headers;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use handover_kernel::Face;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -27,6 +28,7 @@ use super::caller::{Caller, Era, era, meta_of, modern, progress_token};
 use super::message::{Error, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::gate;
+use crate::http::Peer;
 pub use headers::ParameterHeaders;
 
 /// How long an answer may take before a stream is begun that carries it: nothing between here and the client then
@@ -76,7 +78,12 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
 }
 
-async fn take(State(mcp): State<Mcp>, headers: HeaderMap, body: Bytes) -> Response {
+async fn take(
+    State(mcp): State<Mcp>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     if let Some(origin) =
         text(&headers, "origin").filter(|origin| !headers::is_welcome(origin, &mcp.parts.settings.origins))
     {
@@ -94,7 +101,7 @@ async fn take(State(mcp): State<Mcp>, headers: HeaderMap, body: Bytes) -> Respon
             "expected a body of type application/json",
         );
     }
-    let who = match mcp.who(&headers) {
+    let who = match mcp.who(&headers, peer.map(|Extension(Peer(peer))| peer)) {
         Ok(who) => who,
         Err(refused) => return *refused,
     };
@@ -138,12 +145,12 @@ fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Optio
 
 impl Mcp {
     /// Whose request it is: `authorization: Bearer <token>`.
-    fn who(&self, headers: &HeaderMap) -> Result<gate::Caller, Box<Response>> {
+    fn who(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<gate::Caller, Box<Response>> {
         let bearer = text(headers, "authorization").and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
         });
-        self.parts.gate.authenticate(bearer, Face::Mcp, None).map_err(|refused| {
+        self.parts.gate.authenticate(bearer, Face::Mcp, peer).map_err(|refused| {
             let metadata = address(self, headers);
             let metadata = metadata.strip_suffix("/mcp").unwrap_or(&metadata);
             let challenge = format!(

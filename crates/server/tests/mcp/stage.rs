@@ -1,0 +1,172 @@
+//! A server to play on.
+//!
+//! The cast: `planner` asks for work, `worker` and `helper` do it, `outsider` has no part in anything.
+
+// No play needs all of it.
+#![allow(dead_code)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_server::config::Config;
+use handover_server::directory::Directory;
+use handover_server::engine::{self, Engine};
+use handover_server::face::mcp::handshake::Levels;
+use handover_server::face::mcp::{self, Mcp, Parts};
+use handover_server::gate::{self, Gate};
+use handover_server::http::{self, Bounds, Router};
+use handover_server::identity::Identity;
+use handover_server::identity::tokens::{Tokens, hash_text};
+use handover_server::shutdown::{Shutdown, Trigger};
+use handover_server::telemetry::Metrics;
+use handover_server::tls::wire::Wire;
+use handover_server::work::Work;
+use handover_store::{MemoryStore, SqliteStore, Store};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+pub use super::client::*;
+pub use super::worker::*;
+
+/// How long anything may take before a play has failed: long, because the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A play that hangs has failed.
+pub async fn in_time<T>(play: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, play).await.expect("waited in vain")
+}
+
+/// Wait until it is so.
+pub async fn until<F: Future<Output = bool>>(mut is_so: impl FnMut() -> F) {
+    in_time(async {
+        while !is_so().await {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// What a server is made of.
+pub struct Set {
+    pub identity: Identity,
+    pub store: Arc<dyn Store>,
+    pub face: mcp::Settings,
+    pub engine: engine::Settings,
+    pub limits: gate::Settings,
+}
+
+impl Set {
+    /// In memory, for everybody, with the settings of a server that nobody has configured.
+    fn new() -> Set {
+        let config = Config::default();
+        let identity = Identity::Development;
+        Set {
+            limits: gate::Settings::new(&config.limits, &identity),
+            identity,
+            store: Arc::new(MemoryStore::new()),
+            face: mcp::Settings::new(&config),
+            engine: engine::Settings::default(),
+        }
+    }
+}
+
+/// The cast by tokens that prove who they are, and a `planner` of another tenant, whose token is `elsewhere`.
+pub fn tokens() -> Identity {
+    let entry = |token: &str, rest: &str| format!("[[token]]\nsha256 = \"{}\"\n{rest}\n", hash_text(token));
+    let file = ["planner", "worker", "helper", "outsider"]
+        .map(|name| entry(name, &format!("agent = \"{name}\"")))
+        .concat()
+        + &entry("elsewhere", "agent = \"planner\"\ntenant = \"elsewhere\"");
+    Identity::Tokens(Arc::new(Tokens::parse(&file).unwrap()))
+}
+
+/// A server that ends with the play.
+pub struct Stage {
+    pub address: SocketAddr,
+    pub store: Arc<dyn Store>,
+    pub metrics: Arc<Metrics>,
+    /// The same without a network.
+    pub router: Router,
+    engine: Engine,
+    trigger: Trigger,
+    serving: JoinHandle<()>,
+}
+
+impl Stage {
+    pub async fn in_memory() -> Stage {
+        Stage::with(|_| {}).await
+    }
+
+    /// On disk: stopped and opened again, it is the same server.
+    pub async fn on_disk(dir: &Path) -> Stage {
+        let store = Arc::new(SqliteStore::open(dir).unwrap());
+        Stage::with(|set| set.store = store).await
+    }
+
+    /// With something changed.
+    pub async fn with(change: impl FnOnce(&mut Set)) -> Stage {
+        let mut set = Set::new();
+        change(&mut set);
+        let Set { identity, store, face, engine, limits } = set;
+        let metrics = Metrics::new();
+        let engine = Engine::start(Arc::clone(&store), engine, Arc::clone(&metrics)).unwrap();
+        let (trigger, shutdown) = Shutdown::new();
+        let mcp = Mcp::new(Parts {
+            gate: Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics)),
+            store: Arc::clone(&store),
+            directory: Directory::new(Arc::clone(&store)),
+            work: Work::new(engine.clone(), Arc::clone(&store)),
+            shutdown: shutdown.clone(),
+            settings: face,
+            levels: Levels::default(),
+        });
+        let bounds = Bounds::for_payload(Config::default().limits.payload_bytes_max);
+        let router = http::router(mcp::http::router(mcp), Vec::new(), Arc::clone(&metrics), bounds);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(http::serve(listener, Wire::Plain, router.clone(), 10_000, shutdown));
+        Stage { address, store, metrics, router, engine, trigger, serving }
+    }
+
+    /// A client of the stateless revision with this token, which is its name in development. It declares tasks and forms.
+    pub fn client(&self, token: &str) -> Client {
+        Client::modern(self.address, Some(token))
+    }
+
+    /// A client without a token.
+    pub fn nobody(&self) -> Client {
+        Client::modern(self.address, None)
+    }
+
+    /// A client of a handshake revision that has shaken hands.
+    pub async fn handshake(&self, token: &str, capabilities: serde_json::Value) -> Client {
+        Client::handshake(self.address, token, "2025-11-25", capabilities).await
+    }
+
+    /// Whoever has these skills, in the directory.
+    pub async fn worker(&self, token: &str, skills: serde_json::Value) -> Worker {
+        Worker::register(self.client(token), skills).await
+    }
+
+    /// Everything that was ever written: if it does not change, nothing left a trace.
+    pub fn written(&self) -> u64 {
+        self.store.last_position().unwrap()
+    }
+
+    /// Begin the shutdown, without waiting for it.
+    pub fn begin_stop(&self) {
+        self.trigger.begin();
+    }
+
+    /// Stop, and give the store back.
+    pub async fn stop(self) {
+        let Stage { store, engine, trigger, serving, router, .. } = self;
+        trigger.begin();
+        in_time(serving).await.unwrap();
+        drop(router);
+        tokio::task::spawn_blocking(move || engine.stop()).await.unwrap();
+        drop(store);
+    }
+}

@@ -42,18 +42,32 @@ pub struct Policy {
     pub registered_at: u64,
 }
 
+/// What the tasks of MCP callers are bound to.
+pub const MCP_POLICY: &str = "policy.mcp";
+
 impl Policy {
-    /// The policy that every session has unless it names another.
-    pub fn default_policy() -> Policy {
-        Policy {
-            id: DEFAULT_POLICY.to_owned(),
-            mode: String::new(),
-            description: "the initiator commits; nothing is reassigned; nothing is accepted implicitly"
-                .to_owned(),
-            rules: "{}".to_owned(),
+    /// The policies that are there without being registered: the one that every session has unless it names another,
+    /// and those that describe the charters of the other faces.
+    fn built_in() -> [Policy; 2] {
+        let policy = |id: &str, mode: &str, description: &str, rules: &str| Policy {
+            id: id.to_owned(),
+            mode: mode.to_owned(),
+            description: description.to_owned(),
+            rules: rules.to_owned(),
             schema_version: 1,
             registered_at: 0,
-        }
+        };
+        let default = "the initiator commits; nothing is reassigned; nothing is accepted implicitly";
+        let mcp = "a report settles the task at once, on the initiator's behalf; a declined task goes to another \
+                   participant and is cancelled when nobody is left; a pause waits for a safe point";
+        [
+            policy(DEFAULT_POLICY, "", default, "{}"),
+            policy(MCP_POLICY, "task", mcp, r#"{"assignment":{"allow_reassignment_on_reject":true}}"#),
+        ]
+    }
+
+    fn is_built_in(id: &str) -> bool {
+        matches!(id, DEFAULT_POLICY | MCP_POLICY)
     }
 
     /// The mode that it is for; none means every mode.
@@ -98,8 +112,8 @@ impl Policies {
     /// Register a policy. Ids are immutable: registering one twice is refused.
     pub async fn register(&self, tenant: &str, policy: Policy) -> Result<(), Denied> {
         policy.descriptor().check().map_err(Denied::Refused)?;
-        if policy.id == DEFAULT_POLICY {
-            return Err(invalid(format!("{DEFAULT_POLICY} is built in and cannot be registered")));
+        if Policy::is_built_in(&policy.id) {
+            return Err(invalid(format!("{} is built in and cannot be registered", policy.id)));
         }
         let record = Record {
             space: SPACE.into(),
@@ -118,8 +132,8 @@ impl Policies {
 
     /// Remove a policy. Sessions that are bound to it keep their charter.
     pub async fn unregister(&self, tenant: &str, id: &str) -> Result<(), Denied> {
-        if id == DEFAULT_POLICY {
-            return Err(invalid(format!("{DEFAULT_POLICY} is built in and cannot be removed")));
+        if Policy::is_built_in(id) {
+            return Err(invalid(format!("{id} is built in and cannot be removed")));
         }
         let (store, tenant, key) = (Arc::clone(&self.store), tenant.to_owned(), id.to_owned());
         if !blocking(move || store.remove_record(SPACE, &tenant, &key)).await? {
@@ -131,8 +145,8 @@ impl Policies {
 
     /// One policy.
     pub async fn get(&self, tenant: &str, id: &str) -> Result<Policy, Denied> {
-        if id == DEFAULT_POLICY {
-            return Ok(Policy::default_policy());
+        if let Some(policy) = Policy::built_in().into_iter().find(|policy| policy.id == id) {
+            return Ok(policy);
         }
         let (store, tenant, key) = (Arc::clone(&self.store), tenant.to_owned(), id.to_owned());
         match blocking(move || store.record(SPACE, &tenant, &key)).await? {
@@ -141,7 +155,7 @@ impl Policies {
         }
     }
 
-    /// All policies of a tenant, the built-in one first.
+    /// All policies of a tenant, the built-in ones first.
     pub async fn list(&self, tenant: &str) -> Result<Vec<Policy>, Denied> {
         let (store, tenant) = (Arc::clone(&self.store), tenant.to_owned());
         let records = blocking(move || {
@@ -157,7 +171,7 @@ impl Policies {
             }
         })
         .await?;
-        let mut policies = vec![Policy::default_policy()];
+        let mut policies = Vec::from(Policy::built_in());
         for record in records {
             policies.push(decode(&record.value)?);
         }
@@ -169,7 +183,9 @@ impl Policies {
         if id == DEFAULT_POLICY {
             return Ok(Charter::macp());
         }
-        self.get(tenant, id).await?.descriptor().compile(mode).map_err(Denied::Refused)
+        let charter = self.get(tenant, id).await?.descriptor().compile(mode).map_err(Denied::Refused)?;
+        // The rules of a descriptor cannot say everything that this charter says.
+        Ok(if id == MCP_POLICY { Charter::mcp() } else { charter })
     }
 }
 
@@ -206,7 +222,13 @@ mod tests {
     }
 
     fn policy(id: &str) -> Policy {
-        Policy { id: id.to_owned(), mode: "task".to_owned(), ..Policy::default_policy() }
+        Policy {
+            id: id.to_owned(),
+            mode: "task".to_owned(),
+            rules: "{}".to_owned(),
+            schema_version: 1,
+            ..Policy::default()
+        }
     }
 
     async fn ids(policies: &Policies, tenant: &str) -> Vec<String> {
@@ -236,8 +258,8 @@ mod tests {
         policies.register("b", policy("p")).await.unwrap();
         policies.register("b", policy("q")).await.unwrap();
         policies.unregister("a", "p").await.unwrap();
-        assert_eq!(ids(&policies, "a").await, [DEFAULT_POLICY]);
-        assert_eq!(ids(&policies, "b").await, [DEFAULT_POLICY, "p", "q"]);
+        assert_eq!(ids(&policies, "a").await, [DEFAULT_POLICY, MCP_POLICY]);
+        assert_eq!(ids(&policies, "b").await, [DEFAULT_POLICY, MCP_POLICY, "p", "q"]);
         assert!(matches!(policies.get("a", "q").await, Err(Denied::Refused(Refusal::PolicyUnknown { .. }))));
         assert!(matches!(
             policies.charter("a", "q", ModeKind::Task).await,
@@ -270,7 +292,7 @@ mod tests {
         for name in &names {
             policies.register("a", policy(name)).await.unwrap();
         }
-        assert_eq!(ids(&policies, "a").await[1..], names);
+        assert_eq!(ids(&policies, "a").await[2..], names);
     }
 
     #[tokio::test]
@@ -283,5 +305,7 @@ mod tests {
             Err(Denied::Refused(Refusal::PolicyInvalid { .. }))
         ));
         assert_eq!(policies.charter("a", DEFAULT_POLICY, ModeKind::Handoff).await.unwrap(), Charter::macp());
+        assert_eq!(policies.charter("a", MCP_POLICY, ModeKind::Task).await.unwrap(), Charter::mcp());
+        policies.charter("a", MCP_POLICY, ModeKind::Handoff).await.unwrap_err();
     }
 }

@@ -25,6 +25,7 @@ use super::tasks::answers;
 use super::{Mcp, No, Outbox, content, key, question};
 use crate::directory::{Answers, Skill, Tool};
 use crate::engine::{Ended, Key, Subscription, Topic};
+use crate::policies::MCP_POLICY;
 
 /// A skill that answers at once is not waited for longer than this, whatever tasks may take.
 const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
@@ -32,7 +33,6 @@ const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
 /// The versions that an MCP task is bound to.
 pub(super) const MODE_VERSION: &str = "1.0.0";
 pub(super) const CONFIGURATION: &str = "mcp";
-pub(super) const POLICY: &str = "handover.mcp";
 
 /// The status of a worker that asks.
 pub(super) const ASKING: &str = "input_required";
@@ -110,7 +110,7 @@ impl Mcp {
             charter: Charter::mcp(),
             mode_version: Text::from(MODE_VERSION),
             configuration_version: Text::from(CONFIGURATION),
-            policy_version: Text::from(POLICY),
+            policy_version: Text::from(MCP_POLICY),
             ttl_ms: work.ttl_ms,
             sent_at: None,
             intent: Text::from(&*work.title),

@@ -4,6 +4,7 @@ use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, Start};
 use handover_kernel::commitment::Commitment;
 use handover_kernel::handoff::{Offer, OfferAnswer, TASK_SCOPE_PREFIX};
+use handover_kernel::policy::DEFAULT_POLICY;
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::{AgentId, Blob, Face, HandoffId, Refusal, Session, Text};
 use handover_store::{Filter, Order};
@@ -13,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::requester::bytes_of;
 use super::{Builtin, Done, Run, Trouble, arguments, object};
 use crate::engine::Denied;
-use crate::face::mcp::call::{CONFIGURATION, MODE_VERSION, POLICY};
+use crate::face::mcp::call::{CONFIGURATION, MODE_VERSION};
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
 use crate::face::mcp::{Mcp, No};
@@ -170,7 +171,7 @@ impl Mcp {
             charter: Charter::macp(),
             mode_version: Text::from(MODE_VERSION),
             configuration_version: Text::from(CONFIGURATION),
-            policy_version: Text::from(POLICY),
+            policy_version: Text::from(DEFAULT_POLICY),
             ttl_ms: self.parts.settings.ttl_ms,
             sent_at: None,
             intent: Text::from(&*scope),

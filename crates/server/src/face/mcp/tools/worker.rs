@@ -18,7 +18,7 @@ use crate::engine::{Accepted, Key, Subscription, Topic};
 use crate::face::mcp::call::{ASKING, skill_of};
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::{self, structured};
-use crate::face::mcp::{Mcp, key, question};
+use crate::face::mcp::{Mcp, No, key, question};
 use crate::work::Worker;
 
 /// Which tool.
@@ -277,10 +277,9 @@ impl Mcp {
         }
     }
 
-    async fn accept(&self, caller: &Caller, task_id: &str) -> Result<(), Trouble> {
+    async fn accept(&self, caller: &Caller, task_id: &str) -> Result<Accepted, No> {
         let act = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
-        self.act(caller, task_id, Act::Task(act)).await?;
-        Ok(())
+        self.act(caller, task_id, Act::Task(act)).await
     }
 
     async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
@@ -299,9 +298,15 @@ impl Mcp {
             };
             let mut work = Vec::new();
             for session in &offers {
-                // Somebody else, or another hand of the same agent, may have been faster.
-                if asked.accept && self.accept(caller, session.binding.id.as_str()).await.is_err() {
-                    continue;
+                if asked.accept {
+                    match self.accept(caller, session.binding.id.as_str()).await {
+                        Ok(_) => {}
+                        // Somebody else, or another hand of the same agent, was faster.
+                        Err(no) if no.refusal().is_some() => continue,
+                        // What was taken before that is given out all the same.
+                        Err(no) if work.is_empty() => return Err(no.into()),
+                        Err(_) => break,
+                    }
                 }
                 work.push(shown(session));
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use handover_kernel::command::ModeKind;
 use handover_store::{Cursor, Filter, Order, Page};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -41,6 +42,16 @@ pub(super) fn task_of(uri: &str) -> Option<&str> {
     uri.strip_prefix(SCHEME).filter(|task| !task.is_empty() && !task.contains('/'))
 }
 
+/// The tasks that the caller may see.
+pub(super) fn visible_tasks(caller: &Caller) -> Filter {
+    Filter {
+        tenant: Some(caller.tenant.clone()),
+        agent: (!caller.observer).then(|| caller.agent.as_str().into()),
+        kind: Some(view::kind_number(ModeKind::Task)),
+        ..Filter::default()
+    }
+}
+
 impl Mcp {
     /// `resources/list`: the transcripts of the tasks that the caller may see, the newest first.
     pub(super) async fn resources_list(
@@ -54,14 +65,7 @@ impl Mcp {
         }
         let List { cursor } = params(given)?;
         let after = cursor.as_deref().map(read_cursor).transpose()?;
-        let principal = &caller.who;
-        let filter = Filter {
-            tenant: Some(principal.tenant.clone()),
-            agent: (!principal.observer).then(|| principal.agent.as_str().into()),
-            kind: Some(view::kind_number(handover_kernel::command::ModeKind::Task)),
-            ..Filter::default()
-        };
-        let page = self.list(filter, Order::Newest, after, PAGE).await?;
+        let page = self.list(visible_tasks(caller), Order::Newest, after, PAGE).await?;
         let resources: Vec<Value> = page.sessions.iter().map(listed).collect();
         let mut result = Map::new();
         result.insert("resources".to_owned(), Value::Array(resources));

@@ -35,6 +35,10 @@ const PAGE: usize = 1000;
 /// How long the list may be kept: a subscription tells of changes before that.
 const LIST_TTL_MS: u64 = 5 * 60 * 1000;
 
+/// How long a tool of ours waits at most, and unless it is told otherwise.
+const WAIT_MAX_MS: u64 = 60_000;
+const WAIT_DEFAULT_MS: u64 = 25_000;
+
 /// What one of our own tools is, and what it does.
 pub(super) struct Builtin {
     /// Its name.
@@ -121,7 +125,7 @@ impl From<Error> for Trouble {
 }
 
 /// The arguments of a tool of ours.
-pub(super) fn arguments<T: DeserializeOwned>(given: Map<String, Value>) -> Result<T, Trouble> {
+pub(super) fn read_arguments<T: DeserializeOwned>(given: Map<String, Value>) -> Result<T, Trouble> {
     serde_json::from_value(Value::Object(given)).map_err(|error| Trouble::Told(format!("arguments: {error}")))
 }
 

@@ -4,7 +4,7 @@ use handover_kernel::AgentId;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Builtin, Done, Run, Trouble, arguments, object};
+use super::{Builtin, Done, Run, Trouble, object, read_arguments};
 use crate::calendar::rfc3339;
 use crate::directory::{Agent, Answers, Skill};
 use crate::face::mcp::Mcp;
@@ -92,10 +92,10 @@ pub(super) const TOOLS: &[Builtin] = &[
 impl Mcp {
     pub(super) async fn run_agents(&self, caller: &Caller, tool: Tool, given: Map<String, Value>) -> Done {
         match tool {
-            Tool::List => self.agent_list(caller, arguments(given)?).await,
-            Tool::Register => self.agent_register(caller, arguments(given)?).await,
+            Tool::List => self.agent_list(caller, read_arguments(given)?).await,
+            Tool::Register => self.agent_register(caller, read_arguments(given)?).await,
             Tool::Unregister => {
-                let Nothing {} = arguments(given)?;
+                let Nothing {} = read_arguments(given)?;
                 self.parts.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
                 let removed = self.parts.directory.unregister(&caller.tenant, &caller.agent).await?;
                 Ok(structured(json!({ "unregistered": removed })))

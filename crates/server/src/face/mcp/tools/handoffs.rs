@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::requester::bytes_of;
-use super::{Builtin, Done, Run, Trouble, arguments, object};
+use super::{Builtin, Done, Run, Trouble, object, read_arguments};
 use crate::engine::Denied;
 use crate::face::mcp::call::{CONFIGURATION, MODE_VERSION};
 use crate::face::mcp::caller::Caller;
@@ -112,25 +112,25 @@ pub(super) const TOOLS: &[Builtin] = &[
 impl Mcp {
     pub(super) async fn run_handoffs(&self, caller: &Caller, tool: Tool, given: Map<String, Value>) -> Done {
         match tool {
-            Tool::Offer => self.handoff_offer(caller, arguments(given)?).await,
+            Tool::Offer => self.handoff_offer(caller, read_arguments(given)?).await,
             Tool::List => self.handoff_list(caller).await,
             Tool::Status => {
-                let Answered { handoff_id, .. } = arguments(given)?;
+                let Answered { handoff_id, .. } = read_arguments(given)?;
                 Ok(structured(shown(&*self.handoff(caller, &handoff_id).await?)))
             }
             Tool::Accept => {
-                let Answered { handoff_id, reason } = arguments(given)?;
+                let Answered { handoff_id, reason } = read_arguments(given)?;
                 let handoff = self.offer_of(caller, &handoff_id).await?;
                 let act = HandoffAct::Accept { handoff, by: None, reason: text(reason), implicit: false };
                 self.answer_handoff(caller, &handoff_id, act).await
             }
             Tool::Decline => {
-                let Answered { handoff_id, reason } = arguments(given)?;
+                let Answered { handoff_id, reason } = read_arguments(given)?;
                 let handoff = self.offer_of(caller, &handoff_id).await?;
                 let act = HandoffAct::Decline { handoff, by: None, reason: text(reason) };
                 self.answer_handoff(caller, &handoff_id, act).await
             }
-            Tool::Commit => self.handoff_commit(caller, arguments(given)?).await,
+            Tool::Commit => self.handoff_commit(caller, read_arguments(given)?).await,
         }
     }
 

@@ -1,23 +1,28 @@
 //! Tools to hand out work and watch over it.
+//!
+//! - [`table`]: what they are called, and for what
+
+mod table;
 
 use std::time::Duration;
 
 use handover_kernel::command::{Act, Answer, TaskAct};
 use handover_kernel::commitment::Commitment;
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
-use handover_store::{Filter, Order};
+use handover_store::Order;
 use prost::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Builtin, Done, Run, Trouble, arguments, object};
+pub(super) use self::table::TOOLS;
+use super::{Done, Trouble, WAIT_DEFAULT_MS, WAIT_MAX_MS, read_arguments};
 use crate::calendar::rfc3339;
 use crate::engine::{Key, Topic};
 use crate::face::mcp::call::Work;
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
-use crate::face::mcp::resources::read_cursor;
+use crate::face::mcp::resources::{read_cursor, visible_tasks};
 use crate::face::mcp::task::Shown;
 use crate::face::mcp::{Mcp, key, question};
 use crate::view;
@@ -39,187 +44,8 @@ pub(in crate::face::mcp) enum Tool {
     Commit,
 }
 
-/// How long a tool waits at most, and unless it is told otherwise.
-const WAIT_MAX_MS: u64 = 60_000;
-const WAIT_DEFAULT_MS: u64 = 25_000;
-
 /// How many tasks a list shows.
 const LIST_MAX: usize = 100;
-
-fn task_id(what: &str) -> Value {
-    json!({ "type": "string", "description": what })
-}
-
-fn only_task() -> Value {
-    object(json!({ "task_id": task_id("The task's id") }), &["task_id"])
-}
-
-/// The tools.
-pub(super) const TOOLS: &[Builtin] = &[
-    Builtin {
-        name: "delegate_task",
-        title: "Delegate a task",
-        description: "Hand a task to another agent. Give clear instructions and everything that is needed to do it. Name \
-            the agent that shall do it in `agent`, or list several in `agents`: then whoever accepts first does it; \
-            without both every agent in the directory may accept. Answers at once with a task_id: use task_wait for the result.",
-        reads: false,
-        arguments: || {
-            object(
-                json!({
-                    "title": { "type": "string", "description": "The task in a few words" },
-                    "instructions": { "type": "string", "description": "What to do, in full" },
-                    "input": { "description": "What to do it with: any JSON" },
-                    "agent": { "type": "string", "description": "The id of the agent that shall do it (agent_list says who is there)" },
-                    "agents": { "type": "array", "items": { "type": "string" }, "description": "Ids of agents of which the first that accepts does it" },
-                    "ttl_ms": { "type": "integer", "minimum": 1, "description": "How long it may take, in milliseconds" },
-                    "parent_task_id": task_id("The task that this one is part of: it ends with its parent"),
-                }),
-                &["title", "instructions"],
-            )
-        },
-        run: Run::Requester(Tool::Delegate),
-    },
-    Builtin {
-        name: "task_status",
-        title: "Look at a task",
-        description: "Say where a task is: its status, progress, open questions with their keys, and the result once there is one.",
-        reads: true,
-        arguments: only_task,
-        run: Run::Requester(Tool::Status),
-    },
-    Builtin {
-        name: "task_wait",
-        title: "Wait for a task",
-        description: "Wait until a task has ended, asks something or is paused, or until the time is up; then say where it is, like \
-            task_status. If it still works, call it again.",
-        reads: true,
-        arguments: || {
-            object(
-                json!({
-                    "task_id": task_id("The task's id"),
-                    "wait_ms": { "type": "integer", "minimum": 0, "maximum": WAIT_MAX_MS, "description": "How long to wait at most, in milliseconds (25000 unless given)" },
-                }),
-                &["task_id"],
-            )
-        },
-        run: Run::Requester(Tool::Wait),
-    },
-    Builtin {
-        name: "task_list",
-        title: "List tasks",
-        description: "List tasks that you have a part in, the newest first, with their status. `cursor` goes on where the last list ended.",
-        reads: true,
-        arguments: || {
-            object(
-                json!({
-                    "cursor": { "type": "string", "description": "next_cursor of the last list" },
-                    "max": { "type": "integer", "minimum": 1, "maximum": LIST_MAX },
-                }),
-                &[],
-            )
-        },
-        run: Run::Requester(Tool::List),
-    },
-    Builtin {
-        name: "task_timeline",
-        title: "Read a task's timeline",
-        description: "Everything that happened in a task, in order: requests, progress, questions, steers and whether they were delivered, the end.",
-        reads: true,
-        arguments: only_task,
-        run: Run::Requester(Tool::Timeline),
-    },
-    Builtin {
-        name: "task_steer",
-        title: "Steer a task",
-        description: "Give the agent that works on your task new guidance. It hears it at its next safe point, in the order in which \
-            you sent it. It does not answer questions: use task_answer for that.",
-        reads: false,
-        arguments: || {
-            object(
-                json!({ "task_id": task_id("The task's id"), "message": { "type": "string", "description": "The guidance" } }),
-                &["task_id", "message"],
-            )
-        },
-        run: Run::Requester(Tool::Steer),
-    },
-    Builtin {
-        name: "task_message",
-        title: "Send a message in a task",
-        description: "Say something in the conversation of a task that you have a part in. The assignee of your task hears it at its next safe point.",
-        reads: false,
-        arguments: || {
-            object(
-                json!({ "task_id": task_id("The task's id"), "message": { "type": "string", "description": "What to say" } }),
-                &["task_id", "message"],
-            )
-        },
-        run: Run::Requester(Tool::Message),
-    },
-    Builtin {
-        name: "task_answer",
-        title: "Answer a task's questions",
-        description: "Answer questions of the agent that works on your task. `answers` maps each key (task_status shows keys, questions and \
-            schemas) to {\"action\": \"accept\", \"content\": {...}}, {\"action\": \"decline\"} or {\"action\": \"cancel\"}. Content must \
-            match the question's schema. You may answer some now and some later.",
-        reads: false,
-        arguments: || {
-            object(
-                json!({
-                    "task_id": task_id("The task's id"),
-                    "answers": { "type": "object", "description": "By key: action and content", "additionalProperties": { "type": "object" } },
-                }),
-                &["task_id", "answers"],
-            )
-        },
-        run: Run::Requester(Tool::Answer),
-    },
-    Builtin {
-        name: "task_pause",
-        title: "Pause a task",
-        description: "Pause your task. It takes effect when the agent that works on it reaches a safe point; task_status says when it has.",
-        reads: false,
-        arguments: only_task,
-        run: Run::Requester(Tool::Pause),
-    },
-    Builtin {
-        name: "task_resume",
-        title: "Resume a task",
-        description: "Let a paused task of yours go on.",
-        reads: false,
-        arguments: only_task,
-        run: Run::Requester(Tool::Resume),
-    },
-    Builtin {
-        name: "task_cancel",
-        title: "Cancel a task",
-        description: "Take a task of yours back. Cancelling one that has ended changes nothing.",
-        reads: false,
-        arguments: || {
-            object(
-                json!({ "task_id": task_id("The task's id"), "reason": { "type": "string", "description": "Why" } }),
-                &["task_id"],
-            )
-        },
-        run: Run::Requester(Tool::Cancel),
-    },
-    Builtin {
-        name: "task_commit",
-        title: "Commit a task's outcome",
-        description: "Bind the outcome of a task that waits for your word after its agent has reported (only tasks that were not started over MCP do).",
-        reads: false,
-        arguments: || {
-            object(
-                json!({
-                    "task_id": task_id("The task's id"),
-                    "success": { "type": "boolean", "description": "Whether you take it as done" },
-                    "reason": { "type": "string", "description": "Why" },
-                }),
-                &["task_id", "success"],
-            )
-        },
-        run: Run::Requester(Tool::Commit),
-    },
-];
 
 /// A caller that reads a task with a tool can be shown everything: a tool's result is only data.
 const EVERYTHING: Declared =
@@ -281,45 +107,45 @@ struct Saying {
 impl Mcp {
     pub(super) async fn run_requester(&self, caller: &Caller, tool: Tool, given: Map<String, Value>) -> Done {
         match tool {
-            Tool::Delegate => self.delegate(caller, arguments(given)?).await,
+            Tool::Delegate => self.delegate(caller, read_arguments(given)?).await,
             Tool::Status => {
-                let OnlyTask { task_id } = arguments(given)?;
+                let OnlyTask { task_id } = read_arguments(given)?;
                 self.status(caller, &task_id).await
             }
-            Tool::Wait => self.task_wait(caller, arguments(given)?).await,
-            Tool::List => self.task_list(caller, arguments(given)?).await,
+            Tool::Wait => self.task_wait(caller, read_arguments(given)?).await,
+            Tool::List => self.task_list(caller, read_arguments(given)?).await,
             Tool::Timeline => {
-                let OnlyTask { task_id } = arguments(given)?;
+                let OnlyTask { task_id } = read_arguments(given)?;
                 Ok(structured(self.transcript(caller, &task_id).await?))
             }
             Tool::Steer => {
-                let Saying { task_id, message } = arguments(given)?;
+                let Saying { task_id, message } = read_arguments(given)?;
                 let act = Act::Task(TaskAct::Steer { text: Text::from(message) });
                 self.act_once(caller, &task_id, act).await?;
                 Ok(structured(json!({ "accepted": true, "task_id": task_id })))
             }
             Tool::Message => {
-                let Saying { task_id, message } = arguments(given)?;
+                let Saying { task_id, message } = read_arguments(given)?;
                 let body = Blob::from(message.into_bytes());
                 let act = Act::Task(TaskAct::Say { body, awaits_reply: false, check_in_ms: None });
                 self.act_once(caller, &task_id, act).await?;
                 Ok(structured(json!({ "accepted": true, "task_id": task_id })))
             }
-            Tool::Answer => self.task_answer(caller, arguments(given)?).await,
+            Tool::Answer => self.task_answer(caller, read_arguments(given)?).await,
             Tool::Pause => {
-                let OnlyTask { task_id } = arguments(given)?;
+                let OnlyTask { task_id } = read_arguments(given)?;
                 let act = Act::Pause { reason: Text::from("paused by the requester"), gently: false };
                 self.act(caller, &task_id, act).await?;
                 self.status(caller, &task_id).await
             }
             Tool::Resume => {
-                let OnlyTask { task_id } = arguments(given)?;
+                let OnlyTask { task_id } = read_arguments(given)?;
                 self.act(caller, &task_id, Act::Resume { reason: Text::from("resumed by the requester") })
                     .await?;
                 self.status(caller, &task_id).await
             }
-            Tool::Cancel => self.task_cancel(caller, arguments(given)?).await,
-            Tool::Commit => self.task_commit(caller, arguments(given)?).await,
+            Tool::Cancel => self.task_cancel(caller, read_arguments(given)?).await,
+            Tool::Commit => self.task_commit(caller, read_arguments(given)?).await,
         }
     }
 
@@ -400,13 +226,7 @@ impl Mcp {
     async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
         let after = asked.cursor.as_deref().map(read_cursor).transpose()?;
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-        let filter = Filter {
-            tenant: Some(caller.tenant.clone()),
-            agent: (!caller.observer).then(|| caller.agent.as_str().into()),
-            kind: Some(view::kind_number(handover_kernel::command::ModeKind::Task)),
-            ..Filter::default()
-        };
-        let page = self.list(filter, Order::Newest, after, max).await?;
+        let page = self.list(visible_tasks(caller), Order::Newest, after, max).await?;
         let tasks: Vec<Value> = page
             .sessions
             .iter()

@@ -1,0 +1,181 @@
+//! The requester's tools, described for a model that has never seen them.
+
+use serde_json::{Value, json};
+
+use super::{LIST_MAX, Tool};
+use crate::face::mcp::tools::{Builtin, Run, WAIT_MAX_MS, object};
+
+fn task_id(what: &str) -> Value {
+    json!({ "type": "string", "description": what })
+}
+
+fn only_task() -> Value {
+    object(json!({ "task_id": task_id("The task's id") }), &["task_id"])
+}
+
+/// The tools.
+pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
+    Builtin {
+        name: "delegate_task",
+        title: "Delegate a task",
+        description: "Hand a task to another agent. Give clear instructions and everything that is needed to do it. Name \
+            the agent that shall do it in `agent`, or list several in `agents`: then whoever accepts first does it; \
+            without both every agent in the directory may accept. Answers at once with a task_id: use task_wait for the result.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "title": { "type": "string", "description": "The task in a few words" },
+                    "instructions": { "type": "string", "description": "What to do, in full" },
+                    "input": { "description": "What to do it with: any JSON" },
+                    "agent": { "type": "string", "description": "The id of the agent that shall do it (agent_list says who is there)" },
+                    "agents": { "type": "array", "items": { "type": "string" }, "description": "Ids of agents of which the first that accepts does it" },
+                    "ttl_ms": { "type": "integer", "minimum": 1, "description": "How long it may take, in milliseconds" },
+                    "parent_task_id": task_id("The task that this one is part of: it ends with its parent"),
+                }),
+                &["title", "instructions"],
+            )
+        },
+        run: Run::Requester(Tool::Delegate),
+    },
+    Builtin {
+        name: "task_status",
+        title: "Look at a task",
+        description: "Say where a task is: its status, progress, open questions with their keys, and the result once there is one.",
+        reads: true,
+        arguments: only_task,
+        run: Run::Requester(Tool::Status),
+    },
+    Builtin {
+        name: "task_wait",
+        title: "Wait for a task",
+        description: "Wait until a task has ended, asks something or is paused, or until the time is up; then say where it is, like \
+            task_status. If it still works, call it again.",
+        reads: true,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id("The task's id"),
+                    "wait_ms": { "type": "integer", "minimum": 0, "maximum": WAIT_MAX_MS, "description": "How long to wait at most, in milliseconds (25000 unless given)" },
+                }),
+                &["task_id"],
+            )
+        },
+        run: Run::Requester(Tool::Wait),
+    },
+    Builtin {
+        name: "task_list",
+        title: "List tasks",
+        description: "List tasks that you have a part in, the newest first, with their status. `cursor` goes on where the last list ended.",
+        reads: true,
+        arguments: || {
+            object(
+                json!({
+                    "cursor": { "type": "string", "description": "next_cursor of the last list" },
+                    "max": { "type": "integer", "minimum": 1, "maximum": LIST_MAX },
+                }),
+                &[],
+            )
+        },
+        run: Run::Requester(Tool::List),
+    },
+    Builtin {
+        name: "task_timeline",
+        title: "Read a task's timeline",
+        description: "Everything that happened in a task, in order: requests, progress, questions, steers and whether they were delivered, the end.",
+        reads: true,
+        arguments: only_task,
+        run: Run::Requester(Tool::Timeline),
+    },
+    Builtin {
+        name: "task_steer",
+        title: "Steer a task",
+        description: "Give the agent that works on your task new guidance. It hears it at its next safe point, in the order in which \
+            you sent it. It does not answer questions: use task_answer for that.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({ "task_id": task_id("The task's id"), "message": { "type": "string", "description": "The guidance" } }),
+                &["task_id", "message"],
+            )
+        },
+        run: Run::Requester(Tool::Steer),
+    },
+    Builtin {
+        name: "task_message",
+        title: "Send a message in a task",
+        description: "Say something in the conversation of a task that you have a part in. The assignee of your task hears it at its next safe point.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({ "task_id": task_id("The task's id"), "message": { "type": "string", "description": "What to say" } }),
+                &["task_id", "message"],
+            )
+        },
+        run: Run::Requester(Tool::Message),
+    },
+    Builtin {
+        name: "task_answer",
+        title: "Answer a task's questions",
+        description: "Answer questions of the agent that works on your task. `answers` maps each key (task_status shows keys, questions and \
+            schemas) to {\"action\": \"accept\", \"content\": {...}}, {\"action\": \"decline\"} or {\"action\": \"cancel\"}. Content must \
+            match the question's schema. You may answer some now and some later.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id("The task's id"),
+                    "answers": { "type": "object", "description": "By key: action and content", "additionalProperties": { "type": "object" } },
+                }),
+                &["task_id", "answers"],
+            )
+        },
+        run: Run::Requester(Tool::Answer),
+    },
+    Builtin {
+        name: "task_pause",
+        title: "Pause a task",
+        description: "Pause your task. It takes effect when the agent that works on it reaches a safe point; task_status says when it has.",
+        reads: false,
+        arguments: only_task,
+        run: Run::Requester(Tool::Pause),
+    },
+    Builtin {
+        name: "task_resume",
+        title: "Resume a task",
+        description: "Let a paused task of yours go on.",
+        reads: false,
+        arguments: only_task,
+        run: Run::Requester(Tool::Resume),
+    },
+    Builtin {
+        name: "task_cancel",
+        title: "Cancel a task",
+        description: "Take a task of yours back. Cancelling one that has ended changes nothing.",
+        reads: false,
+        arguments: || {
+            object(
+                json!({ "task_id": task_id("The task's id"), "reason": { "type": "string", "description": "Why" } }),
+                &["task_id"],
+            )
+        },
+        run: Run::Requester(Tool::Cancel),
+    },
+    Builtin {
+        name: "task_commit",
+        title: "Commit a task's outcome",
+        description: "Bind the outcome of a task that waits for your word after its agent has reported (only tasks that were not started over MCP do).",
+        reads: false,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id("The task's id"),
+                    "success": { "type": "boolean", "description": "Whether you take it as done" },
+                    "reason": { "type": "string", "description": "Why" },
+                }),
+                &["task_id", "success"],
+            )
+        },
+        run: Run::Requester(Tool::Commit),
+    },
+];

@@ -3,28 +3,31 @@
 //!
 //! Whatever the caller can do, the work is the same task: only the answer differs. A question that comes before the
 //! answer goes out as an `InputRequiredResult` whose state names the task, or in the handshake revisions as a request.
+//!
+//! - [`telling`]: what the caller is told while it waits
 
-use std::collections::BTreeSet;
+mod telling;
+
 use std::sync::Arc;
 
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, Delegation, ModeKind, Request, Start, TaskAct};
 use handover_kernel::event::Question;
 use handover_kernel::task::Phase;
-use handover_kernel::{AgentId, Blob, Event, Face, Fact, Session, SessionId, Text};
+use handover_kernel::{AgentId, Blob, Session, SessionId, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::caller::{Caller, Declared, Era, Level, missing};
+use self::telling::Telling;
+use super::caller::{Caller, Declared, Era, missing};
 use super::discover::{META, complete};
-use super::handshake;
-use super::message::{Error, INTERNAL_ERROR, notification, request};
+use super::message::{Error, INTERNAL_ERROR};
 use super::task::{Outcome, Shown, asked, outcome};
 use super::tasks::answers;
-use super::{Mcp, No, Outbox, content, key, question};
+use super::{Mcp, Outbox, content, key, question};
 use crate::directory::{Answers, Skill, Tool};
-use crate::engine::{Ended, Key, Subscription, Topic};
+use crate::engine::{Key, Topic};
 use crate::policies::MCP_POLICY;
 
 /// A skill that answers at once is not waited for longer than this, whatever tasks may take.
@@ -243,7 +246,7 @@ impl Mcp {
         out: &Outbox,
     ) -> Result<String, Error> {
         let mut events = self.engine().subscribe(Topic::Session(Key::from(key(caller, id))), 0);
-        let mut telling = Telling { caller, out, heard: 0, progress: None, asked: BTreeSet::new() };
+        let mut telling = Telling::new(caller, out);
         let until = Instant::now() + self.parts.settings.wait;
         let mut shutdown = self.parts.shutdown.clone();
         loop {
@@ -439,90 +442,6 @@ fn returned(caller: &Caller, outcome: Outcome) -> Result<String, Error> {
         Outcome::Returned(result) => Ok(complete(caller, result)),
         Outcome::Broken(error) => Err(error),
         Outcome::Cancelled(reason) => Ok(complete(caller, content::failed(format!("cancelled: {reason}")))),
-    }
-}
-
-/// What happens to a task, told to the one that waits for it.
-struct Telling<'a> {
-    caller: &'a Caller,
-    out: &'a Outbox,
-    /// The last event that was heard of.
-    heard: u64,
-    /// The last progress that was told.
-    progress: Option<f64>,
-    /// The questions that were put.
-    asked: BTreeSet<String>,
-}
-
-impl Telling<'_> {
-    /// Tell everything up to an event.
-    async fn up_to(&mut self, events: &mut Subscription, head: u64) -> Result<(), Error> {
-        while self.heard < head {
-            self.next(events).await?;
-        }
-        Ok(())
-    }
-
-    /// Tell the next thing that happens.
-    async fn next(&mut self, events: &mut Subscription) -> Result<(), Error> {
-        let delivery = events.next().await.map_err(|ended| match ended {
-            Ended::TooSlow { .. } => Error::new(INTERNAL_ERROR, "the caller did not keep up"),
-            Ended::Denied(denied) => No::Denied(denied).into(),
-        })?;
-        self.heard = delivery.number;
-        self.tell(&delivery.event).await;
-        Ok(())
-    }
-
-    async fn tell(&mut self, event: &Event) {
-        let Fact::Updated { progress, .. } = &event.fact else { return };
-        let said: Map<String, Value> = match (&event.verbatim, event.face) {
-            (Some(bytes), Face::Mcp) => serde_json::from_slice(bytes).unwrap_or_default(),
-            (Some(_) | None, _) => Map::new(),
-        };
-        if let Some(token) = &self.caller.progress
-            && let Some(done) = said.get("progress").and_then(Value::as_f64).or(progress.done)
-            && self.progress.is_none_or(|last| done > last)
-        {
-            self.progress = Some(done);
-            let mut params = json!({ "progressToken": token, "progress": done });
-            let total = said.get("total").cloned().or_else(|| (done <= 1.0).then(|| json!(1)));
-            if let Some(total) = total {
-                params["total"] = total;
-            }
-            if !progress.message.is_empty() {
-                params["message"] = json!(&*progress.message);
-            }
-            self.send(notification("notifications/progress", &params)).await;
-        }
-        let Some(least) = self.caller.log else { return };
-        for line in said.get("log").and_then(Value::as_array).into_iter().flatten() {
-            let level = line.get("level").and_then(Value::as_str).and_then(Level::of);
-            if level.is_some_and(|level| level >= least) {
-                self.send(notification("notifications/message", line)).await;
-            }
-        }
-    }
-
-    /// Put questions as requests of ours, each once.
-    async fn ask(&mut self, session: &Session, asked: Map<String, Value>) {
-        let questions = session.task().map_or(&[][..], |task| task.phase.questions());
-        for question in questions {
-            let key = question.key.as_str();
-            if let Some(put) = asked.get(key)
-                && self.asked.insert(key.to_owned())
-            {
-                let id = handshake::asking(session.binding.id.as_str(), &question.key);
-                let method = put.get("method").and_then(Value::as_str).unwrap_or_default();
-                let params = put.get("params").cloned().unwrap_or_else(|| json!({}));
-                self.send(request(&id, method, &params)).await;
-            }
-        }
-    }
-
-    /// Whoever has gone away need not be told.
-    async fn send(&self, message: String) {
-        _ = self.out.send(message).await;
     }
 }
 

@@ -54,6 +54,9 @@ pub struct Args {
     /// How to log: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
+    /// Refuse MCP task methods that do not name their task in the header Mcp-Name
+    #[arg(long)]
+    strict_headers: bool,
     /// Say that the server is ready in JSON
     #[arg(long)]
     json: bool,
@@ -166,7 +169,11 @@ fn sources(args: &Args) -> Result<Sources, Failure> {
         ("log.level", &args.log_level),
         ("log.format", &args.log_format),
     ];
-    let flags = flags.into_iter().filter_map(|(key, text)| Some((key, text.clone()?))).collect();
+    let mut flags: BTreeMap<&'static str, String> =
+        flags.into_iter().filter_map(|(key, text)| Some((key, text.clone()?))).collect();
+    if args.strict_headers {
+        flags.insert("mcp.strict_headers", true.to_string());
+    }
     let mut environment = BTreeMap::new();
     for (name, text) in std::env::vars_os() {
         let Some(name) = name.to_str().filter(|name| name.starts_with("HANDOVER_")) else { continue };

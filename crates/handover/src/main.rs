@@ -1,6 +1,8 @@
 //! The one binary.
 //!
 //! - [`serve`]: `handover serve`
+//! - [`mcp`]: `handover mcp`
+//! - [`house`]: what the two stand on
 //! - [`rebuild`]: `handover rebuild`
 //! - [`token`]: `handover token`
 //! - [`mod@bench`]: `handover bench`
@@ -11,6 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod house;
+mod mcp;
 mod rebuild;
 mod serve;
 mod token;
@@ -31,6 +35,8 @@ struct Cli {
 enum Command {
     /// Run the server.
     Serve(serve::Args),
+    /// Speak MCP over standard input and output, by itself or as a bridge to a server.
+    Mcp(mcp::Args),
     /// Measure how fast it is here.
     Bench(bench::Args),
     /// Make the index again from the logs.
@@ -42,11 +48,13 @@ enum Command {
 const EXAMPLES: &str = "\
 Start here:
   handover serve                   run a server on this machine
-  handover serve --help            what it can be told";
+  handover serve --help            what it can be told
+  handover mcp --help              let an MCP host such as an editor take part";
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
         Command::Token(args) => token::run(&args),

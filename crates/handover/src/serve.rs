@@ -1,6 +1,5 @@
 //! `handover serve`: read the configuration, open the store, start what serves, say so, and stop in order.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,15 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_kernel::AgentId;
-use handover_server::audit::Audit;
-use handover_server::config::{self, Config, File, Sources};
-use handover_server::directory::Directory;
-use handover_server::engine::{self, Engine};
+use handover_server::config::{self, Config};
+use handover_server::engine::Engine;
 use handover_server::exposure;
 use handover_server::face::macp::Macp;
-use handover_server::face::mcp::handshake::Levels;
-use handover_server::face::mcp::{self, Mcp};
-use handover_server::gate::{self, Gate};
+use handover_server::face::mcp;
 use handover_server::http::{self, Bounds, Probe};
 use handover_server::identity::tokens::Tokens;
 use handover_server::identity::{Identity, jwt};
@@ -25,11 +20,11 @@ use handover_server::shutdown::Shutdown;
 use handover_server::telemetry::{self, Metrics};
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
-use handover_server::work::Work;
-use handover_store::{SqliteStore, Store};
+use handover_store::Store;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::house::{self, House};
 use crate::{Failure, chain};
 
 /// What `handover serve` can be told on the command line.
@@ -86,7 +81,16 @@ const THREADS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Run the command to its end.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let loaded = config::load(&sources(args)?).map_err(|error| Failure::Usage(error.to_string()))?;
+    let flags = [
+        ("data", &args.data),
+        ("http", &args.http),
+        ("macp", &args.macp),
+        ("log.level", &args.log_level),
+        ("log.format", &args.log_format),
+        ("mcp.strict_headers", &args.strict_headers.then(|| true.to_string())),
+    ];
+    let sources = house::sources(&flags, args.config.as_ref())?;
+    let loaded = config::load(&sources).map_err(|error| Failure::Usage(error.to_string()))?;
     if args.print_config {
         return print(&loaded.to_toml()).map_err(|error| Failure::fault("printing", &error));
     }
@@ -100,7 +104,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
-    let shutdown = stop_on_signal()?;
+    let shutdown = house::stop_on_signal()?;
     let identity = read_identity(config, &shutdown).await?;
     let tls = open_tls(config, &shutdown)?;
     let metrics = Metrics::new();
@@ -110,33 +114,28 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
             Wire::Tls { acceptor: tls.acceptor(protocol), failed: metrics.tls_handshakes_failed.clone() }
         }
     };
-    let store = open_store(config)?;
-    let audit = open_audit(config, &metrics)?;
-    let engine = start_engine(config, &store, &metrics, audit.clone())?;
-    let mut probes = vec![store_probe(Arc::clone(&store)), engine_probe(engine.clone())];
-    if let Identity::Jwt(verifier, _) = &identity {
-        let verifier = Arc::clone(verifier);
+    let identity_probe = match &identity {
+        Identity::Jwt(verifier, _) => Some(Arc::clone(verifier)),
+        Identity::Development | Identity::Anonymous(_) | Identity::Tokens(_) => None,
+    };
+    let house = House::start(config, identity, &metrics, &shutdown, "")?;
+    let mut probes = vec![store_probe(Arc::clone(&house.store)), engine_probe(house.engine.clone())];
+    if let Some(verifier) = identity_probe {
         probes.push(Probe::new("identity", move || verifier.ready()));
     }
 
     let (listener, address) = listen("http", config.http).await?;
     let (macp_listener, macp_address) = listen("macp", config.macp).await?;
-    let policies = Policies::new(Arc::clone(&store));
-    let directory = Directory::new(Arc::clone(&store));
-    let limits = gate::Settings::new(&config.limits, &identity);
-    let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
-    let mcp = Mcp::new(mcp::Parts {
-        gate: gate.clone(),
-        store: Arc::clone(&store),
-        directory: directory.clone(),
-        work: Work::new(engine.clone(), Arc::clone(&store)),
-        shutdown: shutdown.clone(),
-        settings: mcp::Settings::new(config),
-        levels: Levels::default(),
-    });
     let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
-    let router = http::router(mcp::http::router(mcp), probes, Arc::clone(&metrics), bounds);
-    let macp = Macp::new(gate, Arc::clone(&store), policies, directory, shutdown.clone());
+    let router = http::router(mcp::http::router(house.mcp.clone()), probes, Arc::clone(&metrics), bounds);
+    let policies = Policies::new(Arc::clone(&house.store));
+    let macp = Macp::new(
+        house.gate.clone(),
+        Arc::clone(&house.store),
+        policies,
+        house.directory.clone(),
+        shutdown.clone(),
+    );
     let macp = tokio::spawn(macp.serve(macp_listener, wire(b"h2")));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
@@ -150,52 +149,9 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
         Ok(Err(error)) => tracing::error!(%error, "the MACP face stopped"),
         Err(_) => tracing::warn!("cut off MACP calls that did not end"),
     }
-    // Nobody asks any more: finish what is under way, and give the data directory back.
-    let stopping = tokio::task::spawn_blocking(move || {
-        engine.stop();
-        audit.stop();
-    });
-    stopping.await.map_err(|error| Failure::fault("stopping the engine", &error))?;
+    house.stop().await?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// What the flags, the environment and the file say.
-fn sources(args: &Args) -> Result<Sources, Failure> {
-    let flags = [
-        ("data", &args.data),
-        ("http", &args.http),
-        ("macp", &args.macp),
-        ("log.level", &args.log_level),
-        ("log.format", &args.log_format),
-    ];
-    let mut flags: BTreeMap<&'static str, String> =
-        flags.into_iter().filter_map(|(key, text)| Some((key, text.clone()?))).collect();
-    if args.strict_headers {
-        flags.insert("mcp.strict_headers", true.to_string());
-    }
-    let mut environment = BTreeMap::new();
-    for (name, text) in std::env::vars_os() {
-        let Some(name) = name.to_str().filter(|name| name.starts_with("HANDOVER_")) else { continue };
-        let not_text =
-            |found| Failure::Usage(format!("environment {name}: expected text in UTF-8, found {found:?}"));
-        environment.insert(name.to_owned(), text.into_string().map_err(not_text)?);
-    }
-    let named = environment.get("HANDOVER_CONFIG").filter(|path| !path.is_empty());
-    let file = args.config.as_ref().or(named).map(|path| read_file(path)).transpose()?;
-    Ok(Sources { flags, environment, file })
-}
-
-fn read_file(path: &str) -> Result<File, Failure> {
-    let unreadable =
-        |error| Failure::Usage(format!("file {path}: expected a configuration file, found: {error}"));
-    Ok(File { path: path.to_owned(), text: std::fs::read_to_string(path).map_err(unreadable)? })
-}
-
-fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    let opened = SqliteStore::open(&config.data);
-    let doing = || format!("opening the data in {}", config.data.display());
-    Ok(Arc::new(opened.map_err(|fault| Failure::fault(doing(), &fault))?))
 }
 
 /// Whom the configuration lets in. The issuer's keys are kept fresh until the shutdown begins.
@@ -247,27 +203,6 @@ fn open_tls(config: &Config, shutdown: &Shutdown) -> Result<Option<Arc<Tls>>, Fa
     Ok(Some(tls))
 }
 
-/// The data directory is there by now.
-fn open_audit(config: &Config, metrics: &Arc<Metrics>) -> Result<Audit, Failure> {
-    let Some(path) = config.audit_path() else {
-        return Ok(Audit::default());
-    };
-    let doing = || format!("opening the audit log {} (audit.file: a path, off or auto)", path.display());
-    Audit::open(&path, config.audit.bytes_max, Arc::clone(metrics))
-        .map_err(|error| Failure::fault(doing(), &error))
-}
-
-fn start_engine(
-    config: &Config,
-    store: &Arc<dyn Store>,
-    metrics: &Arc<Metrics>,
-    audit: Audit,
-) -> Result<Engine, Failure> {
-    let settings = engine::Settings { audit, ..engine::Settings::from(config) };
-    Engine::start(Arc::clone(store), settings, Arc::clone(metrics))
-        .map_err(|fault| Failure::fault("starting the engine", &fault))
-}
-
 fn engine_probe(engine: Engine) -> Probe {
     Probe::new("engine", move || engine.check())
 }
@@ -281,26 +216,6 @@ async fn listen(key: &str, address: SocketAddr) -> Result<(TcpListener, SocketAd
     let listener = TcpListener::bind(address).await.map_err(|error| Failure::fault(&hint, &error))?;
     let address = listener.local_addr().map_err(|error| Failure::fault(&hint, &error))?;
     Ok((listener, address))
-}
-
-/// SIGTERM and SIGINT begin the shutdown; a second one does not wait for it.
-fn stop_on_signal() -> Result<Shutdown, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| Failure::fault("listening for signals", &error));
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    let (trigger, shutdown) = Shutdown::new();
-    tokio::spawn(async move {
-        let mut signalled = async || {
-            tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" }
-        };
-        let signal = signalled().await;
-        tracing::info!(signal, "stopping: no new requests, finishing those in flight");
-        trigger.begin();
-        let signal = signalled().await;
-        tracing::warn!(signal, "stopping at once");
-        // Nothing is lost: what was answered is durable, and the log is read again at the next start.
-        std::process::exit(1);
-    });
-    Ok(shutdown)
 }
 
 /// The one line that says where the server is.

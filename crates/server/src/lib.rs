@@ -7,6 +7,7 @@
 //! - [`view`]: what a list or a card shows of a session
 //! - [`timeline`]: everything that happened in a session, in words
 //! - [`identity`]: whose request it is
+//! - [`fetch`]: requests of ours to other servers
 //! - [`gate`]: what every face asks before the engine: who, how often, and whether it may see it
 //! - [`audit`]: who tried what, for whoever asks later
 //! - [`policies`]: the policies that sessions can be bound to
@@ -29,6 +30,7 @@ pub mod directory;
 pub mod engine;
 pub mod exposure;
 pub mod face;
+pub mod fetch;
 pub mod gate;
 pub mod http;
 pub mod id;

@@ -6,6 +6,8 @@
 //! - [`caller`]: who asks, in which revision, and what it says that it can do
 //! - [`http`]: the endpoint: headers, origins, one answer or a stream
 //! - [`stdio`]: the same over two pipes
+//! - [`bridge`]: two pipes to a server that runs elsewhere
+//! - [`pipe`]: what the two share
 //! - [`handshake`]: what the older revisions do instead of saying everything with each request
 //! - [`discover`]: what this server says of itself
 //! - [`tools`]: skills of agents and our own tools, listed and called
@@ -17,6 +19,7 @@
 //!
 //! Every request stands for itself: the face keeps nothing between two of them.
 
+pub mod bridge;
 pub mod call;
 pub mod caller;
 pub mod content;
@@ -25,6 +28,7 @@ pub mod handshake;
 pub mod http;
 pub mod listen;
 pub mod message;
+pub mod pipe;
 pub mod prompts;
 pub mod question;
 pub mod resources;

@@ -2,25 +2,27 @@
 //!
 //! A client of a handshake revision says once what it can do, and means the whole connection.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use handover_kernel::Face;
-use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::io::{AsyncBufRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
 
 use super::caller::{Caller, Declared, Era, Level, era, meta_of, modern, progress_token};
-use super::message::{Error, INVALID_REQUEST, Incoming, answer, notification, refusal};
+use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
+use super::pipe::{self, Line, Running};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::gate;
 
-/// How many requests may be under way. Beyond that, the client waits for one to end.
-const REQUESTS_MAX: usize = 1000;
+/// How many requests that may take long may be under way; one more is refused. The client could not take one back if we
+/// stopped reading.
+const LONG_MAX: usize = 1000;
+
+/// How many requests that are answered at once may be under way. Beyond that, reading waits for one to end.
+const SHORT_MAX: usize = 64;
 
 /// What a message may have beside the largest payload.
 const LINE_OVERHEAD_BYTES: usize = 64 * 1024;
@@ -31,9 +33,6 @@ struct Shaken {
     declared: Declared,
     level: Level,
 }
-
-/// The requests that are under way, by their ids.
-type Running = Arc<Mutex<BTreeMap<String, AbortHandle>>>;
 
 /// Serve one client until its end of the pipe is closed or the server stops.
 pub async fn serve(
@@ -48,34 +47,21 @@ pub async fn serve(
         .authenticate(token, Face::Mcp, None)
         .map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.to_string()))?;
     let (lines, written) = mpsc::channel(FRAMES_MAX);
-    let writer = tokio::spawn(write(output, written));
+    let writer = tokio::spawn(pipe::write(output, written));
     let mut connection = Connection {
         mcp,
         who,
         lines,
         shaken: Shaken { declared: Declared::default(), level: Level::Info },
         running: Running::default(),
+        long: Arc::new(Semaphore::new(LONG_MAX)),
+        short: Arc::new(Semaphore::new(SHORT_MAX)),
         requests: JoinSet::new(),
     };
     let read = connection.read(input).await;
-    // Whoever closed its end does not wait for answers.
-    connection.requests.shutdown().await;
+    pipe::finish(&mut connection.requests).await;
     drop(connection);
-    let wrote = writer.await.unwrap_or(Ok(()));
-    read.and(wrote)
-}
-
-async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<String>) -> io::Result<()> {
-    while let Some(mut line) = lines.recv().await {
-        line.push('\n');
-        output.write_all(line.as_bytes()).await?;
-        while let Ok(mut line) = lines.try_recv() {
-            line.push('\n');
-            output.write_all(line.as_bytes()).await?;
-        }
-        output.flush().await?;
-    }
-    Ok(())
+    read.and(pipe::written_out(writer).await)
 }
 
 struct Connection {
@@ -84,6 +70,8 @@ struct Connection {
     lines: mpsc::Sender<String>,
     shaken: Shaken,
     running: Running,
+    long: Arc<Semaphore>,
+    short: Arc<Semaphore>,
     requests: JoinSet<()>,
 }
 
@@ -91,42 +79,27 @@ impl Connection {
     async fn read(&mut self, mut input: impl AsyncBufRead + Unpin) -> io::Result<()> {
         let max = self.mcp.engine().limits().payload_bytes_max * 2 + LINE_OVERHEAD_BYTES;
         let mut shutdown = self.mcp.parts.shutdown.clone();
+        let lines = self.lines.clone();
         let mut line = Vec::new();
         loop {
-            line.clear();
-            let mut bounded = (&mut input).take(max as u64 + 1);
-            let read = tokio::select! {
+            let step = async {
+                match pipe::read_line(&mut input, &mut line, max).await? {
+                    Line::End => return Ok(false),
+                    Line::TooLong => self.send(pipe::too_long(max)).await,
+                    Line::Read if line.iter().all(u8::is_ascii_whitespace) => {}
+                    Line::Read => self.take(&line).await,
+                }
+                while self.requests.try_join_next().is_some() {}
+                Ok::<bool, io::Error>(true)
+            };
+            // A client that does not read is waited for, but not when there is nothing to wait for.
+            tokio::select! {
                 biased;
                 () = shutdown.begun() => return Ok(()),
-                read = bounded.read_until(b'\n', &mut line) => read?,
-            };
-            if read == 0 {
-                return Ok(());
-            }
-            if line.len() > max && line.last() != Some(&b'\n') {
-                self.skip_line(&mut input).await?;
-                let error = Error::new(INVALID_REQUEST, format!("expected a message of at most {max} bytes"));
-                self.send(refusal(None, &error)).await;
-                continue;
-            }
-            if !line.iter().all(u8::is_ascii_whitespace) {
-                self.take(&line).await;
-            }
-            while self.requests.try_join_next().is_some() {}
-        }
-    }
-
-    async fn skip_line(&self, input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<()> {
-        loop {
-            let buffer = input.fill_buf().await?;
-            let end = buffer.iter().position(|byte| *byte == b'\n');
-            let (used, done) = match end {
-                Some(end) => (end + 1, true),
-                None => (buffer.len(), buffer.is_empty()),
-            };
-            input.consume(used);
-            if done {
-                return Ok(());
+                () = lines.closed() => return Ok(()),
+                more = step => if !more? {
+                    return Ok(());
+                },
             }
         }
     }
@@ -146,7 +119,7 @@ impl Connection {
             }
             Ok(Incoming::Notification { method, params }) => {
                 if method == "notifications/cancelled" {
-                    self.cancel(params);
+                    self.running.cancel(params);
                 }
             }
             Ok(Incoming::Response { id, result }) => {
@@ -189,52 +162,54 @@ impl Connection {
                 _ => self.handshaken(progress_token(meta.progress_token)?),
             },
         };
-        while self.requests.len() >= REQUESTS_MAX {
-            self.requests.join_next().await;
-        }
-        self.spawn(caller, id, method, params);
-        Ok(())
+        let place = self.place(method).await?;
+        self.spawn(place, caller, id, method, params)
     }
 
-    fn spawn(&mut self, caller: Caller, id: &RawValue, method: &str, params: Option<&RawValue>) {
-        let (mcp, lines, running) = (self.mcp.clone(), self.lines.clone(), Arc::clone(&self.running));
-        let (id, method, params) = (id.to_owned(), method.to_owned(), params.map(ToOwned::to_owned));
-        let name = id.get().to_owned();
-        let mut all = lock(&self.running);
-        let handle = self.requests.spawn(async move {
+    /// A place among the requests that are under way.
+    async fn place(&self, method: &str) -> Result<OwnedSemaphorePermit, Error> {
+        if Mcp::may_stream(method) {
+            return Arc::clone(&self.long).try_acquire_owned().map_err(|_| {
+                Error::new(
+                    INTERNAL_ERROR,
+                    format!("expected at most {LONG_MAX} calls under way, found one more"),
+                )
+            });
+        }
+        let place = Arc::clone(&self.short).acquire_owned().await;
+        Ok(place.expect("the semaphore is never closed"))
+    }
+
+    fn spawn(
+        &mut self,
+        place: OwnedSemaphorePermit,
+        caller: Caller,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(), Error> {
+        let (mcp, lines, running) = (self.mcp.clone(), self.lines.clone(), self.running.clone());
+        let (name, method, params) = (id.to_owned(), method.to_owned(), params.map(ToOwned::to_owned));
+        let request = async move {
+            let id = &*name;
             let done = if Mcp::may_stream(&method) {
-                mcp.answer_streaming(&caller, &id, &method, params.as_deref(), None, &lines).await
+                mcp.answer_streaming(&caller, id, &method, params.as_deref(), None, &lines).await
             } else {
                 mcp.answer(&caller, &method, params.as_deref()).await
             };
-            lock(&running).remove(id.get());
+            if !running.end(id) {
+                return;
+            }
             if method == "subscriptions/listen" && done.is_ok() {
-                let params = json!({ "requestId": id, "reason": "the subscription has ended" });
-                _ = lines.send(notification("notifications/cancelled", &params)).await;
+                _ = lines.send(pipe::subscription_over(id)).await;
             }
             let line = match done {
-                Ok(result) => answer(&id, &result),
-                Err(error) => refusal(Some(&id), &error),
+                Ok(result) => answer(id, &result),
+                Err(error) => refusal(Some(id), &error),
             };
             _ = lines.send(line).await;
-        });
-        all.insert(name, handle);
+            drop(place);
+        };
+        self.running.begin(id, &mut self.requests, request)
     }
-
-    /// Stop a request; nothing more is said of it. One that is not under way is none of our business.
-    fn cancel(&self, params: Option<&RawValue>) {
-        #[derive(Deserialize)]
-        struct Cancelled<'a> {
-            #[serde(borrow, rename = "requestId")]
-            request_id: &'a RawValue,
-        }
-        let Ok(cancelled) = super::params::<Cancelled<'_>>(params) else { return };
-        if let Some(request) = lock(&self.running).remove(cancelled.request_id.get()) {
-            request.abort();
-        }
-    }
-}
-
-fn lock(running: &Running) -> std::sync::MutexGuard<'_, BTreeMap<String, AbortHandle>> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,6 +12,7 @@ use super::Verifier;
 use super::fetch;
 use super::keys::KeySet;
 use super::settings::{Settings, Source};
+use crate::fetch::system_roots;
 use crate::shutdown::Shutdown;
 
 /// How long after one reading the next may begin, whoever asks for it.
@@ -99,7 +100,7 @@ async fn read(source: &Source) -> Result<Vec<u8>, String> {
             read.map_err(|error| error.to_string())
         }
         Source::Url(url) => {
-            let roots = tokio::task::spawn_blocking(fetch::system_roots).await.map_err(gone)?;
+            let roots = tokio::task::spawn_blocking(system_roots).await.map_err(gone)?;
             fetch::get(url, roots).await
         }
     }

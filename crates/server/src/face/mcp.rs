@@ -207,6 +207,16 @@ impl Mcp {
         Ok(session)
     }
 
+    /// Returns when nothing may go on for this caller any longer: the server stops, or its credential ends.
+    pub(crate) async fn over(&self, caller: &gate::Caller) {
+        let mut shutdown = self.parts.shutdown.clone();
+        tokio::select! {
+            biased;
+            () = shutdown.begun() => {}
+            () = caller.expired() => {}
+        }
+    }
+
     fn engine(&self) -> &Engine {
         self.parts.gate.engine()
     }

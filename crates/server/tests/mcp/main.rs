@@ -16,4 +16,6 @@ mod rows;
 mod stage;
 mod worker;
 
+mod discover;
 mod envelope;
+mod meta;

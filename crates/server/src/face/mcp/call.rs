@@ -248,7 +248,6 @@ impl Mcp {
         let mut events = self.engine().subscribe(Topic::Session(Key::from(key(caller, id))), 0);
         let mut telling = Telling::new(caller, out);
         let until = Instant::now() + self.parts.settings.wait;
-        let mut shutdown = self.parts.shutdown.clone();
         loop {
             let session = self.task(&caller.who, id).await?;
             telling.up_to(&mut events, session.head.0).await?;
@@ -270,7 +269,7 @@ impl Mcp {
             }
             tokio::select! {
                 biased;
-                () = shutdown.begun() => return self.handle(caller, tool, &session, manner).await,
+                () = self.over(&caller.who) => return self.handle(caller, tool, &session, manner).await,
                 () = out.closed() => return Err(Error::invalid("the caller has gone")),
                 told = telling.next(&mut events) => told?,
                 () = sleep_until(until) => return self.handle(caller, tool, &session, manner).await,

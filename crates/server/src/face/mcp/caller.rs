@@ -5,11 +5,10 @@ use std::ops::Deref;
 
 use handover_kernel::command::Command;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::message::{Error, MISSING_CAPABILITY, UNSUPPORTED_VERSION, shorten};
+use super::message::{Error, MISSING_CAPABILITY, UNSUPPORTED_VERSION, object, shorten};
 use crate::gate;
 
 /// The stateless revision.
@@ -156,7 +155,7 @@ pub struct Meta<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
     pub version: Option<Cow<'a, str>>,
     /// What the client can do.
-    #[serde(default, rename = "io.modelcontextprotocol/clientCapabilities")]
+    #[serde(default, deserialize_with = "object", rename = "io.modelcontextprotocol/clientCapabilities")]
     pub capabilities: Option<Capabilities>,
     /// The least level of log lines.
     #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
@@ -172,21 +171,31 @@ pub struct Meta<'a> {
 /// What a client can do, as far as it matters here.
 #[derive(Debug, Default, Deserialize)]
 pub struct Capabilities {
+    #[serde(default, deserialize_with = "object")]
     elicitation: Option<Elicitation>,
-    sampling: Option<IgnoredAny>,
-    roots: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "object")]
+    sampling: Option<Anything>,
+    #[serde(default, deserialize_with = "object")]
+    roots: Option<Anything>,
+    #[serde(default, deserialize_with = "object")]
     extensions: Option<Extensions>,
 }
 
+/// What it says does not matter, only that it is there.
+#[derive(Debug, Default, Deserialize)]
+struct Anything {}
+
 #[derive(Debug, Default, Deserialize)]
 struct Elicitation {
-    form: Option<IgnoredAny>,
-    url: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "object")]
+    form: Option<Anything>,
+    #[serde(default, deserialize_with = "object")]
+    url: Option<Anything>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Extensions {
-    #[serde(rename = "io.modelcontextprotocol/tasks")]
+    #[serde(default, deserialize_with = "object", rename = "io.modelcontextprotocol/tasks")]
     tasks: Option<TaskSettings>,
 }
 
@@ -222,7 +231,7 @@ impl Capabilities {
 pub fn meta_of(params: Option<&RawValue>) -> Result<Meta<'_>, Error> {
     #[derive(Default, Deserialize)]
     struct Params<'a> {
-        #[serde(borrow, default)]
+        #[serde(borrow, default, deserialize_with = "object")]
         _meta: Option<Meta<'a>>,
     }
     let Some(params) = params else { return Ok(Meta::default()) };

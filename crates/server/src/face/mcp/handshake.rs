@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::caller::{Caller, Capabilities, Declared, HANDSHAKES, Level};
-use super::message::Error;
+use super::message::{Error, object};
 use super::tasks::answers;
 use super::{Mcp, discover, params};
 
@@ -61,13 +61,13 @@ pub fn initialize(given: Option<&RawValue>) -> Result<(String, String), Error> {
     #[serde(rename_all = "camelCase")]
     struct Initialize {
         protocol_version: String,
-        #[serde(default)]
-        capabilities: Capabilities,
+        #[serde(default, deserialize_with = "object")]
+        capabilities: Option<Capabilities>,
     }
     let asked: Initialize = params(given)?;
     let version = HANDSHAKES.into_iter().find(|known| *known == asked.protocol_version);
-    let session =
-        session_id(Declared { tasks: false, steer: false, pause: false, ..asked.capabilities.declared() });
+    let declared = asked.capabilities.unwrap_or_default().declared();
+    let session = session_id(Declared { tasks: false, steer: false, pause: false, ..declared });
     Ok((discover::initialized(version.unwrap_or(HANDSHAKES[0])), session))
 }
 

@@ -24,8 +24,8 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::caller::{Caller, Era, era, meta_of, modern, progress_token};
-use super::message::{Error, Incoming, answer, refusal};
+use super::caller::{Caller, Era, Meta, era, meta_of, modern, progress_token};
+use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::gate;
 use crate::http::Peer;
@@ -39,6 +39,7 @@ const STREAM_AFTER: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const SESSION_ID: &str = "mcp-session-id";
+const VERSION: &str = "mcp-protocol-version";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
@@ -116,18 +117,25 @@ async fn take(
                 Err(refused) => error(Some(id), &refused),
             }
         }
-        Incoming::Notification { method, .. } => match headers::method_fits(&headers, &method) {
+        Incoming::Notification { method, params } => match told(&headers, &method, params) {
             Ok(()) => StatusCode::ACCEPTED.into_response(),
             Err(refused) => error(None, &refused),
         },
-        Incoming::Response { id, result } => {
-            let caller = handshaken(&mcp, who, &headers, None);
-            match mcp.take_response(&caller, &id, result).await {
-                Ok(()) => StatusCode::ACCEPTED.into_response(),
-                Err(refused) => error(None, &refused.status(400)),
-            }
-        }
+        Incoming::Response { id, result } => match mcp.answered(who, &headers, &id, result).await {
+            Ok(()) => StatusCode::ACCEPTED.into_response(),
+            Err(refused) => error(None, &refused.status(400)),
+        },
     }
+}
+
+/// Whether a notification may be told so. Nothing follows from any of them over HTTP.
+fn told(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Result<(), Error> {
+    let meta = meta_of(params)?;
+    let version = text(headers, VERSION);
+    if era(method, &meta, version)? == Era::Modern {
+        headers::version_fits(version, meta.version.as_deref())?;
+    }
+    headers::method_fits(headers, method)
 }
 
 /// The caller of a request in a handshake revision: what it can do is in its session id.
@@ -165,6 +173,22 @@ impl Mcp {
         })
     }
 
+    /// The client answers a request of ours, which only the handshake revisions have.
+    async fn answered(
+        &self,
+        who: gate::Caller,
+        headers: &HeaderMap,
+        id: &str,
+        result: Option<&RawValue>,
+    ) -> Result<(), Error> {
+        match era("", &Meta::default(), text(headers, VERSION))? {
+            Era::Modern => {
+                Err(Error::new(INVALID_REQUEST, "expected a request or a notification, found an answer"))
+            }
+            Era::Handshake => self.take_response(&handshaken(self, who, headers, None), id, result).await,
+        }
+    }
+
     async fn request(
         &self,
         who: gate::Caller,
@@ -174,7 +198,7 @@ impl Mcp {
         params: Option<&RawValue>,
     ) -> Result<Response, Error> {
         let meta = meta_of(params)?;
-        let version = text(headers, "mcp-protocol-version");
+        let version = text(headers, VERSION);
         let caller = match era(method, &meta, version)? {
             Era::Modern => {
                 headers::version_fits(version, meta.version.as_deref())?;

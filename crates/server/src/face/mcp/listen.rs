@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::caller::{Caller, Declared};
-use super::message::{Error, notification};
+use super::message::{Error, notification, object};
 use super::task::Shown;
 use super::{FRAMES_MAX, Mcp, Outbox, key, params, resources};
 use crate::engine::{Ended, Key, Topic};
@@ -34,7 +34,7 @@ enum Telling {
 }
 
 impl Mcp {
-    /// Serve the subscription until the caller goes away or the server stops; then say that it is over.
+    /// Serve the subscription until the caller goes away, its credential ends or the server stops; then say that it is over.
     pub(super) async fn listen(
         &self,
         caller: &Caller,
@@ -44,9 +44,11 @@ impl Mcp {
     ) -> Result<String, Error> {
         #[derive(Deserialize)]
         struct Listen {
-            notifications: Filter,
+            #[serde(default, deserialize_with = "object")]
+            notifications: Option<Filter>,
         }
-        let Listen { notifications: filter } = params(given)?;
+        let Listen { notifications } = params(given)?;
+        let filter = notifications.ok_or_else(|| Error::invalid("params: expected notifications"))?;
         if filter.task_ids.is_some() {
             caller.must_know_tasks()?;
         }
@@ -84,12 +86,11 @@ impl Mcp {
             out.send(notification("notifications/subscriptions/acknowledged", &acknowledged)).await.is_ok();
 
         let changed = notification("notifications/tools/list_changed", &json!({ "_meta": subscription }));
-        let mut shutdown = self.parts.shutdown.clone();
         let mut followed = true;
         while heard {
             tokio::select! {
                 biased;
-                () = shutdown.begun() => break,
+                () = self.over(&caller.who) => break,
                 () = out.closed() => break,
                 _ = changes.changed(), if filter.tools_list_changed => {
                     heard = out.send(changed.clone()).await.is_ok();

@@ -203,7 +203,6 @@ impl Mcp {
         let topic = Topic::Session(Key::from(key(caller, &asked.task_id)));
         let session = self.task(&caller.who, &asked.task_id).await?;
         let mut events = self.engine().subscribe(topic, session.head.0);
-        let mut shutdown = self.parts.shutdown.clone();
         loop {
             let session = self.task(&caller.who, &asked.task_id).await?;
             let waits = session.task().is_some_and(|task| !task.phase.questions().is_empty());
@@ -213,7 +212,7 @@ impl Mcp {
             }
             let next = tokio::select! {
                 biased;
-                () = shutdown.begun() => return Ok(structured(view(&session))),
+                () = self.over(&caller.who) => return Ok(structured(view(&session))),
                 next = timeout_at(until, events.next()) => next,
             };
             // Whatever ended the listening, the task is what it is.

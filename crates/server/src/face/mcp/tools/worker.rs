@@ -95,12 +95,11 @@ impl Mcp {
         let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
         let until = Instant::now() + within;
         let worker = worker(caller);
-        let mut shutdown = self.parts.shutdown.clone();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let offers = tokio::select! {
                 biased;
-                () = shutdown.begun() => return Ok(structured(json!({ "work": [] }))),
+                () = self.over(&caller.who) => return Ok(structured(json!({ "work": [] }))),
                 offers = self.parts.work.wait_for_offers(&worker, max, left) => offers?,
             };
             let mut work = Vec::new();
@@ -171,7 +170,7 @@ impl Mcp {
                     Some(_) | None => return Err(no.into()),
                 },
             }
-            if !self.something_happens(&mut events, until).await {
+            if !self.something_happens(caller, &mut events, until).await {
                 return Ok(structured(last));
             }
         }
@@ -182,12 +181,11 @@ impl Mcp {
         Ok(self.engine().subscribe(Topic::Session(Key::from(key(caller, task_id))), session.head.0))
     }
 
-    /// Wait until something happens. False if nothing did in time, or the server stops.
-    async fn something_happens(&self, events: &mut Subscription, until: Instant) -> bool {
-        let mut shutdown = self.parts.shutdown.clone();
+    /// Wait until something happens. False if nothing did in time, or it is over.
+    async fn something_happens(&self, caller: &Caller, events: &mut Subscription, until: Instant) -> bool {
         tokio::select! {
             biased;
-            () = shutdown.begun() => false,
+            () = self.over(&caller.who) => false,
             event = timeout_at(until, events.next()) => matches!(event, Ok(Ok(_))),
         }
     }
@@ -208,7 +206,7 @@ impl Mcp {
         let (mut answers, mut orders) = (Map::new(), Vec::new());
         let mut last = json!({ "paused": accepted.standing == Standing::Suspended, "ended": false });
         sort_orders(accepted.receipt.orders, &mut open, &mut answers, &mut orders);
-        while !open.is_empty() && self.something_happens(&mut events, until).await {
+        while !open.is_empty() && self.something_happens(caller, &mut events, until).await {
             let act = Act::Task(TaskAct::Checkpoint);
             match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
                 Ok(accepted) => {

@@ -16,6 +16,9 @@ mod rows;
 mod stage;
 mod worker;
 
+mod creation;
 mod discover;
 mod envelope;
+mod headers;
 mod meta;
+mod rounds;

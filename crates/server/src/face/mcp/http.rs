@@ -201,6 +201,7 @@ impl Mcp {
         let version = text(headers, VERSION);
         let caller = match era(method, &meta, version)? {
             Era::Modern => {
+                headers::are_said_once(headers)?;
                 headers::version_fits(version, meta.version.as_deref())?;
                 let caller = modern(who, meta)?;
                 headers::method_fits(headers, method)?;

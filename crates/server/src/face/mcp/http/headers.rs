@@ -56,6 +56,17 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Error
     }
 }
 
+/// No header of MCP's is there twice: whoever is in between may have looked at the other one.
+pub fn are_said_once(headers: &HeaderMap) -> Result<(), Error> {
+    let twice = |name: &&axum::http::HeaderName| {
+        name.as_str().starts_with("mcp-") && headers.get_all(*name).iter().nth(1).is_some()
+    };
+    match headers.keys().find(twice) {
+        Some(name) => Err(mismatch(format!("{name}: expected one value, found several"))),
+        None => Ok(()),
+    }
+}
+
 /// `MCP-Protocol-Version` says what `_meta` says.
 pub fn version_fits(header: Option<&str>, body: Option<&str>) -> Result<(), Error> {
     match (header, body) {

@@ -2,6 +2,7 @@
 //!
 //! - [`stage`]: a server to play on
 //! - [`client`]: who asks, in any revision, rightly or wrongly
+//! - [`pipes`]: who asks over two pipes
 //! - [`worker`]: who does the work, through the same tools as anybody
 //! - [`issuer`]: somebody who signs tokens
 //! - [`rows`]: no row without a test
@@ -12,6 +13,7 @@
 mod client;
 #[path = "../jwt/issuer.rs"]
 mod issuer;
+mod pipes;
 mod rows;
 mod stage;
 mod worker;
@@ -22,3 +24,4 @@ mod envelope;
 mod headers;
 mod meta;
 mod rounds;
+mod stdio;

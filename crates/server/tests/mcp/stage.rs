@@ -87,6 +87,8 @@ pub struct Stage {
     pub address: SocketAddr,
     pub store: Arc<dyn Store>,
     pub metrics: Arc<Metrics>,
+    /// The face itself, without a wire.
+    pub mcp: Mcp,
     /// The same without a network.
     pub router: Router,
     engine: Engine,
@@ -123,11 +125,11 @@ impl Stage {
             levels: Levels::default(),
         });
         let bounds = Bounds::for_payload(Config::default().limits.payload_bytes_max);
-        let router = http::router(mcp::http::router(mcp), Vec::new(), Arc::clone(&metrics), bounds);
+        let router = http::router(mcp::http::router(mcp.clone()), Vec::new(), Arc::clone(&metrics), bounds);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(http::serve(listener, Wire::Plain, router.clone(), 10_000, shutdown));
-        Stage { address, store, metrics, router, engine, trigger, serving }
+        Stage { address, store, metrics, mcp, router, engine, trigger, serving }
     }
 
     /// A client of the stateless revision with this token, which is its name in development. It declares tasks and forms.
@@ -162,10 +164,10 @@ impl Stage {
 
     /// Stop, and give the store back.
     pub async fn stop(self) {
-        let Stage { store, engine, trigger, serving, router, .. } = self;
+        let Stage { store, engine, trigger, serving, router, mcp, .. } = self;
         trigger.begin();
         in_time(serving).await.unwrap();
-        drop(router);
+        drop((router, mcp));
         tokio::task::spawn_blocking(move || engine.stop()).await.unwrap();
         drop(store);
     }

@@ -18,6 +18,7 @@ mod rows;
 mod stage;
 mod worker;
 
+mod bridge;
 mod creation;
 mod discover;
 mod envelope;

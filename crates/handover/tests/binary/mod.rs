@@ -33,16 +33,30 @@ pub struct Server {
 
 impl Server {
     pub fn start(data: &Path) -> Server {
+        Server::start_at(data, "127.0.0.1:0")
+    }
+
+    /// At an address that another one had.
+    pub fn start_at(data: &Path, http: &str) -> Server {
         let mut command = handover();
-        command
-            .args(["serve", "--json", "--http", "127.0.0.1:0", "--macp", "127.0.0.1:0", "--data"])
-            .arg(data);
+        command.args(["serve", "--json", "--http", http, "--macp", "127.0.0.1:0", "--data"]).arg(data);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
         let http = ready["http"].as_str().unwrap().to_owned();
         Server { child, http }
+    }
+
+    /// Where it serves HTTP.
+    pub fn http(&self) -> &str {
+        &self.http
+    }
+
+    /// Kill it, without a word.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// The status of the answer, and its body.

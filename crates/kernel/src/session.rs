@@ -192,6 +192,8 @@ pub enum Lifecycle {
         since: Timestamp,
         /// The time that is left.
         banked_ms: Option<Millis>,
+        /// Why.
+        reason: Text,
     },
     /// A commitment settled it.
     Resolved {
@@ -399,9 +401,21 @@ impl Session {
         owed.into_iter().chain(due).min()
     }
 
+    /// When its time is up if nothing else happens: at its deadline, or, while it is suspended, when it has been for too
+    /// long.
+    pub fn ends_by(&self) -> Option<Timestamp> {
+        match &self.lifecycle {
+            Lifecycle::Suspended { since, .. } => Some(self.suspension_ends(*since)),
+            Lifecycle::Open
+            | Lifecycle::Resolved { .. }
+            | Lifecycle::Expired { .. }
+            | Lifecycle::Cancelled { .. } => self.deadline,
+        }
+    }
+
     fn suspension_ends(&self, since: Timestamp) -> Timestamp {
         let left = self.binding.charter.suspension_cap_ms.saturating_sub(self.suspended_ms);
-        since.plus(left).plus(1)
+        since.plus(left)
     }
 
     /// The next thing that happens by itself. A deadline is passed when it is later than it.
@@ -418,7 +432,7 @@ impl Session {
                 deadline.into_iter().chain(mode).min_by_key(|(at, _)| *at)
             }
             Lifecycle::Suspended { since, .. } => {
-                Some(expiry(self.suspension_ends(*since), ExpiryCause::SuspensionCap))
+                Some(expiry(self.suspension_ends(*since).plus(1), ExpiryCause::SuspensionCap))
             }
             Lifecycle::Resolved { .. } | Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => None,
         }

@@ -216,6 +216,27 @@ mod suspension {
         assert_eq!(late.story(), ["Suspended", "Expired"]);
     }
 
+    #[test]
+    fn a_suspended_session_says_why_and_when_its_time_is_up() {
+        let mut stage = Stage::task(Charter { suspension_cap_ms: 1_000, ..Charter::macp() });
+        let deadline = stage.session().deadline;
+        assert_eq!(stage.session().ends_by(), deadline);
+        stage.ok("planner", pause());
+        let Lifecycle::Suspended { reason, .. } = &stage.session().lifecycle else {
+            panic!("expected a suspended session")
+        };
+        assert_eq!(&**reason, "wait");
+        assert_eq!(stage.session().ends_by(), Some(stage.now.plus(1_000)));
+        stage.wait(600).ok("planner", resume());
+        assert_eq!(stage.session().ends_by(), deadline.map(|at| at.plus(600)));
+        // What was used of the cap is gone; to the millisecond it is as it was said.
+        stage.ok("planner", pause());
+        let ends_by = stage.session().ends_by().unwrap();
+        assert_eq!(ends_by, stage.now.plus(400));
+        assert_eq!(stage.wait(401).tick(), ["Expired"]);
+        assert_eq!(stage.session().ended_at, Some(ends_by.plus(1)));
+    }
+
     // RFC-MACP-0001: the initiator, or the runtime itself.
     #[test]
     fn only_the_requester_and_the_runtime_suspend_and_resume() {

@@ -84,8 +84,9 @@ impl Session {
                     }));
                 }
             }
-            Fact::Suspended { banked_ms, .. } => {
-                self.lifecycle = Lifecycle::Suspended { since: event.at, banked_ms: *banked_ms };
+            Fact::Suspended { banked_ms, reason } => {
+                let (since, banked_ms, reason) = (event.at, *banked_ms, reason.clone());
+                self.lifecycle = Lifecycle::Suspended { since, banked_ms, reason };
             }
             Fact::Resumed { banked_ms, .. } => self.resume(event.at, *banked_ms),
             Fact::Expired { cause } => self.lifecycle = Lifecycle::Expired { cause: *cause },

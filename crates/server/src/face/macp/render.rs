@@ -241,7 +241,7 @@ pub fn state(standing: Standing) -> SessionState {
 pub fn metadata(session: &Session) -> SessionMetadata {
     let binding = &session.binding;
     let expires_at = match (&session.lifecycle, session.deadline) {
-        (Lifecycle::Suspended { since, banked_ms: Some(banked) }, _) => since.0 + banked,
+        (Lifecycle::Suspended { since, banked_ms: Some(banked), .. }, _) => since.0 + banked,
         (_, Some(deadline)) => deadline.0,
         (_, None) => binding.base.0 + NO_DEADLINE_MS,
     };

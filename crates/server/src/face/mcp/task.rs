@@ -146,7 +146,7 @@ impl<'a> Shown<'a> {
             status_message: message(session, task),
             created_at: rfc3339(session.binding.created_at),
             last_updated_at: rfc3339(session.last_at),
-            ttl_ms: time_to_live(session),
+            ttl_ms: session.ends_by().map(|at| at.since(session.binding.created_at)),
             poll_interval_ms,
             input_requests: None,
             result: None,
@@ -187,21 +187,6 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// The deadline as it is now, counted from the creation; while the task is paused, the bound that the cap allows.
-fn time_to_live(session: &Session) -> Option<u64> {
-    let since = |at: handover_kernel::Timestamp| at.since(session.binding.created_at);
-    match &session.lifecycle {
-        Lifecycle::Suspended { banked_ms, .. } => {
-            let until = session.wake_at()?;
-            Some(since(until).saturating_add((*banked_ms)?))
-        }
-        Lifecycle::Open
-        | Lifecycle::Resolved { .. }
-        | Lifecycle::Expired { .. }
-        | Lifecycle::Cancelled { .. } => session.deadline.map(since),
-    }
-}
-
 /// Where it is, in a sentence.
 fn message(session: &Session, task: &Task) -> Option<String> {
     let said = || task.phase.progress().filter(|progress| !progress.message.is_empty());
@@ -224,7 +209,16 @@ fn message(session: &Session, task: &Task) -> Option<String> {
         Standing::ReportedComplete | Standing::ReportedFail => {
             Some("awaiting the requester's commitment".to_owned())
         }
-        Standing::Suspended => Some("paused: resume it to go on".to_owned()),
+        Standing::Suspended => match &session.lifecycle {
+            Lifecycle::Suspended { reason, .. } if reason.is_empty() => {
+                Some("paused: resume it to go on".to_owned())
+            }
+            Lifecycle::Suspended { reason, .. } => Some(format!("paused: {reason}; resume it to go on")),
+            Lifecycle::Open
+            | Lifecycle::Resolved { .. }
+            | Lifecycle::Expired { .. }
+            | Lifecycle::Cancelled { .. } => None,
+        },
         Standing::ResolvedPositive => None,
         Standing::ResolvedNegative => match &session.lifecycle {
             Lifecycle::Resolved { commitment } => Some(commitment.reason.to_string()),

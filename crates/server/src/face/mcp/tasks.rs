@@ -111,7 +111,7 @@ impl Mcp {
         caller: &Caller,
         given: Option<&RawValue>,
     ) -> Result<String, Error> {
-        let act = Act::Pause { reason: Text::from("paused by the requester"), gently: false };
+        let act = Act::Pause { reason: Text::from("the requester asked for it"), gently: false };
         self.interact(caller, given, act).await
     }
 

@@ -134,7 +134,7 @@ impl Mcp {
             Tool::Answer => self.task_answer(caller, read_arguments(given)?).await,
             Tool::Pause => {
                 let OnlyTask { task_id } = read_arguments(given)?;
-                let act = Act::Pause { reason: Text::from("paused by the requester"), gently: false };
+                let act = Act::Pause { reason: Text::from("the requester asked for it"), gently: false };
                 self.act(caller, &task_id, act).await?;
                 self.status(caller, &task_id).await
             }

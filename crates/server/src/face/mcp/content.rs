@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::message::Error;
 
+/// What only a server says of its own answers: a worker that passes on what another server returned may have it.
+const RESERVED_META: &str = "io.modelcontextprotocol/";
+
 /// What a tool call returns, of bytes that came from another wire: a JSON object is structured content and text, other
 /// text is text, anything else a blob.
 pub fn of_bytes(task: &str, bytes: &[u8]) -> Map<String, Value> {
@@ -96,9 +99,16 @@ pub fn read(result: &Value) -> Result<Given, Error> {
         content.push(json!({ "type": "text", "text": value.to_string() }));
     }
     kept.insert("content".to_owned(), Value::Array(content));
-    for key in ["structuredContent", "isError", "_meta"] {
+    for key in ["structuredContent", "isError"] {
         if let Some(value) = object.get(key) {
             kept.insert(key.to_owned(), value.clone());
+        }
+    }
+    if let Some(Value::Object(meta)) = object.get("_meta") {
+        let mut meta = meta.clone();
+        meta.retain(|key, _| !key.starts_with(RESERVED_META));
+        if !meta.is_empty() {
+            kept.insert("_meta".to_owned(), Value::Object(meta));
         }
     }
     Ok(Given {

@@ -6,23 +6,38 @@
 //! - [`worker`]: who does the work, through the same tools as anybody
 //! - [`issuer`]: somebody who signs tokens
 //! - [`rows`]: no row without a test
+//! - [`scene`]: short words for the plays about tasks; [`acts`] and [`macp`] are those of other faces
 //! - the plays, by what they are about
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../../kernel/tests/stage/acts.rs"]
+#[allow(dead_code, reason = "no play needs all of it")]
+mod acts;
 mod client;
 #[path = "../jwt/issuer.rs"]
 mod issuer;
+#[path = "../macp/stage.rs"]
+#[allow(dead_code, reason = "no play needs all of it")]
+mod macp;
 mod pipes;
 mod rows;
+mod scene;
 mod stage;
 mod worker;
 
+mod across;
 mod bridge;
 mod creation;
+mod declared;
 mod discover;
 mod envelope;
 mod headers;
+mod interaction;
+mod listen;
 mod meta;
+mod pausing;
 mod rounds;
+mod states;
 mod stdio;
+mod tasks;

@@ -91,6 +91,10 @@ pub struct Stage {
     pub mcp: Mcp,
     /// The same without a network.
     pub router: Router,
+    /// For plays on more than one face.
+    pub gate: Gate,
+    pub directory: Directory,
+    pub shutdown: Shutdown,
     engine: Engine,
     trigger: Trigger,
     serving: JoinHandle<()>,
@@ -115,10 +119,12 @@ impl Stage {
         let metrics = Metrics::new();
         let engine = Engine::start(Arc::clone(&store), engine, Arc::clone(&metrics)).unwrap();
         let (trigger, shutdown) = Shutdown::new();
+        let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
+        let directory = Directory::new(Arc::clone(&store));
         let mcp = Mcp::new(Parts {
-            gate: Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics)),
+            gate: gate.clone(),
             store: Arc::clone(&store),
-            directory: Directory::new(Arc::clone(&store)),
+            directory: directory.clone(),
             work: Work::new(engine.clone(), Arc::clone(&store)),
             shutdown: shutdown.clone(),
             settings: face,
@@ -128,8 +134,9 @@ impl Stage {
         let router = http::router(mcp::http::router(mcp.clone()), Vec::new(), Arc::clone(&metrics), bounds);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(http::serve(listener, Wire::Plain, router.clone(), 10_000, shutdown));
-        Stage { address, store, metrics, mcp, router, engine, trigger, serving }
+        let serving =
+            tokio::spawn(http::serve(listener, Wire::Plain, router.clone(), 10_000, shutdown.clone()));
+        Stage { address, store, metrics, mcp, router, gate, directory, shutdown, engine, trigger, serving }
     }
 
     /// A client of the stateless revision with this token, which is its name in development. It declares tasks and forms.

@@ -97,7 +97,7 @@ impl Drop for Playing {
 /// A task in hand.
 #[derive(Clone)]
 pub struct Job {
-    client: Client,
+    pub client: Client,
     pub id: String,
     /// As `work_next` showed it.
     pub shown: Value,

@@ -28,10 +28,12 @@ mod worker;
 
 mod across;
 mod bridge;
+mod core;
 mod creation;
 mod declared;
 mod discover;
 mod envelope;
+mod handshake;
 mod headers;
 mod interaction;
 mod listen;

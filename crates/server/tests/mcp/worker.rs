@@ -146,6 +146,11 @@ impl Job {
         self.tool("work_checkpoint", json!({})).await
     }
 
+    /// The same, without waiting for a paused task to go on.
+    pub async fn checkpoint_now(&self) -> Value {
+        self.tool("work_checkpoint", json!({ "wait_ms": 0 })).await
+    }
+
     /// Ask, without waiting for the answers.
     pub async fn asks(&self, questions: Value) -> Value {
         self.tool("work_ask", json!({ "questions": questions, "wait_ms": 0 })).await

@@ -94,6 +94,18 @@ fn title_of(skill: &Skill) -> &str {
     if skill.title.is_empty() { &skill.name } else { &skill.title }
 }
 
+/// Whether a task was begun by the same call: of the same skill, or in the same words, with the same input. What a skill
+/// says of itself may have changed meanwhile.
+fn same(session: &Session, asked: &Delegation) -> bool {
+    let Some(before) = session.task().and_then(|task| task.phase.request().cloned()) else { return false };
+    let (start, request) = (&asked.start, &asked.request);
+    session.binding.context_id == start.context_id
+        && before.input == request.input
+        && before.assignee == request.assignee
+        && (skill_of(session).is_some()
+            || before.title == request.title && before.instructions == request.instructions)
+}
+
 /// The skill that a session calls, if it calls one.
 pub(super) fn skill_of(session: &Session) -> Option<&str> {
     session.binding.context_id.strip_prefix(SKILL)
@@ -126,18 +138,17 @@ impl Mcp {
             title: work.title,
             instructions: work.instructions,
             assignee: work.assignee,
-            input: work.input.clone(),
+            input: work.input,
             wanted_by: None,
             check_in_ms: None,
         };
-        let act = Act::Delegate(Box::new(Delegation { start, request }));
-        let accepted = self.act_once(caller, &id, act).await?;
-        if accepted.receipt.duplicate {
-            let session = self.task(&caller.who, &id).await?;
-            let before = session.task().and_then(|task| task.phase.request().cloned());
-            if before.is_none_or(|before| before.input != work.input) {
-                return Err(Error::invalid("the idempotency key was used before, for another call"));
-            }
+        let asked = Delegation { start, request };
+        let again = caller.idempotency_key.is_some().then(|| asked.clone());
+        let accepted = self.act_once(caller, &id, Act::Delegate(Box::new(asked))).await?;
+        if let Some(asked) = again.filter(|_| accepted.receipt.duplicate)
+            && !same(&*self.task(&caller.who, &id).await?, &asked)
+        {
+            return Err(Error::invalid("the idempotency key was used before, for another call"));
         }
         Ok(id)
     }
@@ -368,6 +379,9 @@ impl Mcp {
         let mut result = content::text(format!("{} works on task {id}; {how}\n{view}", tool.offer.agent));
         if tool.offer.skill.output_schema.is_empty() {
             result.insert("structuredContent".to_owned(), view);
+        } else {
+            // A client may give up a result that is not what the skill promises, unless it is none.
+            result.insert("isError".to_owned(), Value::Bool(true));
         }
         Ok(complete(caller, result))
     }

@@ -123,18 +123,23 @@ pub fn read(result: &Value) -> Result<Given, Error> {
 /// What a content block should have been, if it is none.
 fn check_block(block: &Value) -> Result<(), &'static str> {
     let text = |place: &Value, key: &str| place.get(key).is_some_and(Value::is_string);
+    let encoded = |place: &Value, key: &str| {
+        place.get(key).and_then(Value::as_str).is_some_and(|data| STANDARD.decode(data).is_ok())
+    };
     match block.get("type").and_then(Value::as_str) {
         Some("text") if text(block, "text") => Ok(()),
         Some("text") => Err("text with a text"),
-        Some("image" | "audio") if text(block, "data") && text(block, "mimeType") => Ok(()),
-        Some("image" | "audio") => Err("an image or audio with data and mimeType"),
+        Some("image" | "audio") if encoded(block, "data") && text(block, "mimeType") => Ok(()),
+        Some("image" | "audio") => Err("an image or audio with data in base64 and mimeType"),
         Some("resource_link") if text(block, "uri") && text(block, "name") => Ok(()),
         Some("resource_link") => Err("a resource link with uri and name"),
         Some("resource") => match block.get("resource") {
-            Some(resource) if text(resource, "uri") && (text(resource, "text") || text(resource, "blob")) => {
+            Some(resource)
+                if text(resource, "uri") && (text(resource, "text") || encoded(resource, "blob")) =>
+            {
                 Ok(())
             }
-            Some(_) | None => Err("a resource with uri and text or blob"),
+            Some(_) | None => Err("a resource with uri and text or blob in base64"),
         },
         Some(_) | None => Err("of type text, image, audio, resource or resource_link"),
     }
@@ -189,7 +194,7 @@ mod tests {
             (json!({}), "content or structuredContent"),
             (json!({ "content": "x" }), "a list of content blocks"),
             (json!({ "content": [{ "type": "video" }] }), "content block 1"),
-            (json!({ "content": [{ "type": "image", "data": 1 }] }), "data and mimeType"),
+            (json!({ "content": [{ "type": "image", "data": 1 }] }), "data in base64 and mimeType"),
             (json!({ "content": [{ "type": "resource", "resource": {} }] }), "uri and text or blob"),
             (json!({ "structuredContent": [1] }), "structuredContent to be an object"),
         ];

@@ -248,6 +248,7 @@ impl Mcp {
         };
         let summary = Text::from(asked.summary.unwrap_or_default());
         let Some(given) = given else {
+            self.check_output(caller, &asked.task_id, None).await?;
             let act = TaskAct::Complete { task: None, assignee: None, output: Blob::default(), summary };
             return self.report(caller, &asked.task_id, act, None).await;
         };

@@ -27,6 +27,7 @@ mod stage;
 mod worker;
 
 mod across;
+mod bad_input;
 mod bridge;
 mod core;
 mod creation;

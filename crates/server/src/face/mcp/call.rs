@@ -94,6 +94,14 @@ fn title_of(skill: &Skill) -> &str {
     if skill.title.is_empty() { &skill.name } else { &skill.title }
 }
 
+/// The id of a task that a call begins: the same whenever it is sent again with its key.
+pub(super) fn new_id(caller: &Caller) -> String {
+    match &caller.idempotency_key {
+        Some(key) => crate::id::derived(&[&caller.tenant, caller.agent.as_str(), key]),
+        None => crate::id::unguessable(),
+    }
+}
+
 /// Whether a task was begun by the same call: of the same skill, or in the same words, with the same input. What a skill
 /// says of itself may have changed meanwhile.
 fn same(session: &Session, asked: &Delegation) -> bool {
@@ -112,12 +120,8 @@ pub(super) fn skill_of(session: &Session) -> Option<&str> {
 }
 
 impl Mcp {
-    /// Begin a task, and say its id. A request that is sent again with its key finds the task that it began.
-    pub(super) async fn begin(&self, caller: &Caller, work: Work) -> Result<String, Error> {
-        let id = match &caller.idempotency_key {
-            Some(key) => crate::id::derived(&[&caller.tenant, caller.agent.as_str(), key]),
-            None => crate::id::unguessable(),
-        };
+    /// Begin the task of this id. A request that is sent again with its key finds the task that it began.
+    pub(super) async fn begin(&self, caller: &Caller, id: &str, work: Work) -> Result<(), Error> {
         let extension_keys = capability_names(caller.declared);
         let start = Start {
             mode: ModeKind::Task,
@@ -144,13 +148,13 @@ impl Mcp {
         };
         let asked = Delegation { start, request };
         let again = caller.idempotency_key.is_some().then(|| asked.clone());
-        let accepted = self.act_once(caller, &id, Act::Delegate(Box::new(asked))).await?;
+        let accepted = self.act_once(caller, id, Act::Delegate(Box::new(asked))).await?;
         if let Some(asked) = again.filter(|_| accepted.receipt.duplicate)
-            && !same(&*self.task(&caller.who, &id).await?, &asked)
+            && !same(&*self.task(&caller.who, id).await?, &asked)
         {
             return Err(Error::invalid("the idempotency key was used before, for another call"));
         }
-        Ok(id)
+        Ok(())
     }
 
     /// Call a skill of an agent.
@@ -170,6 +174,7 @@ impl Mcp {
         let manner = manner(caller, tool)?;
         must_be_able(caller, tool)?;
         let input = Blob::from(arguments.to_string().into_bytes());
+        let leaves = caller.era == Era::Modern && manner != Manner::Task;
         let (id, mut given) = match &call.request_state {
             Some(state) => {
                 let responses = call.input_responses.unwrap_or_default();
@@ -193,13 +198,20 @@ impl Mcp {
                     },
                     parent: None,
                 };
-                (self.begin(caller, work).await?, call.input_responses.unwrap_or_default())
+                let id = new_id(caller);
+                // Who has a key for the task finds it again.
+                let armed = leaves && caller.idempotency_key.is_none();
+                let guard = Abandoned { mcp: self, caller, id: &id, armed };
+                let begun = self.begin(caller, &id, work).await;
+                guard.keep();
+                begun?;
+                (id, call.input_responses.unwrap_or_default())
             }
         };
         if manner == Manner::Task {
             return self.created(caller, &id).await;
         }
-        let guard = Abandoned { mcp: self, caller, id: &id, armed: caller.era == Era::Modern };
+        let guard = Abandoned { mcp: self, caller, id: &id, armed: leaves };
         let answer = self.wait(caller, tool, &id, manner, &mut given, out).await;
         guard.disarm(answer)
     }
@@ -467,6 +479,11 @@ struct Abandoned<'a> {
 }
 
 impl Abandoned<'_> {
+    /// The task stays.
+    fn keep(mut self) {
+        self.armed = false;
+    }
+
     /// The call has its answer. An error takes the task back too: the caller has no name for it.
     fn disarm(mut self, answer: Result<String, Error>) -> Result<String, Error> {
         self.armed = self.armed && answer.is_err();

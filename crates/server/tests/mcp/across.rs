@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use handover_server::face::macp::Macp;
+use handover_server::face::macp::proto::handoff::HandoffAcceptPayload;
 use handover_server::face::macp::proto::handover::{
     AgentSkill, AgentSkillAnswers, ListQuestionsRequest, RegisterAgentRequest,
 };
@@ -310,6 +311,54 @@ async fn a_macp_agent_that_declines_tells_an_mcp_host_who_and_why() {
     assert!(text.contains("worker"), "{text}");
     assert!(host.tool("task_timeline", json!({ "task_id": task })).await.to_string().contains("no spade"));
     drop(worker);
+    both.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_mcp_worker_hands_a_running_task_on_to_a_macp_agent() {
+    let both = Both::open().await;
+    let helper = both.macp("helper");
+    let host = both.stage.client("planner");
+    let worker = digger(&both.stage).await;
+    let delegate = json!({ "title": "dig", "instructions": "dig", "agents": ["worker", "helper"] });
+    let task = host.tool("delegate_task", delegate).await["task_id"].as_str().unwrap().to_owned();
+    let job = worker.next().await;
+    host.steer(&task, "deeper").await;
+
+    let offer = json!({ "to": "helper", "context": { "depth": 1 } });
+    let handoff = job.tool("handoff_offer", offer).await["handoff_id"].as_str().unwrap().to_owned();
+    let accept = HandoffAcceptPayload { handoff_id: handoff.clone(), ..Default::default() };
+    helper.ok(envelope(&handoff, accept)).await;
+    assert_eq!(host.tool("task_status", json!({ "task_id": task })).await["assignee"], "worker");
+    worker.client.tool("handoff_commit", json!({ "handoff_id": handoff })).await;
+    until(async || host.tool("task_status", json!({ "task_id": task })).await["assignee"] == "helper").await;
+    assert_eq!(host.get(&task).await["status"], "working");
+
+    // Whoever has it now hears what waited, and ends it.
+    let mut hearing = helper.signals().await;
+    let name = payload::<TaskRequestPayload>(&transcript(&helper, &task, 2).await[1]).task_id;
+    let named = |update: &mut TaskUpdatePayload| update.task_id = name.clone();
+    helper.ok(envelope(&task, macp::update("working").with(named))).await;
+    assert_eq!(hears(&mut hearing, "task.steer").await, "deeper");
+    let refused = job.try_tool("work_update", json!({ "message": "still here" })).await;
+    assert!(refused["content"][0]["text"].as_str().unwrap().contains("NOT_ASSIGNEE"), "{refused}");
+    helper.ok(envelope(&task, macp::complete().with(|complete| complete.task_id = name.clone()))).await;
+    assert_eq!(host.get(&task).await["result"]["content"][0]["text"], "a page");
+
+    let all = transcript(&helper, &task, 8).await;
+    let life = [
+        ("SessionStart", "planner"),
+        ("TaskRequest", "planner"),
+        ("TaskAccept", "worker"),
+        ("TaskReject", "worker"),
+        ("TaskAccept", "helper"),
+        ("TaskUpdate", "helper"),
+        ("TaskComplete", "helper"),
+        ("Commitment", "planner"),
+    ];
+    let senders = all.iter().map(|envelope| envelope.sender.as_str());
+    assert_eq!(types(&all, &task).into_iter().zip(senders).collect::<Vec<_>>(), life);
+    drop(helper);
     both.stop().await;
 }
 

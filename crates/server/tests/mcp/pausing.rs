@@ -43,6 +43,24 @@ async fn m_pause_asked_for_again_before_it_took_effect_answers_the_task_unchange
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m_pause_that_was_not_reached_does_not_hold_up_the_end() {
+    let stage = Stage::in_memory().await;
+    let (planner, job) = in_steady_hand(&stage).await;
+    planner.pause(&job.id).await;
+    job.completes("a hole").await;
+    assert_eq!(planner.get(&job.id).await["status"], "completed");
+    // Whoever gives the task back leaves nobody working: then it is paused at once.
+    let worker = digger(&stage).await;
+    let delegate = json!({ "title": "dig", "instructions": "dig", "agents": ["worker", "helper"] });
+    let task = planner.tool("delegate_task", delegate).await["task_id"].as_str().unwrap().to_owned();
+    let job = worker.next().await;
+    planner.pause(&task).await;
+    job.tool("work_decline", json!({ "reason": "tired" })).await;
+    assert_eq!(planner.get(&task).await["status"], "paused");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_pause_takes_effect_at_once_when_nobody_works() {
     let stage = Stage::in_memory().await;
     let worker = digger(&stage).await;

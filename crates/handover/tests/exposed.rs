@@ -56,10 +56,16 @@ impl Drop for Server {
 
 /// A file of one token.
 fn tokens(dir: &Path) -> std::path::PathBuf {
+    tokens_and_one(dir).0
+}
+
+/// A file of one token, and the token.
+fn tokens_and_one(dir: &Path) -> (std::path::PathBuf, String) {
     let path = dir.join("tokens.toml");
-    std::fs::write(&path, said(&handover().args(["token", "--agent", "planner"]).output().unwrap()).0)
-        .unwrap();
-    path
+    let output = handover().args(["token", "--agent", "planner"]).output().unwrap();
+    let (entry, shown) = said(&output);
+    std::fs::write(&path, entry).unwrap();
+    (path, shown.trim().rsplit(' ').next().unwrap().to_owned())
 }
 
 /// The status line of `/healthz`, and the certificate that was shown.
@@ -103,6 +109,40 @@ fn with_tokens_and_a_certificate_others_may_come_and_sighup_shows_a_new_one() {
     while healthz(server.port(), &[&old, &new]).1 != new.der {
         assert!(began.elapsed() < PATIENCE, "waited in vain for the new certificate");
     }
+}
+
+#[test]
+fn a_bridge_speaks_over_tls_to_a_server_that_it_trusts_and_to_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = Certificate::new().write(dir.path());
+    let (tokens, token) = tokens_and_one(dir.path());
+    let settings = [("IDENTITY_TOKENS", &*tokens), ("TLS_CERTIFICATE", &*certificate), ("TLS_KEY", &*key)];
+    let server = Server::start(dir.path(), &settings);
+    let ask = |trusted: &Path| {
+        let mut bridge = handover()
+            .args(["mcp", "--server", &format!("https://localhost:{}", server.port())])
+            .env("HANDOVER_TOKEN", &token)
+            .env("SSL_CERT_FILE", trusted)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+        let mut input = bridge.stdin.take().unwrap();
+        writeln!(input, r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{meta}}}}}"#)
+            .unwrap();
+        let mut answer = String::new();
+        BufReader::new(bridge.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+        drop(input);
+        assert!(bridge.wait().unwrap().success());
+        serde_json::from_str::<serde_json::Value>(&answer).unwrap()
+    };
+    assert!(ask(&certificate)["result"]["tools"].is_array());
+    let other = tempfile::tempdir().unwrap();
+    let (other, _) = Certificate::new().write(other.path());
+    let refused = ask(&other);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("TLS"), "{refused}");
 }
 
 #[test]

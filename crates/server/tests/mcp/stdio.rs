@@ -138,6 +138,19 @@ async fn e3_a_cancelled_request_is_stopped_and_never_answered() {
 }
 
 #[tokio::test]
+async fn e3_a_client_that_shook_hands_takes_its_call_back_as_well() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let mut pipes = pipes(&stage, "planner");
+    let params = json!({ "name": "dig", "arguments": {} });
+    pipes.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })).await;
+    let job = worker.next().await;
+    pipes.cancel(&json!(1)).await;
+    stage.client("planner").until_status(&job.id, "cancelled").await;
+    assert!(pipes.close().await.is_empty());
+}
+
+#[tokio::test]
 async fn e3_taking_back_what_is_not_under_way_changes_nothing() {
     let stage = Stage::in_memory().await;
     let worker = stage.worker("worker", json!([skill("dig")])).await;

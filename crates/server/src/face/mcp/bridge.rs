@@ -75,7 +75,7 @@ pub async fn serve(
         read = bridge.read(&mut input) => read,
     };
     // What is not answered by then is closed, which takes it back.
-    pipe::finish(&mut bridge.requests).await;
+    pipe::finish(&mut bridge.requests, pipe::ANSWERS_WITHIN).await;
     drop((bridge, lines));
     read.and(pipe::written_out(writer).await)
 }

@@ -4,7 +4,7 @@
 //! Whatever the caller can do, the work is the same task: only the answer differs. A question that comes before the
 //! answer goes out as an `InputRequiredResult` whose state names the task, or in the handshake revisions as a request.
 //!
-//! - [`telling`]: what the caller is told while it waits
+//! - `telling`: what the caller is told while it waits
 
 mod telling;
 
@@ -174,7 +174,7 @@ impl Mcp {
         let manner = manner(caller, tool)?;
         must_be_able(caller, tool)?;
         let input = Blob::from(arguments.to_string().into_bytes());
-        let leaves = caller.era == Era::Modern && manner != Manner::Task;
+        let leaves = caller.takes_back && manner != Manner::Task;
         let (id, mut given) = match &call.request_state {
             Some(state) => {
                 let responses = call.input_responses.unwrap_or_default();

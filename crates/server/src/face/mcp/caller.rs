@@ -103,6 +103,8 @@ pub struct Caller {
     pub progress: Option<Box<RawValue>>,
     /// The least level of log lines that it wants; none wants none.
     pub log: Option<Level>,
+    /// Whether a call that it no longer waits for is taken back: not where a lost connection says nothing.
+    pub takes_back: bool,
     /// What it calls this request, so that a retry has no second effect.
     pub idempotency_key: Option<Box<str>>,
 }
@@ -272,6 +274,7 @@ pub fn modern(who: gate::Caller, meta: Meta<'_>) -> Result<Caller, Error> {
         declared: capabilities.declared(),
         progress: progress_token(meta.progress_token)?,
         log,
+        takes_back: true,
         idempotency_key: meta.idempotency_key.as_deref().map(Box::from),
     })
 }

@@ -147,6 +147,7 @@ fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Optio
         declared: session.map(handshake::declared).unwrap_or_default(),
         progress,
         log: Some(mcp.parts.levels.of(session.unwrap_or_default())),
+        takes_back: false,
         idempotency_key: None,
     }
 }

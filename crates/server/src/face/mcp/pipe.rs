@@ -16,8 +16,8 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use super::message::{Error, INVALID_REQUEST, notification, refusal};
 
-/// How long requests may still be answered once the client's end is closed or the server stops.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+/// How long requests may still be answered once the client's end is closed.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a client may take to read what is left.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
@@ -149,8 +149,8 @@ pub fn subscription_over(id: &RawValue) -> String {
 }
 
 /// Let requests be answered that still can be; the rest is dropped.
-pub async fn finish(requests: &mut JoinSet<()>) {
+pub async fn finish(requests: &mut JoinSet<()>, within: Duration) {
     let all = async { while requests.join_next().await.is_some() {} };
-    _ = tokio::time::timeout(ANSWERS_WITHIN, all).await;
+    _ = tokio::time::timeout(within, all).await;
     requests.shutdown().await;
 }

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use handover_kernel::Face;
 use serde_json::value::RawValue;
@@ -23,6 +24,9 @@ const LONG_MAX: usize = 1000;
 
 /// How many requests that are answered at once may be under way. Beyond that, reading waits for one to end.
 const SHORT_MAX: usize = 64;
+
+/// How long requests may take to end once the server stops, which all of them heed.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a message may have beside the largest payload.
 const LINE_OVERHEAD_BYTES: usize = 64 * 1024;
@@ -59,9 +63,18 @@ pub async fn serve(
         requests: JoinSet::new(),
     };
     let read = connection.read(input).await;
-    pipe::finish(&mut connection.requests).await;
+    let within = if matches!(read, Ok(End::Closed)) { pipe::ANSWERS_WITHIN } else { ENDS_WITHIN };
+    pipe::finish(&mut connection.requests, within).await;
     drop(connection);
-    read.and(pipe::written_out(writer).await)
+    read.map(|_| ()).and(pipe::written_out(writer).await)
+}
+
+/// Why reading ended.
+enum End {
+    /// There is no client any more.
+    Closed,
+    /// The server stops.
+    Stopping,
 }
 
 struct Connection {
@@ -76,7 +89,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn read(&mut self, mut input: impl AsyncBufRead + Unpin) -> io::Result<()> {
+    async fn read(&mut self, mut input: impl AsyncBufRead + Unpin) -> io::Result<End> {
         let max = self.mcp.engine().limits().payload_bytes_max * 2 + LINE_OVERHEAD_BYTES;
         let mut shutdown = self.mcp.parts.shutdown.clone();
         let lines = self.lines.clone();
@@ -95,10 +108,10 @@ impl Connection {
             // A client that does not read is waited for, but not when there is nothing to wait for.
             tokio::select! {
                 biased;
-                () = shutdown.begun() => return Ok(()),
-                () = lines.closed() => return Ok(()),
+                () = shutdown.begun() => return Ok(End::Stopping),
+                () = lines.closed() => return Ok(End::Closed),
                 more = step => if !more? {
-                    return Ok(());
+                    return Ok(End::Closed);
                 },
             }
         }
@@ -138,6 +151,7 @@ impl Connection {
             declared: self.shaken.declared,
             progress,
             log: Some(self.shaken.level),
+            takes_back: true,
             idempotency_key: None,
         }
     }

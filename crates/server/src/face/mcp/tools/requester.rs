@@ -1,6 +1,6 @@
 //! Tools to hand out work and watch over it.
 //!
-//! - [`table`]: what they are called, and for what
+//! - `table`: what they are called, and for what
 
 mod table;
 

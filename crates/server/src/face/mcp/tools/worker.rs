@@ -1,7 +1,7 @@
 //! Tools to find work and do it: any MCP host can be a worker.
 //!
-//! - [`table`]: what they are called, and for what
-//! - [`arguments`]: what they take
+//! - `table`: what they are called, and for what
+//! - `arguments`: what they take
 
 mod arguments;
 mod table;

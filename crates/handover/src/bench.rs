@@ -2,6 +2,7 @@
 //!
 //! - [`engine`]: `handover bench engine`
 //! - [`macp`]: `handover bench macp`
+//! - [`mcp`]: `handover bench mcp`
 //! - [`scale`]: `handover bench scale`
 //! - [`limit`]: the physical limit: one file, one sync for whatever waits
 //! - [`life`]: the work that is measured
@@ -12,13 +13,14 @@ mod life;
 mod limit;
 mod machine;
 mod macp;
+mod mcp;
 mod scale;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Failure;
 
@@ -35,6 +37,8 @@ enum What {
     Engine(engine::Args),
     /// Measure a MACP runtime, this one or any other: full task lives and fan-out to watchers.
     Macp(macp::Args),
+    /// Measure an MCP server, this one or any other: polls, calls, subscribers, and a crash in the middle.
+    Mcp(mcp::Args),
     /// See whether cost stays flat: long tasks, long lists, a crowd of deadlines, stopping and starting.
     Scale(scale::Args),
 }
@@ -44,6 +48,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Engine(args) => engine::run(args),
         What::Macp(args) => macp::run(args),
+        What::Mcp(args) => mcp::run(args),
         What::Scale(args) => scale::run(args),
     }
 }
@@ -61,6 +66,13 @@ fn quantile(numbers: &mut [f64], share: f64) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let index = (share * (numbers.len() - 1) as f64).round() as usize;
     numbers[index]
+}
+
+/// What else the machine was doing, if it says so.
+fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
+    let load = load.as_deref().and_then(|text| text.split(' ').next());
+    load.map_or_else(String::new, |load| format!(", load {load} at the beginning"))
 }
 
 /// A directory of our own that goes when we do.
@@ -92,6 +104,17 @@ fn say(json: bool, line: &str) {
     } else {
         _ = writeln!(std::io::stdout(), "{line}");
     }
+}
+
+/// Say whether a claim holds, which is no error: it depends on the machine and on what else runs there.
+fn judge(toy: bool, json: bool, claim: &str, holds: bool, found: &str) -> Value {
+    let word = match holds {
+        _ if toy => "too small to tell",
+        true => "holds",
+        false => "DOES NOT HOLD",
+    };
+    say(json, &format!("  {word}: {claim}: {found}"));
+    json!({ "claim": claim, "holds": holds, "found": found })
 }
 
 /// One line that is written over; for a terminal only.

@@ -40,6 +40,13 @@ pub fn cpu_seconds(pid: &str) -> Option<f64> {
 /// The unit of `/proc/PID/stat`: Linux shows hundredths to programs, whatever it counts in itself.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// How many files this process may have open, none where it cannot be told.
+pub fn open_files_max() -> Option<usize> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// How many cores there are.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

@@ -23,7 +23,7 @@ use self::crowd::Crowd;
 use self::expiry::Expiry;
 use super::macp::runtime::{Server, failed};
 use super::macp::script::By;
-use super::{Scratch, machine, number, print_json, progress, say};
+use super::{Scratch, judge, load, machine, number, print_json, progress, say};
 use crate::Failure;
 
 /// What `handover bench scale` can be told.
@@ -128,13 +128,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     print_json(&result)
 }
 
-/// What else the machine was doing, if it says so.
-fn load() -> String {
-    let load = std::fs::read_to_string("/proc/loadavg").ok();
-    let load = load.as_deref().and_then(|text| text.split(' ').next());
-    load.map_or_else(String::new, |load| format!(", load {load} at the beginning"))
-}
-
 struct Bench {
     sizes: Sizes,
     toy: bool,
@@ -178,13 +171,7 @@ impl Bench {
     }
 
     fn judge(&mut self, claim: &str, holds: bool, found: &str) {
-        let word = match holds {
-            _ if self.toy => "too small to tell",
-            true => "holds",
-            false => "DOES NOT HOLD",
-        };
-        say(self.json, &format!("  {word}: {claim}: {found}"));
-        self.verdicts.push(json!({ "claim": claim, "holds": holds, "found": found }));
+        self.verdicts.push(judge(self.toy, self.json, claim, holds, found));
     }
 
     async fn updates(&mut self) -> Result<Value, Failure> {

@@ -33,11 +33,17 @@ pub struct Server {
 impl Server {
     /// Start one and wait until it is ready.
     pub fn start(data: &Path) -> Result<Server, Failure> {
+        Server::start_at(data, "127.0.0.1:0", &[])
+    }
+
+    /// The same with HTTP at an address, and with settings as variables.
+    pub fn start_at(data: &Path, http: &str, settings: &[(&str, &str)]) -> Result<Server, Failure> {
         let fault = |error: std::io::Error| Failure::fault("starting a server", &error);
         let child = Command::new(std::env::current_exe().map_err(fault)?)
-            .args(["serve", "--http", "127.0.0.1:0", "--macp", "127.0.0.1:0", "--json"])
+            .args(["serve", "--http", http, "--macp", "127.0.0.1:0", "--json"])
             .args(["--log-level", "error", "--data"])
             .arg(data)
+            .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(fault)?;
@@ -58,6 +64,14 @@ impl Server {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// End it there and then, as a crash would (SIGKILL).
+    pub fn kill(mut self) -> Result<(), Failure> {
+        let fault = |error: std::io::Error| Failure::fault("killing the server", &error);
+        self.child.kill().map_err(fault)?;
+        self.child.wait().map_err(fault)?;
+        Ok(())
     }
 
     /// Ask it to stop and wait until it has. Says how long it took.

@@ -55,9 +55,11 @@ pub fn router(faces: Router, probes: Vec<Probe>, metrics: Arc<Metrics>, bounds: 
         .merge(faces)
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn_with_state(bounds, within_bounds))
-        .layer(DefaultBodyLimit::max(bounds.body_bytes_max))
-        .layer(middleware::from_fn_with_state(metrics, counted))
+        // One layer: each puts every request and its answer into boxes of its own.
+        .layer((
+            DefaultBodyLimit::max(bounds.body_bytes_max),
+            middleware::from_fn_with_state((bounds, metrics), counted),
+        ))
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -69,17 +71,20 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", &message)
 }
 
-async fn within_bounds(State(bounds): State<Bounds>, request: Request, next: Next) -> Response {
+async fn within_bounds(bounds: Bounds, request: Request, next: Next) -> Response {
     let Bounds { body_bytes_max, answer_within } = bounds;
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    if let Some(announced) =
-        announced.filter(|length| length.parse().is_ok_and(|length: usize| length > body_bytes_max))
-    {
-        let message = format!("expected a body of at most {body_bytes_max} bytes, found {announced}");
-        return problem(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", &message);
-    }
-    // A body without a length is cut off where it passes the limit.
-    let answer = next.run(request.with_limited_body());
+    let request = match announced.map(str::parse::<usize>) {
+        Some(Ok(length)) if length > body_bytes_max => {
+            let message = format!("expected a body of at most {body_bytes_max} bytes, found {length}");
+            return problem(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", &message);
+        }
+        // No more comes than was announced.
+        Some(Ok(_)) => request,
+        // A body without a length is cut off where it passes the limit.
+        Some(Err(_)) | None => request.with_limited_body(),
+    };
+    let answer = next.run(request);
     tokio::time::timeout(answer_within, answer).await.unwrap_or_else(|_| {
         let message =
             format!("no answer within {} s; what was asked may still happen", answer_within.as_secs_f32());
@@ -88,9 +93,13 @@ async fn within_bounds(State(bounds): State<Bounds>, request: Request, next: Nex
 }
 
 /// Counts by route, not by path: what anyone can make up must not become a label.
-async fn counted(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
+async fn counted(
+    State((bounds, metrics)): State<(Bounds, Arc<Metrics>)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let answer = next.run(request).await;
+    let answer = within_bounds(bounds, request, next).await;
     metrics.count_http_request(route.as_ref().map_or("other", MatchedPath::as_str), answer.status().as_u16());
     answer
 }

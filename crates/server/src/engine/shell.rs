@@ -261,7 +261,11 @@ impl Engine {
 
     /// A session as it is, durably; none if there is none.
     pub async fn session(&self, key: SessionKey) -> Result<Option<Arc<Session>>, Denied> {
-        shown(self.look(key).await)
+        let key = Key::from(key);
+        match self.inner.glance(&key) {
+            Some(session) => Ok(Some(session)),
+            None => shown(self.look(&key).await),
+        }
     }
 
     /// Some sessions as they are, durably, in the order given; those that are not there are left out.
@@ -270,7 +274,7 @@ impl Engine {
         let mut keys = keys.into_iter().peekable();
         while keys.peek().is_some() {
             // Asked for together, so that the readers have something to do while the first is waited for.
-            let asked: Vec<_> = keys.by_ref().take(LOOKS_MAX).map(|key| self.look(key)).collect();
+            let asked: Vec<_> = keys.by_ref().take(LOOKS_MAX).map(|key| self.look(&Key::from(key))).collect();
             for answer in asked {
                 sessions.extend(shown(answer.await)?);
             }
@@ -278,9 +282,9 @@ impl Engine {
         Ok(sessions)
     }
 
-    fn look(&self, key: SessionKey) -> oneshot::Receiver<Answer> {
+    fn look(&self, key: &Key) -> oneshot::Receiver<Answer> {
         let (sender, answer) = oneshot::channel();
-        let effects = self.inner.look(Reply { sender, reserved: None }, &Key::from(key));
+        let effects = self.inner.look(Reply { sender, reserved: None }, key);
         self.inner.carry_out(effects);
         answer
     }
@@ -365,6 +369,15 @@ impl Inner {
             self.committer.raise();
         }
         effects
+    }
+
+    /// A session, if nothing has to be waited for.
+    fn glance(&self, key: &Key) -> Option<Arc<Session>> {
+        let mut shard = lock(self.shard(key));
+        if self.stopping.load(Ordering::Acquire) {
+            return None;
+        }
+        shard.glance(key, now())
     }
 
     fn look(&self, reader: Reply, key: &Key) -> Vec<Effect<Reply>> {

@@ -229,18 +229,41 @@ impl Capabilities {
     }
 }
 
+/// What the parameters of any request may say: what it is, and what it is about.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Opening<'a> {
+    #[serde(borrow, default, rename = "_meta", deserialize_with = "object")]
+    meta: Option<Meta<'a>>,
+    /// The tool or prompt.
+    #[serde(borrow, default)]
+    pub name: Option<&'a RawValue>,
+    /// The resource.
+    #[serde(borrow, default)]
+    pub uri: Option<&'a RawValue>,
+    /// The task.
+    #[serde(borrow, default)]
+    pub task_id: Option<&'a RawValue>,
+}
+
+impl<'a> Opening<'a> {
+    /// Of a request's parameters, read once.
+    pub fn of(params: Option<&'a RawValue>) -> Result<Opening<'a>, Error> {
+        let Some(params) = params else { return Ok(Opening::default()) };
+        serde_json::from_str(params.get()).map_err(|error| {
+            Error::invalid(format!("expected _meta as the revision has it: {error}")).status(400)
+        })
+    }
+
+    /// What the request says of itself.
+    pub fn meta(&mut self) -> Meta<'a> {
+        self.meta.take().unwrap_or_default()
+    }
+}
+
 /// The `_meta` of a request's parameters.
 pub fn meta_of(params: Option<&RawValue>) -> Result<Meta<'_>, Error> {
-    #[derive(Default, Deserialize)]
-    struct Params<'a> {
-        #[serde(borrow, default, deserialize_with = "object")]
-        _meta: Option<Meta<'a>>,
-    }
-    let Some(params) = params else { return Ok(Meta::default()) };
-    let params: Params<'_> = serde_json::from_str(params.get()).map_err(|error| {
-        Error::invalid(format!("expected _meta as the revision has it: {error}")).status(400)
-    })?;
-    Ok(params._meta.unwrap_or_default())
+    Ok(Opening::of(params)?.meta())
 }
 
 /// Which rules a request follows: who names the stateless revision in its `_meta`, or in the header where there is one,

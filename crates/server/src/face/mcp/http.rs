@@ -12,11 +12,11 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{FromRequest, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use handover_kernel::Face;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::caller::{Caller, Era, Meta, era, meta_of, modern, progress_token};
+use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::gate;
@@ -38,8 +38,8 @@ const STREAM_AFTER: Duration = Duration::from_secs(10);
 /// How often a stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-const SESSION_ID: &str = "mcp-session-id";
-const VERSION: &str = "mcp-protocol-version";
+static SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+static VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
@@ -70,23 +70,24 @@ async fn resource(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
 /// The endpoint as this client knows it.
 fn address(mcp: &Mcp, headers: &HeaderMap) -> String {
     let settings = &mcp.parts.settings;
-    let host = text(headers, header::HOST.as_str()).unwrap_or("localhost");
+    let host = text(headers, &header::HOST).unwrap_or("localhost");
     let scheme = if settings.tls { "https" } else { "http" };
     settings.resource.clone().unwrap_or_else(|| format!("{scheme}://{host}/mcp"))
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
 }
 
-async fn take(
-    State(mcp): State<Mcp>,
-    peer: Option<Extension<Peer>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    if let Some(origin) =
-        text(&headers, "origin").filter(|origin| !headers::is_welcome(origin, &mcp.parts.settings.origins))
+async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
+    let headers = std::mem::take(request.headers_mut());
+    let peer = request.extensions().get().map(|Peer(peer)| *peer);
+    let body = match Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(refused) => return refused.into_response(),
+    };
+    if let Some(origin) = text(&headers, &header::ORIGIN)
+        .filter(|origin| !headers::is_welcome(origin, &mcp.parts.settings.origins))
     {
         tracing::debug!(origin, "a browser's origin was refused");
         return plain(
@@ -95,14 +96,14 @@ async fn take(
             "the origin is not one that is let in (mcp.origins)",
         );
     }
-    if !text(&headers, "content-type").is_some_and(headers::is_json) {
+    if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
         return plain(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "UNSUPPORTED_MEDIA_TYPE",
             "expected a body of type application/json",
         );
     }
-    let who = match mcp.who(&headers, peer.map(|Extension(Peer(peer))| peer)) {
+    let who = match mcp.who(&headers, peer) {
         Ok(who) => who,
         Err(refused) => return *refused,
     };
@@ -131,7 +132,7 @@ async fn take(
 /// Whether a notification may be told so. Nothing follows from any of them over HTTP.
 fn told(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Result<(), Error> {
     let meta = meta_of(params)?;
-    let version = text(headers, VERSION);
+    let version = text(headers, &VERSION);
     if era(method, &meta, version)? == Era::Modern {
         headers::version_fits(version, meta.version.as_deref())?;
     }
@@ -140,7 +141,7 @@ fn told(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Result<
 
 /// The caller of a request in a handshake revision: what it can do is in its session id.
 fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Option<Box<RawValue>>) -> Caller {
-    let session = text(headers, SESSION_ID);
+    let session = text(headers, &SESSION_ID);
     Caller {
         who,
         era: Era::Handshake,
@@ -155,7 +156,7 @@ fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Optio
 impl Mcp {
     /// Whose request it is: `authorization: Bearer <token>`.
     fn who(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<gate::Caller, Box<Response>> {
-        let bearer = text(headers, "authorization").and_then(|value| {
+        let bearer = text(headers, &header::AUTHORIZATION).and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
         });
@@ -182,7 +183,7 @@ impl Mcp {
         id: &str,
         result: Option<&RawValue>,
     ) -> Result<(), Error> {
-        match era("", &Meta::default(), text(headers, VERSION))? {
+        match era("", &Meta::default(), text(headers, &VERSION))? {
             Era::Modern => {
                 Err(Error::new(INVALID_REQUEST, "expected a request or a notification, found an answer"))
             }
@@ -198,15 +199,16 @@ impl Mcp {
         method: &str,
         params: Option<&RawValue>,
     ) -> Result<Response, Error> {
-        let meta = meta_of(params)?;
-        let version = text(headers, VERSION);
+        let mut said = Opening::of(params)?;
+        let meta = said.meta();
+        let version = text(headers, &VERSION);
         let caller = match era(method, &meta, version)? {
             Era::Modern => {
                 headers::are_said_once(headers)?;
                 headers::version_fits(version, meta.version.as_deref())?;
                 let caller = modern(who, meta)?;
                 headers::method_fits(headers, method)?;
-                headers::name_fits(headers, method, params, self.parts.settings.strict_headers)?;
+                headers::name_fits(headers, method, &said, self.parts.settings.strict_headers)?;
                 caller
             }
             Era::Handshake => {
@@ -214,12 +216,12 @@ impl Mcp {
                     let (result, session) = handshake::initialize(params)?;
                     let mut response = json_answer(200, answer(id, &result));
                     let session = HeaderValue::from_str(&session).expect("a session id is visible ASCII");
-                    response.headers_mut().insert(SESSION_ID, session);
+                    response.headers_mut().insert(&SESSION_ID, session);
                     return Ok(response);
                 }
                 if method == "logging/setLevel" {
                     let level = handshake::asked_level(params)?;
-                    if let Some(session) = text(headers, SESSION_ID) {
+                    if let Some(session) = text(headers, &SESSION_ID) {
                         self.parts.levels.set(session, level);
                     }
                     return Ok(json_answer(200, answer(id, "{}")));
@@ -348,15 +350,17 @@ fn frame(message: &str) -> String {
 }
 
 fn json_answer(status: u16, message: String) -> Response {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    (status, [(header::CONTENT_TYPE, JSON)], message).into_response()
+    let mut response = Response::new(Body::from(message));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
 }
 
 fn events(body: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, EVENTS),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     (headers, body).into_response()
 }

@@ -1,5 +1,7 @@
 //! How a task looks: SEP-2663's `DetailedTask`, with SEP-2669's `paused` for those that know it.
 
+use std::borrow::Cow;
+
 use handover_kernel::Session;
 use handover_kernel::id::{Author, Face};
 use handover_kernel::session::{Lifecycle, Standing};
@@ -29,7 +31,7 @@ pub struct Shown<'a> {
     pub status: Status,
     /// Where it is, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status_message: Option<String>,
+    pub status_message: Option<Cow<'a, str>>,
     /// Since when.
     pub created_at: String,
     /// The last time that something happened.
@@ -160,7 +162,7 @@ impl<'a> Shown<'a> {
             }
             Some(Outcome::Broken(error)) => {
                 shown.status = Status::Failed;
-                shown.status_message = Some(error.message.to_string());
+                shown.status_message = Some(Cow::Owned(error.message.to_string()));
                 shown.error = Some(error);
             }
             Some(Outcome::Cancelled(_)) => shown.status = Status::Cancelled,
@@ -188,7 +190,7 @@ impl<'a> Shown<'a> {
 }
 
 /// Where it is, in a sentence.
-fn message(session: &Session, task: &Task) -> Option<String> {
+fn message<'a>(session: &'a Session, task: &'a Task) -> Option<Cow<'a, str>> {
     let said = || task.phase.progress().filter(|progress| !progress.message.is_empty());
     let questions = || {
         let texts: Vec<&str> = task.phase.questions().iter().map(|question| &*question.text).collect();
@@ -196,24 +198,28 @@ fn message(session: &Session, task: &Task) -> Option<String> {
     };
     let assignee = || task.phase.assignee().map_or("the assignee", |agent| agent.as_str());
     match session.standing() {
-        Standing::Pending | Standing::Requested => Some("waiting for an assignee".to_owned()),
+        Standing::Pending | Standing::Requested => Some(Cow::Borrowed("waiting for an assignee")),
         Standing::Working if task.pause.is_some() => {
-            Some(format!("{} will pause at its next safe point", assignee()))
+            Some(Cow::Owned(format!("{} will pause at its next safe point", assignee())))
         }
-        Standing::Working => said().map(|progress| progress.message.to_string()),
-        Standing::WaitingInput => Some(format!("{} asks: {}", assignee(), questions())),
+        Standing::Working => said().map(|progress| Cow::Borrowed(&*progress.message)),
+        Standing::WaitingInput => Some(Cow::Owned(format!("{} asks: {}", assignee(), questions()))),
         Standing::WaitingAuthorization => {
-            Some(format!("{} asks for permission: {}", assignee(), questions()))
+            Some(Cow::Owned(format!("{} asks for permission: {}", assignee(), questions())))
         }
-        Standing::WaitingReply => Some(format!("{} waits for a message of the requester", assignee())),
+        Standing::WaitingReply => {
+            Some(Cow::Owned(format!("{} waits for a message of the requester", assignee())))
+        }
         Standing::ReportedComplete | Standing::ReportedFail => {
-            Some("awaiting the requester's commitment".to_owned())
+            Some(Cow::Borrowed("awaiting the requester's commitment"))
         }
         Standing::Suspended => match &session.lifecycle {
             Lifecycle::Suspended { reason, .. } if reason.is_empty() => {
-                Some("paused: resume it to go on".to_owned())
+                Some(Cow::Borrowed("paused: resume it to go on"))
             }
-            Lifecycle::Suspended { reason, .. } => Some(format!("paused: {reason}; resume it to go on")),
+            Lifecycle::Suspended { reason, .. } => {
+                Some(Cow::Owned(format!("paused: {reason}; resume it to go on")))
+            }
             Lifecycle::Open
             | Lifecycle::Resolved { .. }
             | Lifecycle::Expired { .. }
@@ -221,15 +227,15 @@ fn message(session: &Session, task: &Task) -> Option<String> {
         },
         Standing::ResolvedPositive => None,
         Standing::ResolvedNegative => match &session.lifecycle {
-            Lifecycle::Resolved { commitment } => Some(commitment.reason.to_string()),
+            Lifecycle::Resolved { commitment } => Some(Cow::Borrowed(&*commitment.reason)),
             Lifecycle::Open
             | Lifecycle::Suspended { .. }
             | Lifecycle::Expired { .. }
             | Lifecycle::Cancelled { .. } => None,
         },
-        Standing::Expired => Some("the task's time to live has elapsed".to_owned()),
+        Standing::Expired => Some(Cow::Borrowed("the task's time to live has elapsed")),
         Standing::Cancelled => match &session.lifecycle {
-            Lifecycle::Cancelled { reason, .. } => Some(format!("cancelled: {reason}")),
+            Lifecycle::Cancelled { reason, .. } => Some(Cow::Owned(format!("cancelled: {reason}"))),
             Lifecycle::Open
             | Lifecycle::Suspended { .. }
             | Lifecycle::Resolved { .. }

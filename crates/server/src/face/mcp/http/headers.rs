@@ -3,17 +3,18 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::directory::Tool;
-use crate::face::mcp::caller::MODERN;
+use crate::face::mcp::caller::{MODERN, Opening};
 use crate::face::mcp::message::{Error, HEADER_MISMATCH};
 
+static METHOD: HeaderName = HeaderName::from_static("mcp-method");
+static NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAMETER: &str = "mcp-param-";
 
 /// Whether a browser's page of this origin may ask: one of this machine, or one that was named.
@@ -46,7 +47,7 @@ fn mismatch(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(HEADER_MISMATCH, message).status(400)
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Error> {
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Error> {
     match headers.get(name) {
         None => Ok(None),
         Some(value) => {
@@ -58,7 +59,10 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Error
 
 /// No header of MCP's is there twice: whoever is in between may have looked at the other one.
 pub fn are_said_once(headers: &HeaderMap) -> Result<(), Error> {
-    let twice = |name: &&axum::http::HeaderName| {
+    if headers.len() == headers.keys_len() {
+        return Ok(());
+    }
+    let twice = |name: &&HeaderName| {
         name.as_str().starts_with("mcp-") && headers.get_all(*name).iter().nth(1).is_some()
     };
     match headers.keys().find(twice) {
@@ -80,7 +84,7 @@ pub fn version_fits(header: Option<&str>, body: Option<&str>) -> Result<(), Erro
 
 /// `Mcp-Method` says what the body says. A notification may go without.
 pub fn method_fits(headers: &HeaderMap, method: &str) -> Result<(), Error> {
-    match text(headers, "mcp-method")? {
+    match text(headers, &METHOD)? {
         Some(header) if header == method => Ok(()),
         Some(_) => Err(mismatch("Mcp-Method does not name the method of the body")),
         None if method.starts_with("notifications/") => Ok(()),
@@ -90,36 +94,18 @@ pub fn method_fits(headers: &HeaderMap, method: &str) -> Result<(), Error> {
 
 /// `Mcp-Name` says what is called, read, or which task it is about. On task methods it may be absent, because there are
 /// clients that do not send it, unless the server is told to be strict.
-pub fn name_fits(
-    headers: &HeaderMap,
-    method: &str,
-    params: Option<&RawValue>,
-    strict: bool,
-) -> Result<(), Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Named<'a> {
-        #[serde(borrow)]
-        name: Option<Cow<'a, str>>,
-        #[serde(borrow)]
-        uri: Option<Cow<'a, str>>,
-        #[serde(borrow)]
-        task_id: Option<Cow<'a, str>>,
-    }
-    let named: Named<'_> = match params {
-        // A body that cannot be read so is for the method to refuse.
-        Some(params) => serde_json::from_str(params.get()).unwrap_or_default(),
-        None => Named::default(),
-    };
+pub fn name_fits(headers: &HeaderMap, method: &str, said: &Opening<'_>, strict: bool) -> Result<(), Error> {
     let (name, needed) = match method {
-        "tools/call" | "prompts/get" => (named.name, true),
-        "resources/read" => (named.uri, true),
+        "tools/call" | "prompts/get" => (said.name, true),
+        "resources/read" => (said.uri, true),
         "tasks/get" | "tasks/update" | "tasks/cancel" | "tasks/steer" | "tasks/pause" | "tasks/resume" => {
-            (named.task_id, strict)
+            (said.task_id, strict)
         }
         _ => return Ok(()),
     };
-    match text(headers, "mcp-name")? {
+    // What is no text is for the method to refuse.
+    let name = name.and_then(string);
+    match text(headers, &NAME)? {
         Some(header) => {
             let header = decoded(header)?;
             match name {
@@ -130,6 +116,13 @@ pub fn name_fits(
         None if needed => Err(mismatch("expected the header Mcp-Name")),
         None => Ok(()),
     }
+}
+
+/// The text, if it is one.
+fn string(value: &RawValue) -> Option<Cow<'_, str>> {
+    let plain = serde_json::from_str::<&str>(value.get()).map(Cow::Borrowed);
+    // One with escapes is not there as it is meant.
+    plain.or_else(|_| serde_json::from_str::<String>(value.get()).map(Cow::Owned)).ok()
 }
 
 /// A value as it was before it was made fit for a header.

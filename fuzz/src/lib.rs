@@ -2,3 +2,5 @@
 
 #[path = "../../crates/server/tests/corpus/checks.rs"]
 pub mod checks;
+#[path = "../../crates/server/tests/corpus/jsonrpc.rs"]
+pub mod jsonrpc;

@@ -10,30 +10,22 @@ pub fn rfc3339(at: Timestamp) -> String {
     let (year, month, day) = date(days);
     let (hours, minutes) = (of_day / 3_600_000, of_day / 60_000 % 60);
     let (seconds, millis) = (of_day / 1000 % 60, of_day % 1000);
-    // Every task that is shown has two: written digit by digit, which is several times as fast as formatting.
-    let mut text = String::with_capacity(24);
-    for (number, digits, after) in [
-        (year, 4, '-'),
-        (month, 2, '-'),
-        (day, 2, 'T'),
-        (hours, 2, ':'),
-        (minutes, 2, ':'),
-        (seconds, 2, '.'),
-        (millis, 3, 'Z'),
-    ] {
-        push(&mut text, number, digits);
-        text.push(after);
+    let Ok(year @ 0..=9999) = u16::try_from(year) else {
+        return format!("{year}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z");
+    };
+    // Every task that is shown has two: digit by digit is several times as fast as formatting.
+    let mut text = *b"0000-00-00T00:00:00.000Z";
+    let mut put = |at: usize, number: u64| {
+        text[at] += (number / 10) as u8;
+        text[at + 1] += (number % 10) as u8;
+    };
+    put(0, u64::from(year / 100));
+    put(2, u64::from(year % 100));
+    for (at, number) in [(5, month), (8, day), (11, hours), (14, minutes), (17, seconds), (20, millis / 10)] {
+        put(at, number);
     }
-    text
-}
-
-/// A number in at least so many digits.
-fn push(text: &mut String, number: u64, digits: u32) {
-    let digits = digits.max(number.checked_ilog10().map_or(1, |log| log + 1));
-    for place in (0..digits).rev() {
-        let digit = number / 10_u64.pow(place) % 10;
-        text.push(char::from(b'0' + digit as u8));
-    }
+    text[22] += (millis % 10) as u8;
+    text.iter().copied().map(char::from).collect()
 }
 
 /// The date that is so many days after 1 January 1970. Years are counted from March, so that the leap day is a year's last.

@@ -3,6 +3,8 @@
 
 #[path = "corpus/checks.rs"]
 mod checks;
+#[path = "corpus/jsonrpc.rs"]
+mod jsonrpc;
 #[path = "golden/lives.rs"]
 mod lives;
 
@@ -15,6 +17,7 @@ use handover_server::codec;
 use handover_server::face::macp::proto::task;
 use handover_server::face::macp::proto::v1::{Envelope, SessionStartPayload};
 use prost::Message;
+use serde_json::{Value, json};
 
 struct Target {
     name: &'static str,
@@ -26,16 +29,17 @@ struct Target {
     accepted_min: u32,
 }
 
-const TARGETS: [Target; 3] = [
+const TARGETS: [Target; 4] = [
     Target {
         name: "envelope",
         check: checks::envelope,
         seeds: envelopes,
-        cases: 40_000,
-        accepted_min: 1_500,
+        cases: 30_000,
+        accepted_min: 1_100,
     },
-    Target { name: "payload", check: checks::payload, seeds: payloads, cases: 40_000, accepted_min: 2_500 },
-    Target { name: "event", check: checks::event, seeds: events, cases: 20_000, accepted_min: 2_500 },
+    Target { name: "payload", check: checks::payload, seeds: payloads, cases: 30_000, accepted_min: 1_800 },
+    Target { name: "event", check: checks::event, seeds: events, cases: 15_000, accepted_min: 1_800 },
+    Target { name: "jsonrpc", check: jsonrpc::jsonrpc, seeds: requests, cases: 25_000, accepted_min: 1_000 },
 ];
 
 #[test]
@@ -169,6 +173,90 @@ fn events() -> Vec<Vec<u8>> {
         }
     }
     events
+}
+
+/// Requests of either revision with their headers, and bodies that are none.
+fn requests() -> Vec<Vec<u8>> {
+    let capabilities = json!({
+        "elicitation": { "form": {}, "url": {} },
+        "sampling": {},
+        "extensions": { "io.modelcontextprotocol/tasks": { "steer": true, "pause": true } },
+    });
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+        "io.modelcontextprotocol/logLevel": "info",
+        "progressToken": "p",
+        "dev.handover/idempotencyKey": "k",
+    });
+    let modern = |method: &str, name: &str, mut params: Value| {
+        params["_meta"] = meta.clone();
+        let body = json!({ "jsonrpc": "2.0", "id": "a", "method": method, "params": params });
+        format!("mcp-protocol-version: 2026-07-28\nmcp-method: {method}\nmcp-name: {name}\n\n{body}")
+    };
+    let older = |method: &str, params: Value| {
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        format!("mcp-protocol-version: 2025-11-25\nmcp-session-id: x\naccept: text/event-stream\n\n{body}")
+    };
+    let tool = |name: &str, arguments: Value, responses: Value| {
+        let params = json!({ "name": name, "arguments": arguments, "inputResponses": responses });
+        modern("tools/call", name, params)
+    };
+    let flat = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
+    let form =
+        json!({ "method": "elicitation/create", "params": { "mode": "form", "requestedSchema": flat } });
+    let accepted = |content: Value| json!({ "action": "accept", "content": content });
+    let questions = json!({
+        "flat": { "message": "how many?", "schema": flat },
+        "list": { "message": "which?", "schema": { "type": "array", "items": { "type": "string" } } },
+        "text": { "message": "what?" },
+        "leave": { "message": "may I?", "permission": true },
+        "form": { "request": form },
+        "model": { "request": { "method": "sampling/createMessage", "params": {} } },
+    });
+    let responses = json!({
+        "flat": accepted(json!({ "n": 3 })),
+        "list": accepted(json!({ "answer": "[\"x\"]" })),
+        "text": { "action": "decline" },
+        "leave": accepted(json!({ "approved": false })),
+        "form": accepted(json!({ "n": 1 })),
+        "model": { "role": "assistant", "content": { "type": "text", "text": "x" } },
+    });
+    let blocks = json!([
+        { "type": "text", "text": "t" },
+        { "type": "image", "data": "AA==", "mimeType": "image/png" },
+        { "type": "resource", "resource": { "uri": "x://y", "blob": "AA==" } },
+        { "type": "resource_link", "uri": "x://y", "name": "z" },
+    ]);
+    let good = [
+        modern("tasks/get", "=?base64?dDE=?=", json!({ "taskId": "t1" })),
+        modern("tasks/update", "t1", json!({ "taskId": "t1", "inputResponses": responses })),
+        modern("subscriptions/listen", "", json!({ "notifications": { "taskIds": ["t1"] } })),
+        modern("resources/read", "task://t1", json!({ "uri": "task://t1" })),
+        tool("work_ask", json!({ "task_id": "t1", "questions": questions }), responses.clone()),
+        tool("work_complete", json!({ "task_id": "t1", "result": { "content": blocks } }), json!({})),
+        tool(
+            "work_fail",
+            json!({ "result": { "structuredContent": { "a": 1 }, "isError": true } }),
+            json!({}),
+        ),
+        older("initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities })),
+        older("logging/setLevel", json!({ "level": "debug" })),
+        older("tools/call", json!({ "name": "work_next", "arguments": { "wait_ms": 5 } })),
+        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}"
+            .to_owned(),
+        "{\"jsonrpc\":\"2.0\",\"id\":\"handover:t1:q\",\"result\":{\"action\":\"accept\"}}".to_owned(),
+    ];
+    let bad = [
+        "",
+        "[]",
+        "{",
+        "origin: http://evil.example\ncontent-type: text/plain\nmcp-param-a: =?base64?/w==?=\n\n{}",
+        "mcp-method: tasks/get\nmcp-method: tasks/get\n\n{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"tasks/get\"}",
+        "mcp-protocol-version: 1999-01-01\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}",
+    ];
+    let bad = bad.into_iter().map(str::to_owned);
+    distinct(good.into_iter().chain(bad).map(String::into_bytes))
 }
 
 fn distinct(inputs: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {

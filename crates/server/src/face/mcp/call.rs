@@ -46,14 +46,18 @@ const SKILL: &str = "skill:";
 /// The parameters of `tools/call`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ToolCall {
-    pub(super) name: String,
+pub struct ToolCall {
+    /// Which tool.
+    pub name: String,
+    /// With what.
     #[serde(default)]
-    pub(super) arguments: Option<Map<String, Value>>,
+    pub arguments: Option<Map<String, Value>>,
+    /// What the caller answers to questions of before.
     #[serde(default)]
-    input_responses: Option<Map<String, Value>>,
+    pub input_responses: Option<Map<String, Value>>,
+    /// The state that the questions came with.
     #[serde(default)]
-    request_state: Option<String>,
+    pub request_state: Option<String>,
 }
 
 /// How the caller is answered.
@@ -255,7 +259,7 @@ impl Mcp {
         let shown = Shown::of(&session, caller.declared, self.parts.settings.poll_interval_ms);
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?.bare();
         shown.meta = Some(&META);
-        Ok(serde_json::to_string(&shown).expect("a task has only text for keys"))
+        Ok(result(&shown))
     }
 
     /// Wait for what comes of a call, telling how it goes.

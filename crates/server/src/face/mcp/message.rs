@@ -231,6 +231,14 @@ pub fn shorten(text: &str) -> String {
     }
 }
 
+/// A result as JSON. Most fit into what is made room for at once.
+pub fn result(shown: &impl Serialize) -> String {
+    const ROOM: usize = 1024;
+    let mut json = Vec::with_capacity(ROOM);
+    serde_json::to_writer(&mut json, shown).expect("a result has only text for keys");
+    String::from_utf8(json).expect("JSON is text")
+}
+
 /// The answer to a request: the result is JSON already.
 pub fn answer(id: &RawValue, result: &str) -> String {
     let mut line = String::with_capacity(result.len() + id.get().len() + 36);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::caller::{Caller, Declared};
 use super::discover::META;
-use super::message::Error;
+use super::message::{Error, result};
 use super::task::Shown;
 use super::{Mcp, params, question};
 
@@ -144,7 +144,7 @@ impl Mcp {
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?;
         shown.result_type = Some("complete");
         shown.meta = Some(&META);
-        Ok(serde_json::to_string(&shown).expect("a task has only text for keys"))
+        Ok(result(&shown))
     }
 }
 

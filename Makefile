@@ -54,11 +54,13 @@ fuzz: ## fuzz everything that reads bytes from outside, FUZZ_RUNS executions of 
 bench-toy: ## run every benchmark at toy size: shows that it works, not how fast
 	cargo run $(LOCKED) --release --package handover -- bench engine --part all --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench macp --toy --data target
+	cargo run $(LOCKED) --release --package handover -- bench mcp --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench scale --toy --data target
 
 bench: ## run the benchmarks at full size; takes about half an hour and wants a quiet machine
 	cargo run $(LOCKED) --release --package handover -- bench engine --part all --data target
 	cargo run $(LOCKED) --release --package handover -- bench macp --data target
+	cargo run $(LOCKED) --release --package handover -- bench mcp --data target
 	cargo run $(LOCKED) --release --package handover -- bench scale --data target
 
 clean: ## remove everything that was built

@@ -10,22 +10,29 @@ pub fn rfc3339(at: Timestamp) -> String {
     let (year, month, day) = date(days);
     let (hours, minutes) = (of_day / 3_600_000, of_day / 60_000 % 60);
     let (seconds, millis) = (of_day / 1000 % 60, of_day % 1000);
-    let Ok(year @ 0..=9999) = u16::try_from(year) else {
+    if year > 9999 {
         return format!("{year}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z");
-    };
+    }
     // Every task that is shown has two: digit by digit is several times as fast as formatting.
     let mut text = *b"0000-00-00T00:00:00.000Z";
     let mut put = |at: usize, number: u64| {
         text[at] += (number / 10) as u8;
         text[at + 1] += (number % 10) as u8;
     };
-    put(0, u64::from(year / 100));
-    put(2, u64::from(year % 100));
-    for (at, number) in [(5, month), (8, day), (11, hours), (14, minutes), (17, seconds), (20, millis / 10)] {
+    for (at, number) in [
+        (0, year / 100),
+        (2, year % 100),
+        (5, month),
+        (8, day),
+        (11, hours),
+        (14, minutes),
+        (17, seconds),
+        (20, millis / 10),
+    ] {
         put(at, number);
     }
     text[22] += (millis % 10) as u8;
-    text.iter().copied().map(char::from).collect()
+    str::from_utf8(&text).expect("digits are text").to_owned()
 }
 
 /// The date that is so many days after 1 January 1970. Years are counted from March, so that the leap day is a year's last.

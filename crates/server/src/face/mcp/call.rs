@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use self::telling::Telling;
 use super::caller::{Caller, Declared, Era, missing};
 use super::discover::{META, complete};
-use super::message::{Error, INTERNAL_ERROR};
+use super::message::{Error, INTERNAL_ERROR, result};
 use super::task::{Outcome, Shown, asked, outcome};
 use super::tasks::answers;
 use super::{Mcp, Outbox, content, key, question};

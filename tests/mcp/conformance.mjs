@@ -5,17 +5,14 @@
 //
 // HANDOVER is the binary, SUITE the suite's program, OUT a directory for data, logs and results.
 
-import { spawn } from "node:child_process";
-import { createWriteStream } from "node:fs";
 import { mkdir, readFile, readdir, rm } from "node:fs/promises";
 import path from "node:path";
-import { createInterface } from "node:readline";
+import { Programs } from "./programs.mjs";
 import { judge, table } from "./verdict.mjs";
 
 const REVISIONS = ["2026-07-28", "2025-11-25"];
 /** All runs together, more than a scenario needs that waits for its own timeout. */
 const WITHIN_MS = 15 * 60_000;
-const READY_WITHIN_MS = 30_000;
 const HERE = import.meta.dirname;
 
 const [binary, suite, out, ...only] = process.argv.slice(2);
@@ -23,44 +20,11 @@ if (!out) {
     console.error("usage: conformance.mjs HANDOVER SUITE OUT [SCENARIO...]");
     process.exit(2);
 }
-/** What is running, to be ended whatever happens. */
-const running = new Set();
-
-/** Start a program with its standard error in OUT/NAME.log; `ended` gives its exit code. */
-function start(name, command, args, environment) {
-    const child = spawn(command, args, { env: environment, stdio: ["ignore", "pipe", "pipe"] });
-    child.stderr.pipe(createWriteStream(path.join(out, `${name}.log`)));
-    running.add(child);
-    const ended = new Promise((resolve) => {
-        child.on("error", (error) => resolve(error.message));
-        child.on("close", (code, signal) => resolve(code ?? signal));
-    });
-    ended.then(() => running.delete(child));
-    return { name, child, ended };
-}
-
-/** The line of JSON with which a program says that it is ready. */
-async function ready({ name, child, ended }) {
-    const lines = createInterface({ input: child.stdout });
-    const line = new Promise((resolve) => lines.once("line", resolve));
-    const late = new Promise((resolve) => setTimeout(resolve, READY_WITHIN_MS, "no word of it").unref());
-    const found = await Promise.race([line, late, ended.then((how) => `its end (${how})`)]);
-    try {
-        return JSON.parse(found);
-    } catch {
-        throw new Error(`${name}: expected it to be ready, found ${found}; see ${out}/${name}.log`);
-    }
-}
-
-async function stop({ name, child, ended }) {
-    child.kill("SIGTERM");
-    const how = await ended;
-    if (how !== 0) throw new Error(`${name}: expected it to end well, found ${how}; see ${out}/${name}.log`);
-}
+const programs = new Programs(out);
 
 /** Run the suite once; return what it printed. Its exit code says nothing: it knows no baseline of ours. */
 async function conformance(name, args) {
-    const { child, ended } = start(name, process.execPath, [suite, ...args]);
+    const { child, ended } = programs.start(name, process.execPath, [suite, ...args]);
     let printed = "";
     child.stdout.setEncoding("utf8").on("data", (chunk) => (printed += chunk));
     await ended;
@@ -123,28 +87,15 @@ async function main() {
     await mkdir(out, { recursive: true });
 
     // The suite can send no token: it acts as the anonymous agent of the development identity.
-    const args = [
-        "serve",
-        "--data",
-        path.join(out, "data"),
-        "--http",
-        "127.0.0.1:0",
-        "--macp",
-        "127.0.0.1:0",
-    ];
-    const clean = Object.entries(process.env).filter(([name]) => !name.startsWith("HANDOVER_"));
-    const environment = { ...Object.fromEntries(clean), HANDOVER_IDENTITY_ANONYMOUS: "conformance-client" };
-    const server = start("server", binary, [...args, "--json"], environment);
-    const url = `http://${(await ready(server)).http}/mcp`;
-    const program = path.join(HERE, "fixture-agent.mjs");
-    const agent = start("agent", process.execPath, [program, url, "conformance-fixture"]);
-    await ready(agent);
+    const settings = { IDENTITY_ANONYMOUS: "conformance-client" };
+    const { server, url } = await programs.server("server", binary, settings);
+    const agent = await programs.agent("agent", url, "conformance-fixture");
 
     const runs = REVISIONS.map((each) => (only.length ? some(url, each, only) : everything(url, each)));
     const found = await Promise.all(runs);
     if (only.length === 0) await tasksCovered(found[0]);
-    await stop(agent);
-    await stop(server);
+    await programs.stop(agent);
+    await programs.stop(server);
 
     const byRevision = new Map(REVISIONS.map((revision, index) => [revision, found[index]]));
     const { rows, complaints } = judge(byRevision, baseline, only.length === 0);
@@ -155,7 +106,7 @@ async function main() {
 }
 
 const end = (code) => {
-    for (const child of running) child.kill("SIGKILL");
+    programs.end();
     process.exit(code);
 };
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => end(1));

@@ -101,11 +101,22 @@ export class Job {
         return this.#call("work_update", args);
     }
 
-    /** Let the time pass. If the work is taken away meanwhile the server refuses, and this throws. */
+    /** A safe point: what the server says there. Throws if the work was taken away. */
+    async #checkpoint(wait_ms) {
+        return this.#mine(await this.#call("work_checkpoint", { wait_ms }));
+    }
+
+    #mine(told) {
+        if (told.ended) throw new Refused(`the task has ended: ${told.state}`);
+        return told;
+    }
+
+    /** Work for that long, or longer if the work is paused meanwhile. */
     async pass(ms) {
-        const until = Date.now() + ms;
-        for (let left = ms; left > 0; left = until - Date.now()) {
-            await this.#call("work_checkpoint", { wait_ms: Math.min(Math.ceil(left), WAIT_MS) });
+        for (let left = Math.ceil(ms); left > 0; ) {
+            const began = Date.now();
+            const { paused } = await this.#checkpoint(Math.min(left, WAIT_MS));
+            if (!paused) left -= Date.now() - began;
         }
     }
 
@@ -119,10 +130,10 @@ export class Job {
                 if (order.kind === "answer") Object.assign(answers, order.answers);
         };
         const open = () => Object.keys(questions).some((key) => !(key in answers));
-        take(await this.#call("work_ask", { questions, wait_ms: WAIT_MS }));
+        take(this.#mine(await this.#call("work_ask", { questions, wait_ms: WAIT_MS })));
         while (open()) {
             if (Date.now() > until) throw new Error(`nobody answered within ${ANSWER_WITHIN_MS} ms`);
-            take(await this.#call("work_checkpoint", { wait_ms: WAIT_MS }));
+            take(await this.#checkpoint(WAIT_MS));
         }
         return answers;
     }

@@ -1,0 +1,43 @@
+"""Where a client program finds the servers, and how it tells what it did: a line of JSON for each play."""
+
+import asyncio
+import importlib.metadata
+import json
+import os
+import sys
+import time
+import traceback
+
+#: The servers: "plain", "strict" (about headers) and "impatient" (answers a call after a second at the latest).
+URLS = json.loads(os.environ["MCP_URLS"])
+TOKEN = os.environ["MCP_TOKEN"]
+#: A call of slow_compute with this label is paused by somebody else.
+PAUSE_ME = os.environ["MCP_PAUSE_ME"]
+PLAY_SECONDS = 30
+
+
+def version_of(package):
+    return f"{package} {importlib.metadata.version(package)}"
+
+
+def tell(**what):
+    print(json.dumps(what), flush=True)
+
+
+class Plays:
+    def __init__(self, *versions):
+        tell(client=" with ".join(versions))
+
+    async def run(self, *plays):
+        failed = False
+        for play in plays:
+            began = time.monotonic()
+            try:
+                await asyncio.wait_for(play(), PLAY_SECONDS)
+                failure = None
+            except Exception as error:
+                traceback.print_exc()
+                failure, failed = f"{type(error).__name__}: {error}", True
+            ms = round((time.monotonic() - began) * 1000)
+            tell(play=play.__name__, ms=ms, failure=failure)
+        sys.exit(failed)

@@ -5,13 +5,13 @@ import http from "node:http";
 
 const REVISION = "2026-07-28";
 const TASKS = "io.modelcontextprotocol/tasks";
-/** A call of slow_compute with this label is paused by the bystander. */
+/** A call with this label, or about a file of this name, is paused by the bystander. */
 export const PAUSE_ME = "pause me";
 /** How often the client must look at a paused task before it goes on. */
 const LOOKS = 3;
 /** What a client that does not look, but waits for its answer, has to wait longer. */
 const HOLD_MS = 500;
-const WITHIN_MS = 20_000;
+const WITHIN_MS = 45_000;
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -32,9 +32,11 @@ export class Bystander {
     #token;
     #polls;
     #calls = 0;
+    /** What is waited for before the client may look at its tasks: so it meets a question only when it is paused. */
+    #before = Promise.resolve();
     /** Every request of the client: its method, and whether it had the header Mcp-Name. */
     asked = [];
-    /** What became of each task that was paused: a promise of how often the client looked meanwhile. */
+    /** What becomes of each task that is paused. */
     pauses = [];
 
     /** Stand before `target` for a client with this token, which looks at its tasks if it `polls`. */
@@ -61,11 +63,12 @@ export class Bystander {
         const { method, params } = body.length ? JSON.parse(body) : {};
         this.asked.push({ method, named: "mcp-name" in request.headers });
         if (method === "tools/call" && params.arguments?.label === PAUSE_ME) {
-            const known = await this.#tasks();
-            const paused = this.#pauseNext(new Set(known.map((task) => task.task_id)));
-            paused.catch(() => {}); // it is awaited at the end
-            this.pauses.push(paused);
+            this.#pauseNew(await this.#tasks(), "working");
         }
+        if (method === "tools/call" && params.arguments?.filename === PAUSE_ME) {
+            this.#before = this.#pauseNew(await this.#tasks(), "input_required");
+        }
+        if (method === "tasks/get") await this.#before;
         const { hostname, port, pathname } = this.#target;
         const { host: _, ...headers } = request.headers;
         const options = { hostname, port, path: pathname, method: request.method, headers };
@@ -79,23 +82,37 @@ export class Bystander {
         onward.end(body);
     }
 
-    /** Pause the next task of the client, let it go on when the client has seen that, and say how often it looked. */
-    async #pauseNext(known) {
-        const isNew = ({ task_id, assignee }) => !known.has(task_id) && assignee;
-        const task = await until("a task to pause", async () => (await this.#tasks()).find(isNew));
-        const taskId = task.task_id;
-        await this.#ask("tasks/pause", { taskId });
-        const look = async () => (await this.#ask("tasks/get", { taskId })).status;
-        await until("the task to be paused", async () => (await look()) === "paused");
+    /** Pause the task that is not among these as soon as it has this status. Ends when it is paused, or cannot be. */
+    #pauseNew(known, status) {
+        const isNew = ({ task_id, assignee }) => assignee && known.every((task) => task.task_id !== task_id);
+        const pausing = async () => {
+            const task = await until("a task to pause", async () => (await this.#tasks()).find(isNew));
+            await this.#until(task.task_id, status);
+            await this.#ask("tasks/pause", { taskId: task.task_id });
+            await this.#until(task.task_id, "paused");
+            return task.task_id;
+        };
+        const paused = pausing();
+        const resumed = paused.then((taskId) => this.#resume(taskId));
+        resumed.catch(() => {}); // whoever reads `pauses` is told
+        this.pauses.push(resumed);
+        return paused.catch(() => {});
+    }
+
+    /** Let a task go on when the client has looked at it, and see it completed. */
+    async #resume(taskId) {
         const seen = this.#looks();
         if (this.#polls) await until("the client to look again", () => this.#looks() >= seen + LOOKS);
         else await pause(HOLD_MS);
-        const status = await look();
+        const { status } = await this.#ask("tasks/get", { taskId });
         if (status !== "paused") throw new Error(`expected the task to stay paused, found it ${status}`);
-        const looks = this.#looks() - seen;
         await this.#ask("tasks/resume", { taskId });
-        await until("the task to complete after its pause", async () => (await look()) === "completed");
-        return looks;
+        await this.#until(taskId, "completed");
+    }
+
+    async #until(taskId, status) {
+        const is = async () => (await this.#ask("tasks/get", { taskId })).status === status;
+        await until(`the task to be ${status}`, is);
     }
 
     #looks() {
@@ -111,7 +128,10 @@ export class Bystander {
     async #ask(method, params) {
         const meta = {
             "io.modelcontextprotocol/protocolVersion": REVISION,
-            "io.modelcontextprotocol/clientCapabilities": { extensions: { [TASKS]: { pause: true } } },
+            "io.modelcontextprotocol/clientCapabilities": {
+                elicitation: { form: {} },
+                extensions: { [TASKS]: { pause: true } },
+            },
         };
         const response = await fetch(this.#target, {
             method: "POST",

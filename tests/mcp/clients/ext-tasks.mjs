@@ -74,9 +74,14 @@ const computes = async (session, seconds, label) => {
     says(resultFromTaskOutcome(outcome), `${label} took ${seconds} s`);
 };
 
+const deletes = async (session, filename) => {
+    const { outcome } = await settle(session, "confirm_delete", { filename });
+    says(resultFromTaskOutcome(outcome), `deleted ${filename}`);
+};
+
 const answer = createApplicationInputHandler({
     elicitation: ({ params }) => {
-        assert.equal(params.message, "Delete old.txt?");
+        assert.ok(["Delete old.txt?", `Delete ${PAUSE_ME}?`].includes(params.message), params.message);
         return { action: "accept", content: { confirm: true } };
     },
     sampling: () => assert.fail("expected no question for a model"),
@@ -91,15 +96,7 @@ await playAll([await versionOf("@modelcontextprotocol/ext-tasks"), await version
             await greets(session);
         }),
     task: () => withSession("plain", (session) => computes(session, 0.3, "sum")),
-    elicitation: () =>
-        withSession(
-            "plain",
-            async (session) => {
-                const { outcome } = await settle(session, "confirm_delete", { filename: "old.txt" });
-                says(resultFromTaskOutcome(outcome), "deleted old.txt");
-            },
-            answer,
-        ),
+    elicitation: () => withSession("plain", (session) => deletes(session, "old.txt"), answer),
     cancel: () =>
         withSession("plain", async (session) => {
             const execution = await session.callTool("slow_compute", { seconds: 60 });
@@ -115,6 +112,7 @@ await playAll([await versionOf("@modelcontextprotocol/ext-tasks"), await version
             assert.match(broken.outcome.error.message, /the job broke down/);
         }),
     paused: () => withSession("plain", (session) => computes(session, 1, PAUSE_ME)),
+    paused_asking: () => withSession("plain", (session) => deletes(session, PAUSE_ME), answer),
     strict_headers: () =>
         withSession("strict", async (session) => {
             await greets(session);

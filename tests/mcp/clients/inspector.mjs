@@ -10,7 +10,7 @@ import { MODULES, PAUSE_ME, TOKEN, URLS, playAll, says, versionOf } from "./play
 
 const CLIENTS = path.join(MODULES, "@modelcontextprotocol/inspector/clients");
 const REACH = ["--transport", "http", "--header", `Authorization: Bearer ${TOKEN}`];
-const RUN_WITHIN_MS = 25_000;
+const RUN_WITHIN_MS = 50_000;
 
 // Nothing of it goes to the home of whoever runs this; a socket's path must be short.
 const home = await mkdtemp(path.join(tmpdir(), "inspector-"));
@@ -48,14 +48,19 @@ const call = (server, era, name, args = {}) =>
     cli(server, era, "--method", "tools/call", "--tool-name", name, "--tool-args-json", JSON.stringify(args));
 const mcpdo = (...args) => run("mcpdo/build/mcp-bin.js", ["--connection", "it", ...args, "--format", "json"]);
 
+/** What a tool returned. */
+function returned({ result, error }) {
+    if (!result) throw new Error(`expected a result, found ${error?.message ?? "nothing"}`);
+    return result;
+}
+
 async function computes(server, era, seconds, label) {
-    const { result } = await call(server, era, "slow_compute", { seconds, label });
-    says(result, `${label} took ${seconds} s`);
+    const called = await call(server, era, "slow_compute", { seconds, label });
+    says(returned(called), `${label} took ${seconds} s`);
 }
 
 async function greets(server, era) {
-    const { result } = await call(server, era, "greet", { name: "Ann" });
-    says(result, "Hello, Ann!");
+    says(returned(await call(server, era, "greet", { name: "Ann" })), "Hello, Ann!");
 }
 
 /** Do something over a connection of `mcpdo`. */
@@ -69,33 +74,36 @@ async function connected(act) {
     }
 }
 
+/** Call for a file to be deleted, and answer the question about it. */
+async function deletes(filename) {
+    const args = JSON.stringify({ filename });
+    const { elicitationPending } = await mcpdo("tools/call", "confirm_delete", "--tool-args-json", args);
+    assert.equal(elicitationPending?.message, `Delete ${filename}?`);
+    const { elicitationId } = elicitationPending;
+    says(await mcpdo("elicitation/respond", elicitationId, "confirm:=true"), `deleted ${filename}`);
+}
+
 const inBothEras = (act) => async () => {
     for (const era of ["legacy", "modern"]) await act(era);
 };
 
 const plays = {
     plain: inBothEras(async (era) => {
-        const { result } = await cli("plain", era, "--method", "tools/list");
-        assert.ok(result.tools.some(({ name }) => name === "greet"));
+        const { tools } = returned(await cli("plain", era, "--method", "tools/list"));
+        assert.ok(tools.some(({ name }) => name === "greet"));
         await greets("plain", era);
     }),
     // As a task in the one, as a call that takes its time in the other.
     task: inBothEras((era) => computes("plain", era, 0.3, "sum")),
-    elicitation: () =>
-        connected(async () => {
-            const { elicitationPending } = await mcpdo("tools/call", "confirm_delete", "filename:=old.txt");
-            assert.equal(elicitationPending?.message, "Delete old.txt?");
-            const { elicitationId } = elicitationPending;
-            says(await mcpdo("elicitation/respond", elicitationId, "confirm:=true"), "deleted old.txt");
-        }),
+    elicitation: () => connected(() => deletes("old.txt")),
     cancel: () =>
         connected(async () => {
             const called = call("plain", "modern", "slow_compute", { seconds: 60 });
             const isOpen = ({ standing }) => standing === "working";
             let open;
             for (let tries = 0; !open && tries < 10; tries += 1) {
-                const { result } = await call("plain", "modern", "task_list");
-                open = result.structuredContent.tasks.find(isOpen);
+                const { structuredContent } = returned(await call("plain", "modern", "task_list"));
+                open = structuredContent.tasks.find(isOpen);
             }
             assert.ok(open, "expected a task to cancel, found none");
             await mcpdo("tasks/cancel", "--task-id", open.task_id);
@@ -104,11 +112,12 @@ const plays = {
         }),
     failure: async () => {
         const failed = await call("plain", "modern", "failing_job");
-        assert.equal(failed.result.isError, true);
+        assert.equal(returned(failed).isError, true);
         const broken = await call("plain", "modern", "protocol_error_job");
         assert.match(broken.error?.message, /the job broke down/);
     },
     paused: () => computes("plain", "modern", 1, PAUSE_ME),
+    paused_asking: () => connected(() => deletes(PAUSE_ME)),
     strict_headers: async () => {
         await greets("strict", "modern");
         await computes("strict", "modern", 0.1, "sum");

@@ -7,11 +7,11 @@ import path from "node:path";
 /** The servers: `plain`, `strict` (about headers) and `impatient` (answers a call after a second at the latest). */
 export const URLS = JSON.parse(process.env.MCP_URLS);
 export const TOKEN = process.env.MCP_TOKEN;
-/** A call of slow_compute with this label is paused by somebody else. */
+/** A call with this label, or about a file of this name, is paused by somebody else. */
 export const PAUSE_ME = process.env.MCP_PAUSE_ME;
 /** The packages. Node itself is one of them: node_modules/node-.../bin/node. */
 export const MODULES = path.resolve(process.execPath, "../../..");
-const PLAY_WITHIN_MS = 30_000;
+const PLAY_WITHIN_MS = 60_000;
 
 const tell = (what) => console.log(JSON.stringify(what));
 

@@ -11,9 +11,9 @@ import traceback
 #: The servers: "plain", "strict" (about headers) and "impatient" (answers a call after a second at the latest).
 URLS = json.loads(os.environ["MCP_URLS"])
 TOKEN = os.environ["MCP_TOKEN"]
-#: A call of slow_compute with this label is paused by somebody else.
+#: A call with this label, or about a file of this name, is paused by somebody else.
 PAUSE_ME = os.environ["MCP_PAUSE_ME"]
-PLAY_SECONDS = 30
+PLAY_SECONDS = 60
 
 
 def version_of(package):

@@ -13,7 +13,7 @@ HEADER_MISMATCH = -32020
 
 
 async def say_yes(message, response_type, params, context):
-    assert message == "Delete old.txt?", f"expected the question, found {message!r}"
+    assert message in ("Delete old.txt?", f"Delete {PAUSE_ME}?"), f"expected the question, found {message!r}"
     return {"confirm": True}
 
 
@@ -70,6 +70,12 @@ async def paused():
         assert text(result) == f"{PAUSE_ME} took 1 s"
 
 
+async def paused_asking():
+    async with client(elicitation_handler=say_yes) as it:
+        result = await it.call_tool("confirm_delete", {"filename": PAUSE_ME})
+        assert text(result) == f"deleted {PAUSE_ME}"
+
+
 async def strict_headers():
     """It omits Mcp-Name on task methods, which a strict server refuses: the task is made, and cannot be looked at."""
     async with client("strict") as it:
@@ -86,4 +92,5 @@ async def strict_headers():
 
 if __name__ == "__main__":
     versions = version_of("fastmcp"), version_of("fastmcp-tasks")
-    asyncio.run(Plays(*versions).run(plain, task, elicitation, cancel, failure, paused, strict_headers))
+    plays = plain, task, elicitation, cancel, failure, paused, paused_asking, strict_headers
+    asyncio.run(Plays(*versions).run(*plays))

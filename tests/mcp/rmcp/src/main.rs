@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
 use serde_json::{Value, json};
 
-const PLAY_WITHIN: Duration = Duration::from_secs(30);
+const PLAY_WITHIN: Duration = Duration::from_secs(60);
 
 /// What went wrong, for people.
 type Failure = Box<dyn std::error::Error>;
@@ -66,10 +66,11 @@ impl Stage {
         match play {
             "plain" => plain(&client).await?,
             "task" => computes(&client, 0.3, "sum").await?,
-            "elicitation" => elicitation(&client).await?,
+            "elicitation" => deletes(&client, "old.txt").await?,
             "cancel" => cancel(&client).await?,
             "failure" => failure(&client).await?,
             "paused" => computes(&client, 1.0, &self.pause_me).await?,
+            "paused_asking" => deletes(&client, &self.pause_me).await?,
             "strict_headers" => {
                 greets(&client).await?;
                 computes(&client, 0.1, "sum").await?;
@@ -129,7 +130,7 @@ fn answers(asked: &InputRequests) -> Result<InputResponses, Failure> {
         let ElicitRequestParams::FormElicitationParams { message, .. } = &request.params else {
             return Err(format!("expected a form, found {request:?}").into());
         };
-        expect(message.as_str(), "Delete old.txt?")?;
+        expect(message.starts_with("Delete "), true)?;
         answers.insert(key.clone(), json!({ "action": "accept", "content": { "confirm": true } }));
     }
     Ok(answers)
@@ -159,9 +160,9 @@ async fn computes(client: &Client, seconds: f64, label: &str) -> Result<(), Fail
     expect(returned(client, &task).await?, (format!("{label} took {seconds} s"), false))
 }
 
-async fn elicitation(client: &Client) -> Result<(), Failure> {
-    let task = start(client, "confirm_delete", json!({ "filename": "old.txt" })).await?;
-    expect(returned(client, &task).await?, ("deleted old.txt".to_owned(), false))
+async fn deletes(client: &Client, filename: &str) -> Result<(), Failure> {
+    let task = start(client, "confirm_delete", json!({ "filename": filename })).await?;
+    expect(returned(client, &task).await?, (format!("deleted {filename}"), false))
 }
 
 async fn cancel(client: &Client) -> Result<(), Failure> {
@@ -187,7 +188,9 @@ async fn main() -> Result<std::process::ExitCode, Failure> {
     let stage = Stage::of_environment()?;
     println!("{}", json!({ "client": format!("rmcp {}", Implementation::from_build_env().version) }));
     let mut code = std::process::ExitCode::SUCCESS;
-    for play in ["plain", "task", "elicitation", "cancel", "failure", "paused", "strict_headers"] {
+    for play in
+        ["plain", "task", "elicitation", "cancel", "failure", "paused", "paused_asking", "strict_headers"]
+    {
         let began = Instant::now();
         let played = tokio::time::timeout(PLAY_WITHIN, stage.play(play)).await;
         let failure = match played {

@@ -45,7 +45,12 @@ export class Bystander {
         bystander.#target = new URL(target);
         bystander.#token = token;
         bystander.#polls = polls;
-        bystander.#server = http.createServer((request, response) => bystander.#pass(request, response));
+        bystander.#server = http.createServer((request, response) => {
+            bystander.#pass(request, response).catch((error) => {
+                console.error(`passing on a request: ${error.message}`);
+                response.destroy();
+            });
+        });
         await new Promise((resolve) => bystander.#server.listen(0, "127.0.0.1", resolve));
         bystander.url = `http://127.0.0.1:${bystander.#server.address().port}/mcp`;
         return bystander;

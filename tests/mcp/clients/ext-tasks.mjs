@@ -111,7 +111,7 @@ await playAll([await versionOf("@modelcontextprotocol/ext-tasks"), await version
             assert.equal(broken.outcome.status, "failed");
             assert.match(broken.outcome.error.message, /the job broke down/);
         }),
-    paused: () => withSession("plain", (session) => computes(session, 1, PAUSE_ME)),
+    paused: () => withSession("plain", (session) => computes(session, 3, PAUSE_ME)),
     paused_asking: () => withSession("plain", (session) => deletes(session, PAUSE_ME), answer),
     strict_headers: () =>
         withSession("strict", async (session) => {

@@ -58,7 +58,7 @@ await playAll([await versionOf("@modelcontextprotocol/client")], {
         }),
     paused: () =>
         connected("plain", async (client) => {
-            const result = await call(client, "slow_compute", { seconds: 1, label: PAUSE_ME });
-            says(result, `${PAUSE_ME} took 1 s`);
+            const result = await call(client, "slow_compute", { seconds: 3, label: PAUSE_ME });
+            says(result, `${PAUSE_ME} took 3 s`);
         }),
 });

@@ -116,7 +116,7 @@ const plays = {
         const broken = await call("plain", "modern", "protocol_error_job");
         assert.match(broken.error?.message, /the job broke down/);
     },
-    paused: () => computes("plain", "modern", 1, PAUSE_ME),
+    paused: () => computes("plain", "modern", 3, PAUSE_ME),
     paused_asking: () => connected(() => deletes(PAUSE_ME)),
     strict_headers: async () => {
         await greets("strict", "modern");

@@ -66,8 +66,8 @@ async def failure():
 
 async def paused():
     async with client() as it:
-        result = await it.call_tool("slow_compute", {"seconds": 1, "label": PAUSE_ME})
-        assert text(result) == f"{PAUSE_ME} took 1 s"
+        result = await it.call_tool("slow_compute", {"seconds": 3, "label": PAUSE_ME})
+        assert text(result) == f"{PAUSE_ME} took 3 s"
 
 
 async def paused_asking():

@@ -68,8 +68,8 @@ async def handle(it):
 
 
 async def paused(it):
-    result = await it.call_tool("slow_compute", {"seconds": 1, "label": PAUSE_ME})
-    assert text(result) == f"{PAUSE_ME} took 1 s"
+    result = await it.call_tool("slow_compute", {"seconds": 3, "label": PAUSE_ME})
+    assert text(result) == f"{PAUSE_ME} took 3 s"
 
 
 if __name__ == "__main__":

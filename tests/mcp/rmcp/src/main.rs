@@ -69,7 +69,7 @@ impl Stage {
             "elicitation" => deletes(&client, "old.txt").await?,
             "cancel" => cancel(&client).await?,
             "failure" => failure(&client).await?,
-            "paused" => computes(&client, 1.0, &self.pause_me).await?,
+            "paused" => computes(&client, 3.0, &self.pause_me).await?,
             "paused_asking" => deletes(&client, &self.pause_me).await?,
             "strict_headers" => {
                 greets(&client).await?;

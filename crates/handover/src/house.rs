@@ -11,6 +11,7 @@ use handover_server::engine::{self, Engine};
 use handover_server::face::mcp::handshake::Levels;
 use handover_server::face::mcp::{self, Mcp};
 use handover_server::gate::{self, Gate};
+use handover_server::id::Secret;
 use handover_server::identity::Identity;
 use handover_server::shutdown::Shutdown;
 use handover_server::telemetry::Metrics;
@@ -60,6 +61,7 @@ impl House {
             shutdown: shutdown.clone(),
             settings: mcp::Settings::new(config),
             levels: Levels::default(),
+            secret: Secret::open(&*store).map_err(|fault| Failure::fault("reading the data", &fault))?,
         });
         Ok(House { store, engine, gate, directory, mcp, audit })
     }

@@ -1,24 +1,60 @@
 //! Ids that we mint: nobody guesses them.
 
+use std::fmt;
+
+use handover_store::{Fault, Put, Record, Store};
 use sha2::{Digest, Sha256};
+
+/// Where the secret is kept.
+const SPACE: &str = "server";
+const KEY: &str = "id-secret";
+
+/// What makes derived ids unguessable: random bytes of this data directory, made once and kept in it.
+#[derive(Clone)]
+pub struct Secret(Vec<u8>);
+
+// A secret is nothing that a log should show.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// The secret of a store.
+    pub fn open(store: &dyn Store) -> Result<Secret, Fault> {
+        if let Some(secret) = store.record(SPACE, "", KEY)? {
+            return Ok(Secret(secret));
+        }
+        let mut bytes = vec![0; 32];
+        getrandom::fill(&mut bytes).expect("the system has random bytes");
+        let record = Record { space: SPACE.into(), tenant: "".into(), key: KEY.into(), value: bytes.clone() };
+        // If another process was first, its secret is the one.
+        match store.put_record(&record, Put::IfAbsent)? {
+            true => Ok(Secret(bytes)),
+            false => Ok(Secret(store.record(SPACE, "", KEY)?.unwrap_or(bytes))),
+        }
+    }
+
+    /// The id that the same names always lead to, so that a request that is sent again finds what it began.
+    pub fn derive(&self, names: &[&str]) -> String {
+        let mut hash = Sha256::new();
+        hash.update(&self.0);
+        for name in names {
+            hash.update((name.len() as u64).to_be_bytes());
+            hash.update(name.as_bytes());
+        }
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.finalize()[..16]);
+        uuid(bytes, 8)
+    }
+}
 
 /// A UUID of version 4: 122 random bits.
 pub fn unguessable() -> String {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the system has random bytes");
     uuid(bytes, 4)
-}
-
-/// The id that the same names always lead to, so that a request that is sent again finds what it began.
-pub fn derived(names: &[&str]) -> String {
-    let mut hash = Sha256::new();
-    for name in names {
-        hash.update((name.len() as u64).to_be_bytes());
-        hash.update(name.as_bytes());
-    }
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&hash.finalize()[..16]);
-    uuid(bytes, 8)
 }
 
 fn uuid(mut bytes: [u8; 16], version: u8) -> String {
@@ -31,6 +67,8 @@ fn uuid(mut bytes: [u8; 16], version: u8) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use handover_store::MemoryStore;
 
     use super::*;
 
@@ -45,9 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_names_lead_to_the_same_id_and_others_to_another() {
-        assert_eq!(derived(&["a", "b"]), derived(&["a", "b"]));
-        assert_ne!(derived(&["a", "b"]), derived(&["ab", ""]));
-        assert_eq!(&derived(&["a"])[14..15], "8");
+    fn h4_the_same_names_lead_to_the_same_id_of_the_same_data_and_nobody_else_can_tell_it() {
+        let (store, other) = (MemoryStore::new(), MemoryStore::new());
+        let derive = |store: &MemoryStore, names: &[&str]| Secret::open(store).unwrap().derive(names);
+        let id = derive(&store, &["a", "b"]);
+        assert_eq!(derive(&store, &["a", "b"]), id);
+        assert_ne!(derive(&store, &["ab", ""]), id);
+        assert_ne!(derive(&other, &["a", "b"]), id);
+        assert_eq!(&id[14..15], "8");
+        assert_eq!(format!("{:?}", Secret::open(&store).unwrap()), "Secret");
     }
 }

@@ -55,6 +55,7 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{Accepted, Denied, Engine};
 use crate::gate::{self, Gate, Kind, Limited};
+use crate::id::Secret;
 use crate::shutdown::Shutdown;
 use crate::work::Work;
 
@@ -81,6 +82,8 @@ pub struct Parts {
     pub shutdown: Shutdown,
     /// How it behaves.
     pub settings: Settings,
+    /// What makes the ids of tasks that are begun with a key unguessable.
+    pub secret: Secret,
     /// How much each client of a handshake revision wants to be told.
     pub levels: Levels,
 }

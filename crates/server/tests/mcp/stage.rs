@@ -17,6 +17,7 @@ use handover_server::face::mcp::handshake::Levels;
 use handover_server::face::mcp::{self, Mcp, Parts};
 use handover_server::gate::{self, Gate};
 use handover_server::http::{self, Bounds, Router};
+use handover_server::id::Secret;
 use handover_server::identity::Identity;
 use handover_server::identity::tokens::{Tokens, hash_text};
 use handover_server::shutdown::{Shutdown, Trigger};
@@ -129,6 +130,7 @@ impl Stage {
             shutdown: shutdown.clone(),
             settings: face,
             levels: Levels::default(),
+            secret: Secret::open(&*store).unwrap(),
         });
         let bounds = Bounds::for_payload(Config::default().limits.payload_bytes_max);
         let router = http::router(mcp::http::router(mcp.clone()), Vec::new(), Arc::clone(&metrics), bounds);

@@ -98,14 +98,6 @@ fn title_of(skill: &Skill) -> &str {
     if skill.title.is_empty() { &skill.name } else { &skill.title }
 }
 
-/// The id of a task that a call begins: the same whenever it is sent again with its key.
-pub(super) fn new_id(caller: &Caller) -> String {
-    match &caller.idempotency_key {
-        Some(key) => crate::id::derived(&[&caller.tenant, caller.agent.as_str(), key]),
-        None => crate::id::unguessable(),
-    }
-}
-
 /// Whether a task was begun by the same call: of the same skill, or in the same words, with the same input. What a skill
 /// says of itself may have changed meanwhile.
 fn same(session: &Session, asked: &Delegation) -> bool {
@@ -124,6 +116,14 @@ pub(super) fn skill_of(session: &Session) -> Option<&str> {
 }
 
 impl Mcp {
+    /// The id of a task that a call begins: the same whenever it is sent again with its key.
+    pub(super) fn new_id(&self, caller: &Caller) -> String {
+        match &caller.idempotency_key {
+            Some(key) => self.parts.secret.derive(&[&caller.tenant, caller.agent.as_str(), key]),
+            None => crate::id::unguessable(),
+        }
+    }
+
     /// Begin the task of this id. A request that is sent again with its key finds the task that it began.
     pub(super) async fn begin(&self, caller: &Caller, id: &str, work: Work) -> Result<(), Error> {
         let extension_keys = capability_names(caller.declared);
@@ -202,7 +202,7 @@ impl Mcp {
                     },
                     parent: None,
                 };
-                let id = new_id(caller);
+                let id = self.new_id(caller);
                 // Who has a key for the task finds it again.
                 let armed = leaves && caller.idempotency_key.is_none();
                 let guard = Abandoned { mcp: self, caller, id: &id, armed };

@@ -19,7 +19,7 @@ pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, WAIT_DEFAULT_MS, WAIT_MAX_MS, read_arguments};
 use crate::calendar::rfc3339;
 use crate::engine::{Key, Topic};
-use crate::face::mcp::call::{Work, new_id};
+use crate::face::mcp::call::Work;
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
 use crate::face::mcp::resources::{read_cursor, visible_tasks};
@@ -181,7 +181,7 @@ impl Mcp {
             ttl_ms: asked.ttl_ms.or(self.parts.settings.ttl_ms),
             parent: asked.parent_task_id.map(SessionId::from),
         };
-        let id = new_id(caller);
+        let id = self.new_id(caller);
         self.begin(caller, &id, work).await?;
         self.status(caller, &id).await
     }

@@ -62,6 +62,9 @@ use crate::work::Work;
 /// How many messages may wait for the network before whoever makes them waits too.
 pub(crate) const FRAMES_MAX: usize = 64;
 
+/// How long an answer may take before at least its head goes out: less than anything in between waits for one.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+
 /// The face: what every request needs. Cheap to clone.
 #[derive(Clone)]
 pub struct Mcp {
@@ -97,6 +100,8 @@ pub struct Settings {
     pub poll_interval_ms: u64,
     /// How long a task may take unless the caller says otherwise; none is for ever.
     pub ttl_ms: Option<u64>,
+    /// How long an answer may take before at least its head goes out.
+    pub head_within: Duration,
     /// Whether a task method without its name in the headers is refused.
     pub strict_headers: bool,
     /// Origins of browsers that are let in beside this machine's own.
@@ -117,6 +122,7 @@ impl Settings {
             wait: Duration::from_secs(mcp.wait_seconds),
             poll_interval_ms: mcp.poll_interval_ms,
             ttl_ms: (mcp.ttl_minutes > 0).then_some(mcp.ttl_minutes * 60_000),
+            head_within: HEAD_WITHIN,
             strict_headers: mcp.strict_headers,
             origins: mcp.origins.clone(),
             resource: mcp.resource.clone(),

@@ -78,6 +78,38 @@ async fn d5_an_answer_is_json_or_a_stream_of_events() {
     stage.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d5_an_answer_that_takes_long_begins_before_it_is_there() {
+    let stage = Stage::with(|set| set.face.head_within = std::time::Duration::ZERO).await;
+    let worker = stage.worker("worker", json!([skill_with("dig", json!({ "answers": "at_once" }))])).await;
+    let client = stage.client("planner");
+    for (accepted, kind) in [
+        ("application/json, text/event-stream", "text/event-stream"),
+        ("application/json", "application/json"),
+    ] {
+        let params = json!({ "name": "dig", "_meta": { "progressToken": 1 } });
+        let call = client.request("tools/call", params).header("accept", accepted);
+        // The head is here, and the work has not begun.
+        let reply = call.send().await;
+        assert_eq!((reply.status, reply.headers["content-type"].as_str()), (200, kind));
+        let job = worker.next().await;
+        for step in 1..=100 {
+            job.update(json!({ "progress": step })).await;
+        }
+        job.completes("dug").await;
+        let answer = reply.answer().await;
+        assert_eq!(answer.result()["content"][0]["text"], "dug");
+        assert_eq!(answer.told("notifications/progress").len(), if answer.streamed { 100 } else { 0 });
+    }
+    // Who hangs up then takes the call back all the same.
+    let call = client.request("tools/call", json!({ "name": "dig" })).header("accept", "application/json");
+    let reply = call.send().await;
+    let job = worker.next().await;
+    drop(reply);
+    assert_eq!(job.tool("work_checkpoint", json!({ "wait_ms": 60_000 })).await["ended"], true);
+    stage.stop().await;
+}
+
 /// A worker that tells how it goes, by the name that it was called with.
 async fn telling(stage: &Stage) -> (Worker, Playing) {
     let worker = stage.worker("worker", json!([skill_with("dig", json!({ "answers": "at_once" }))])).await;

@@ -2,16 +2,14 @@
 //! takes long.
 //!
 //! - [`headers`]: what the headers must say of the body
+//! - [`reply`]: one answer, or what is told before it as well
 
 pub mod headers;
+mod reply;
 
-use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -21,9 +19,8 @@ use handover_kernel::Face;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval_at, sleep};
-use tokio_stream::wrappers::ReceiverStream;
 
+use self::reply::{Work, json_answer};
 use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
@@ -31,20 +28,8 @@ use crate::gate;
 use crate::http::Peer;
 pub use headers::ParameterHeaders;
 
-/// How long an answer may take before a stream is begun that carries it: nothing between here and the client then
-/// takes the connection for dead.
-const STREAM_AFTER: Duration = Duration::from_secs(10);
-
-/// How often a stream says that it is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
 static SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 static VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-
-/// What a streaming request comes to: its answer as a message, and the status.
-type Work = Pin<Box<dyn Future<Output = (u16, String)> + Send>>;
 
 /// The routes of the face.
 pub fn router(mcp: Mcp) -> Router {
@@ -252,28 +237,15 @@ impl Mcp {
             }
             _ => None,
         };
-        let streams = headers::takes_events(headers);
-        let (out, mut inbox) = mpsc::channel(FRAMES_MAX);
-        let mut work = self.work(caller, headers, id, method, params, out);
-        let first = tokio::select! {
-            biased;
-            (status, message) = &mut work => match inbox.try_recv() {
-                Ok(first) => {
-                    let rest: Vec<String> = std::iter::from_fn(|| inbox.try_recv().ok()).collect();
-                    let frames: String = std::iter::once(first).chain(rest).chain([message]).map(|m| frame(&m)).collect();
-                    return Ok(events(Body::from(frames)));
-                }
-                Err(_) => return Ok(json_answer(status, message)),
-            },
-            Some(first) = inbox.recv() => Some(first),
-            () = sleep(STREAM_AFTER), if streams => None,
-        };
-        let (frames, body) = mpsc::channel(FRAMES_MAX);
-        tokio::spawn(async move {
-            pump(work, inbox, first, frames).await;
-            drop(permit);
-        });
-        Ok(events(Body::from_stream(ReceiverStream::new(body))))
+        let events = headers::takes_events(headers) || permit.is_some();
+        let (out, inbox) = mpsc::channel(FRAMES_MAX);
+        let work = self.work(caller, headers, id, method, params, out);
+        let within = self.parts.settings.head_within;
+        if events {
+            Ok(reply::with_events(work, inbox, within, permit).await)
+        } else {
+            Ok(reply::without_events(work, inbox, within).await)
+        }
     }
 
     /// The work of a streaming request, which owns everything that it needs.
@@ -298,71 +270,6 @@ impl Mcp {
             }
         })
     }
-}
-
-/// Carry what the work tells, then its answer, to the client. When the client goes, the work is dropped.
-async fn pump(
-    mut work: Work,
-    mut inbox: mpsc::Receiver<String>,
-    first: Option<String>,
-    frames: mpsc::Sender<Result<Bytes, Infallible>>,
-) {
-    let send = async |text: String| frames.send(Ok(Bytes::from(text))).await.is_ok();
-    if let Some(first) = first
-        && !send(frame(&first)).await
-    {
-        return;
-    }
-    let mut alive = interval_at(tokio::time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
-    alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut open = true;
-    loop {
-        let text = tokio::select! {
-            biased;
-            () = frames.closed() => return,
-            message = inbox.recv(), if open => match message {
-                Some(message) => frame(&message),
-                None => {
-                    open = false;
-                    continue;
-                }
-            },
-            (_, message) = &mut work => {
-                while let Ok(told) = inbox.try_recv() {
-                    if !send(frame(&told)).await {
-                        return;
-                    }
-                }
-                _ = send(frame(&message)).await;
-                return;
-            }
-            _ = alive.tick() => ": alive\n\n".to_owned(),
-        };
-        if !send(text).await {
-            return;
-        }
-    }
-}
-
-/// A message as an event. JSON of ours has no line breaks.
-fn frame(message: &str) -> String {
-    format!("event: message\ndata: {message}\n\n")
-}
-
-fn json_answer(status: u16, message: String) -> Response {
-    let mut response = Response::new(Body::from(message));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response
-}
-
-fn events(body: Body) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, EVENTS),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    (headers, body).into_response()
 }
 
 fn error(id: Option<&RawValue>, error: &Error) -> Response {

@@ -154,8 +154,20 @@ impl Mcp {
         params: Option<&RawValue>,
     ) -> Result<String, Error> {
         match (caller.era, method) {
-            (Era::Modern, "server/discover") => Ok(self.discover(caller)),
             (Era::Modern, "tasks/get") => self.tasks_get(caller, params).await,
+            // In a box, so that polls, which are most of all requests, do not carry the room that others need.
+            (Era::Modern | Era::Handshake, _) => Box::pin(self.answer_rarer(caller, method, params)).await,
+        }
+    }
+
+    async fn answer_rarer(
+        &self,
+        caller: &Caller,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<String, Error> {
+        match (caller.era, method) {
+            (Era::Modern, "server/discover") => Ok(self.discover(caller)),
             (Era::Modern, "tasks/update") => self.tasks_update(caller, params).await,
             (Era::Modern, "tasks/cancel") => self.tasks_cancel(caller, params).await,
             (Era::Modern, "tasks/steer") => self.tasks_steer(caller, params).await,

@@ -107,7 +107,7 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
             Ok(()) => StatusCode::ACCEPTED.into_response(),
             Err(refused) => error(None, &refused),
         },
-        Incoming::Response { id, result } => match mcp.answered(who, &headers, &id, result).await {
+        Incoming::Response { id, result } => match Box::pin(mcp.answered(who, &headers, &id, result)).await {
             Ok(()) => StatusCode::ACCEPTED.into_response(),
             Err(refused) => error(None, &refused.status(400)),
         },
@@ -218,7 +218,7 @@ impl Mcp {
             let result = self.answer(&caller, method, params).await?;
             return Ok(json_answer(200, answer(id, &result)));
         }
-        self.stream(caller, headers, id, method, params).await
+        Box::pin(self.stream(caller, headers, id, method, params)).await
     }
 
     /// Answer a request that may take long or have something to tell before its answer.

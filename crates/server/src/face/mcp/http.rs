@@ -2,7 +2,7 @@
 //! takes long.
 //!
 //! - [`headers`]: what the headers must say of the body
-//! - [`reply`]: one answer, or what is told before it as well
+//! - `reply`: one answer, or what is told before it as well
 
 pub mod headers;
 mod reply;

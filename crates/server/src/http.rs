@@ -2,7 +2,7 @@
 //!
 //! - [`ready`]: the checks behind `/readyz`
 //! - [`listen`]: accepting connections, and stopping
-//! - [`watch`]: what holds for every request: bounds, and that it is counted
+//! - `watch`: what holds for every request: bounds, and that it is counted
 //!
 //! The faces bring their own routes; everything here holds for them as well.
 

@@ -6,6 +6,9 @@
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
 
+# Everything is built under target/, also where cargo is told to build elsewhere: the scripts look for it there.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
 # What `make test` runs, in this order. A new check is a recipe below and its name here.
 CHECKS := fmt-check lint doc deny unit sim macp-sdk conformance mcp-clients bench-toy
 

@@ -450,3 +450,17 @@ async fn a_key_that_was_used_for_another_call_is_refused() {
     assert_eq!(stage.written(), before);
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn whoever_uses_a_tool_has_been_seen() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.client("worker");
+    worker.tool("agent_register", json!({ "name": "Worker", "description": "digs" })).await;
+    let listed = stage.client("planner").tool("agent_list", json!({})).await;
+    assert_eq!(
+        (&listed["agents"][0]["id"], &listed["agents"][0]["online"]),
+        (&json!("worker"), &json!(false))
+    );
+    assert!(listed["agents"][0]["last_seen"].is_string(), "{listed}");
+    stage.stop().await;
+}

@@ -192,6 +192,7 @@ impl Mcp {
     }
 
     async fn run(&self, caller: &Caller, run: Run, given: Map<String, Value>) -> Done {
+        self.parts.directory.touch(&caller.tenant, &caller.agent);
         match run {
             Run::Agents(tool) => self.run_agents(caller, tool, given).await,
             Run::Requester(tool) => self.run_requester(caller, tool, given).await,

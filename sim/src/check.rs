@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use handover_engine::{codec, view};
 use handover_kernel::session::Lifecycle;
 use handover_kernel::{Event, Session, SessionId, Timestamp, replay};
-use handover_server::{codec, view};
 use handover_store::{MemoryStore, SessionKey, Store};
 
 /// The events of a session, with what is said of every log: no holes, no way back in time, no message twice.

@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 
+use handover_engine::commit::Commit;
+use handover_engine::errands::{self, Waiting};
+use handover_engine::hub::{Hub, SubscriberId};
+use handover_engine::key::Key;
+use handover_engine::quota::{Place, Quota};
+use handover_engine::shard::{Answer, Denied, Effect, Settings, Shard, Ticket, Trip};
+use handover_engine::shell::started;
+use handover_engine::timers::{Found, SCAN_MAX, Timers};
 use handover_kernel::command::{Act, Command};
 use handover_kernel::id::Author;
 use handover_kernel::{Limits, Timestamp};
-use handover_server::engine::commit::Commit;
-use handover_server::engine::errands::{self, Waiting};
-use handover_server::engine::hub::{Hub, SubscriberId};
-use handover_server::engine::key::Key;
-use handover_server::engine::quota::{Place, Quota};
-use handover_server::engine::shard::{Answer, Denied, Effect, Settings, Shard, Ticket, Trip};
-use handover_server::engine::shell::started;
-use handover_server::engine::timers::{Found, SCAN_MAX, Timers};
 use handover_store::Store;
 
 use crate::disk::Disk;
@@ -201,7 +201,7 @@ impl Node {
     pub fn loaded(
         &mut self,
         key: &Key,
-        log: Result<handover_server::engine::shard::Log, std::sync::Arc<handover_store::Fault>>,
+        log: Result<handover_engine::shard::Log, std::sync::Arc<handover_store::Fault>>,
         now: Timestamp,
     ) -> Vec<Ask> {
         let effects = self.shard(key).loaded(key, log, now);

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use handover_engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
+use handover_engine::key::Key;
+use handover_engine::shard::{Answer, Denied, Log, Settings};
+use handover_engine::subscription::read_page;
 use handover_kernel::command::{Act, Command, ModeKind};
 use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp};
-use handover_server::engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
-use handover_server::engine::key::Key;
-use handover_server::engine::shard::{Answer, Denied, Log, Settings};
-use handover_server::engine::subscription::read_page;
 use handover_store::{Fault, Outcome, SessionKey, Store};
 
 use crate::check;
@@ -435,9 +435,9 @@ impl World {
         let mut events: Vec<Vec<u8>> = stored.into_iter().map(|event| event.bytes).collect();
         if self.plant == Some(Plant::ForgetDuplicates) {
             for bytes in &mut events {
-                if let Ok(mut event) = handover_server::codec::decode(bytes) {
+                if let Ok(mut event) = handover_engine::codec::decode(bytes) {
                     event.id = None;
-                    *bytes = handover_server::codec::encode(&event);
+                    *bytes = handover_engine::codec::encode(&event);
                 }
             }
         }
@@ -490,7 +490,7 @@ impl World {
                             receipt.seq, own.seq
                         ));
                     }
-                    let bytes = handover_server::codec::encode(own);
+                    let bytes = handover_engine::codec::encode(own);
                     self.ops[op].acknowledged = Some((own.seq, bytes));
                 }
                 self.accepted += u64::from(!self.ops[op].done);

@@ -1,98 +1,33 @@
-//! What every way of serving stands on: the store, the engine, the gate and the MCP face, started from a configuration and
-//! stopped in order.
+//! What every way of serving begins with: the configuration from its places, the data, and the signals that end it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use handover_server::audit::Audit;
+use handover_desk::identity::Identity;
+use handover_desk::open::Failed;
+use handover_desk::shutdown::Shutdown;
+use handover_desk::{Data, Desk};
 use handover_server::config::{Config, File, Sources};
-use handover_server::directory::Directory;
-use handover_server::engine::{self, Engine};
-use handover_server::face::mcp::handshake::Levels;
-use handover_server::face::mcp::{self, Mcp};
-use handover_server::gate::{self, Gate};
-use handover_server::id::Secret;
-use handover_server::identity::Identity;
-use handover_server::shutdown::Shutdown;
-use handover_server::telemetry::Metrics;
-use handover_server::work::Work;
-use handover_store::{Fault, SqliteStore, Store};
+use handover_server::house::House;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
 
-/// The parts, ready to serve.
-pub struct House {
-    /// Where everything is kept.
-    pub store: Arc<dyn Store>,
-    /// Commands in, durable events out.
-    pub engine: Engine,
-    /// What every face asks first.
-    pub gate: Gate,
-    /// Who is there.
-    pub directory: Directory,
-    /// The MCP face.
-    pub mcp: Mcp,
-    audit: Audit,
+/// Open the data and start everything. `hint` follows when another process has the data.
+pub fn open(config: &Config, identity: Identity, shutdown: &Shutdown, hint: &str) -> Result<House, Failure> {
+    let data = Data::Directory(config.data.clone());
+    House::open(data, config, identity, shutdown.clone()).map_err(|failed| match failed {
+        Failed::InUse { .. } => Failure::Fault(format!("{}{hint}", crate::chain(&failed))),
+        Failed::Audit { ref error, .. } => {
+            Failure::fault(format!("{failed} (audit.file: a path, off or auto)"), error)
+        }
+        Failed::Store { .. } => Failure::Fault(crate::chain(&failed)),
+    })
 }
 
-impl House {
-    /// Open the data and start everything. `hint` follows when another process has the data.
-    pub fn start(
-        config: &Config,
-        identity: Identity,
-        metrics: &Arc<Metrics>,
-        shutdown: &Shutdown,
-        hint: &str,
-    ) -> Result<House, Failure> {
-        let store = open_store(config, hint)?;
-        let audit = open_audit(config, metrics)?;
-        let settings = engine::Settings { audit: audit.clone(), ..engine::Settings::from(config) };
-        let engine = Engine::start(Arc::clone(&store), settings, Arc::clone(metrics))
-            .map_err(|fault| Failure::fault("starting the engine", &fault))?;
-        let directory = Directory::new(Arc::clone(&store));
-        let limits = gate::Settings::new(&config.limits, &identity);
-        let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(metrics));
-        let mcp = Mcp::new(mcp::Parts {
-            gate: gate.clone(),
-            store: Arc::clone(&store),
-            directory: directory.clone(),
-            work: Work::new(engine.clone(), Arc::clone(&store)),
-            shutdown: shutdown.clone(),
-            settings: mcp::Settings::new(config),
-            levels: Levels::default(),
-            secret: Secret::open(&*store).map_err(|fault| Failure::fault("reading the data", &fault))?,
-        });
-        Ok(House { store, engine, gate, directory, mcp, audit })
-    }
-
-    /// Nobody asks any more: finish what is under way, and give the data directory back.
-    pub async fn stop(self) -> Result<(), Failure> {
-        let stopping = tokio::task::spawn_blocking(move || {
-            self.engine.stop();
-            self.audit.stop();
-        });
-        stopping.await.map_err(|error| Failure::fault("stopping the engine", &error))
-    }
-}
-
-fn open_store(config: &Config, hint: &str) -> Result<Arc<dyn Store>, Failure> {
-    let doing = || format!("opening the data in {}", config.data.display());
-    match SqliteStore::open(&config.data) {
-        Ok(store) => Ok(Arc::new(store)),
-        Err(fault @ Fault::InUse { .. }) => Err(Failure::Fault(format!("{}: {fault}{hint}", doing()))),
-        Err(fault) => Err(Failure::fault(doing(), &fault)),
-    }
-}
-
-/// The data directory is there by now.
-fn open_audit(config: &Config, metrics: &Arc<Metrics>) -> Result<Audit, Failure> {
-    let Some(path) = config.audit_path() else {
-        return Ok(Audit::default());
-    };
-    let doing = || format!("opening the audit log {} (audit.file: a path, off or auto)", path.display());
-    Audit::open(&path, config.audit.bytes_max, Arc::clone(metrics))
-        .map_err(|error| Failure::fault(doing(), &error))
+/// Nobody asks any more: finish what is under way, and give the data directory back.
+pub async fn stop(desk: Desk) -> Result<(), Failure> {
+    let stopping = tokio::task::spawn_blocking(move || desk.stop());
+    stopping.await.map_err(|error| Failure::fault("stopping the engine", &error))
 }
 
 /// What the flags, the environment and the file say. The file is the one that `named` names, or else the environment.

@@ -2,17 +2,17 @@
 //!
 //! Standard output belongs to the protocol. Everything else goes to standard error.
 
+use handover_desk::identity::{Identity, Unauthenticated};
+use handover_desk::shutdown::Shutdown;
 use handover_server::config::{self, Config};
 use handover_server::face::mcp::bridge::{self, Endpoint};
 use handover_server::face::mcp::stdio;
 use handover_server::fetch;
-use handover_server::identity::{Identity, Unauthenticated};
-use handover_server::shutdown::Shutdown;
-use handover_server::telemetry::{self, Metrics};
+use handover_server::telemetry;
 use tokio::io::{BufReader, stdin, stdout};
 
 use crate::Failure;
-use crate::house::{self, House};
+use crate::house;
 
 /// What `handover mcp` can be told.
 #[derive(clap::Args)]
@@ -94,10 +94,10 @@ async fn serve(config: &Config, agent: &str, shutdown: Shutdown) -> Result<(), F
         };
         Failure::Usage(format!("--agent: expected an agent's id: {why}"))
     })?;
-    let house = House::start(config, identity, &Metrics::new(), &shutdown, IN_USE)?;
+    let house = house::open(config, identity, &shutdown, IN_USE)?;
     tracing::info!(data = %config.data.display(), agent, version = env!("CARGO_PKG_VERSION"), "ready");
     let served = stdio::serve(house.mcp.clone(), Some(agent), BufReader::new(stdin()), stdout()).await;
-    house.stop().await?;
+    house::stop(house.desk).await?;
     served.map_err(|error| Failure::fault("speaking over standard input and output", &error))
 }
 

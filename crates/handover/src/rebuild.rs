@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use handover_server::engine::{Denied, index};
+use handover_engine::{Denied, index};
 use handover_store::SqliteStore;
 
 use crate::{Failure, chain};

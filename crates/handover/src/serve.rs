@@ -6,26 +6,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::identity::Identity;
+use handover_desk::identity::tokens::Tokens;
+use handover_desk::shutdown::Shutdown;
 use handover_kernel::AgentId;
 use handover_server::config::{self, Config};
-use handover_server::engine::Engine;
 use handover_server::exposure;
-use handover_server::face::macp::Macp;
 use handover_server::face::mcp;
 use handover_server::http::{self, Bounds, Probe};
-use handover_server::identity::tokens::Tokens;
-use handover_server::identity::{Identity, jwt};
-use handover_server::policies::Policies;
-use handover_server::shutdown::Shutdown;
-use handover_server::telemetry::{self, Metrics};
+use handover_server::issuer;
+use handover_server::telemetry;
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
-use handover_store::Store;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::house::{self, House};
+use crate::house;
 use crate::{Failure, chain};
+use handover_desk::Desk;
+use handover_server::house::House;
 
 /// What `handover serve` can be told on the command line.
 #[derive(clap::Args)]
@@ -107,19 +106,18 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let shutdown = house::stop_on_signal()?;
     let identity = read_identity(config, &shutdown).await?;
     let tls = open_tls(config, &shutdown)?;
-    let metrics = Metrics::new();
+    let identity_probe = match &identity {
+        Identity::Jwt(verifier, _) => Some(Arc::clone(verifier)),
+        Identity::Development | Identity::Anonymous(_) | Identity::Tokens(_) => None,
+    };
+    let House { desk, macp, mcp, metrics } = house::open(config, identity, &shutdown, "")?;
     let wire = |protocol: &[u8]| match &tls {
         None => Wire::Plain,
         Some(tls) => {
             Wire::Tls { acceptor: tls.acceptor(protocol), failed: metrics.tls_handshakes_failed.clone() }
         }
     };
-    let identity_probe = match &identity {
-        Identity::Jwt(verifier, _) => Some(Arc::clone(verifier)),
-        Identity::Development | Identity::Anonymous(_) | Identity::Tokens(_) => None,
-    };
-    let house = House::start(config, identity, &metrics, &shutdown, "")?;
-    let mut probes = vec![store_probe(Arc::clone(&house.store)), engine_probe(house.engine.clone())];
+    let mut probes = vec![store_probe(desk.clone()), engine_probe(desk.clone())];
     if let Some(verifier) = identity_probe {
         probes.push(Probe::new("identity", move || verifier.ready()));
     }
@@ -127,15 +125,7 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let (listener, address) = listen("http", config.http).await?;
     let (macp_listener, macp_address) = listen("macp", config.macp).await?;
     let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
-    let router = http::router(mcp::http::router(house.mcp.clone()), probes, Arc::clone(&metrics), bounds);
-    let policies = Policies::new(Arc::clone(&house.store));
-    let macp = Macp::new(
-        house.gate.clone(),
-        Arc::clone(&house.store),
-        policies,
-        house.directory.clone(),
-        shutdown.clone(),
-    );
+    let router = http::router(mcp::http::router(mcp), probes, Arc::clone(&metrics), bounds);
     let macp = tokio::spawn(macp.serve(macp_listener, wire(b"h2")));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
@@ -149,7 +139,7 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
         Ok(Err(error)) => tracing::error!(%error, "the MACP face stopped"),
         Err(_) => tracing::warn!("cut off MACP calls that did not end"),
     }
-    house.stop().await?;
+    house::stop(desk).await?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -157,7 +147,7 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
 /// Whom the configuration lets in. The issuer's keys are kept fresh until the shutdown begins.
 async fn read_identity(config: &Config, shutdown: &Shutdown) -> Result<Identity, Failure> {
     let tokens = config.identity.tokens.as_deref().map(read_tokens).transpose()?.map(Arc::new);
-    let Some((settings, source)) = jwt::settings::from_config(&config.identity).map_err(Failure::Usage)?
+    let Some((settings, source)) = issuer::settings::from_config(&config.identity).map_err(Failure::Usage)?
     else {
         let development = || match &config.identity.anonymous {
             Some(agent) => Identity::Anonymous(AgentId::from(agent.as_str())),
@@ -165,10 +155,9 @@ async fn read_identity(config: &Config, shutdown: &Shutdown) -> Result<Identity,
         };
         return Ok(tokens.map_or_else(development, Identity::Tokens));
     };
-    let opened = jwt::source::open(settings, &source).await;
+    let opened = issuer::open(settings, &source).await;
     let verifier = opened.map_err(|what| Failure::Usage(format!("identity.jwt_keys: {what}")))?;
-    let fresh =
-        jwt::source::keep_fresh(Arc::clone(&verifier), source, jwt::source::AGAIN_AFTER, shutdown.clone());
+    let fresh = issuer::keep_fresh(Arc::clone(&verifier), source, issuer::AGAIN_AFTER, shutdown.clone());
     tokio::spawn(fresh);
     Ok(Identity::Jwt(verifier, tokens.unwrap_or_default()))
 }
@@ -203,12 +192,12 @@ fn open_tls(config: &Config, shutdown: &Shutdown) -> Result<Option<Arc<Tls>>, Fa
     Ok(Some(tls))
 }
 
-fn engine_probe(engine: Engine) -> Probe {
-    Probe::new("engine", move || engine.check())
+fn engine_probe(desk: Desk) -> Probe {
+    Probe::new("engine", move || desk.check_engine())
 }
 
-fn store_probe(store: Arc<dyn Store>) -> Probe {
-    Probe::new("store", move || store.probe().map_err(|fault| chain(&fault)))
+fn store_probe(desk: Desk) -> Probe {
+    Probe::new("store", move || desk.check_store())
 }
 
 async fn listen(key: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use handover_server::identity::tokens::{Tokens, hash_text};
+use handover_desk::identity::tokens::{Tokens, hash_text};
 
 use crate::Failure;
 

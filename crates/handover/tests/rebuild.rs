@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use handover_server::engine::index;
+use handover_engine::index;
 use handover_store::{
     Append, Filter, Listed, MemoryStore, Order, SessionKey, SqliteStore, Store, StoredEvent, Wake,
 };
@@ -21,7 +21,7 @@ fn rebuild(data: &Path) -> Output {
 
 /// Put the logs that a release wrote into a store, without an index. Says how many.
 fn put_logs(store: &dyn Store) -> usize {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/golden/v1");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/v1");
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in &paths {

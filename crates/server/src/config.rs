@@ -16,7 +16,7 @@ use self::kind::{
     Kind, address, audit_file, auto_or, directory, file_or_nothing, number, one_of, some_of, switch, text,
     text_or_nothing, texts,
 };
-use crate::identity::jwt::settings::ALGORITHMS;
+use handover_desk::identity::jwt::settings::ALGORITHMS;
 
 mod kind;
 

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Metric, Registry, Unit};
+use prometheus_client::registry::Registry;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -18,8 +16,6 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{Format, Level, Log};
-use crate::engine::shard::End;
-use crate::gate::Limit;
 
 /// Send the log of this process to standard error. Fails if the process has a log already.
 pub fn init(log: &Log) -> Result<(), TryInitError> {
@@ -48,134 +44,33 @@ where
     tracing_subscriber::registry().with(lines.with_filter(filter))
 }
 
-/// What became of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its events are durable.
-    Accepted,
-    /// It had been accepted before.
-    Duplicate,
-    /// The kernel or a limit said no.
-    Refused,
-    /// The world failed.
-    Fault,
-}
-
-impl Outcome {
-    const ALL: [Outcome; 4] = [Outcome::Accepted, Outcome::Duplicate, Outcome::Refused, Outcome::Fault];
-
-    fn labels(self) -> [(&'static str, &'static str); 1] {
-        let name = match self {
-            Outcome::Accepted => "accepted",
-            Outcome::Duplicate => "duplicate",
-            Outcome::Refused => "refused",
-            Outcome::Fault => "fault",
-        };
-        [("outcome", name)]
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HttpLabels {
     path: String,
     status: u16,
 }
 
-/// The numbers of this process. Each can be changed from any thread.
+/// The numbers of this process: the engine's, the desk's, and those of the wires. Each can be changed from any thread.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    commands: Family<[(&'static str, &'static str); 1], Counter>,
-    sessions_ended: Family<[(&'static str, &'static str); 1], Counter>,
     http_requests: Family<HttpLabels, Counter>,
-    limited: Family<[(&'static str, &'static str); 1], Counter>,
-    /// Requests that were nobody's.
-    pub authentications_failed: Counter,
-    /// Requests for what the agent may not see or do.
-    pub forbidden: Counter,
-    /// Lines that were written to the audit log.
-    pub audit_lines: Counter,
-    /// What the audit log left out.
-    pub audit_left_out: Counter,
-    /// Streams and watches that agents have open now.
-    pub streams_open: Gauge,
-    /// Events that became durable.
-    pub events_appended: Counter,
-    /// Durable commits.
-    pub commits: Counter,
-    /// How long each commit took, in seconds.
-    pub commit_seconds: Histogram,
-    /// Sessions in memory now.
-    pub sessions_in_memory: Gauge,
-    /// Subscribers now.
-    pub subscribers: Gauge,
-    /// Subscribers that were too slow and had to go.
-    pub subscribers_cut: Counter,
     /// TLS handshakes that came to nothing.
     pub tls_handshakes_failed: Counter,
-    /// Ticks that were delivered to sessions.
-    pub ticks: Counter,
-    /// Calls of the store that failed.
-    pub store_faults: Counter,
 }
 
 impl Metrics {
-    /// All metrics, at zero.
-    pub fn new() -> Arc<Metrics> {
+    /// Those of this desk and of the wires in front of it.
+    pub fn new(desk: impl FnOnce(&mut Registry)) -> Arc<Metrics> {
         let mut registry = Registry::with_prefix("handover");
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The release that is running", build);
-        // The encoder adds `_total` to the name of a counter, `_seconds` for the unit and `_info` for the build.
-        let commit_seconds = Histogram::new(exponential_buckets(0.0001, 2.0, 16));
-        let took = "How long a durable commit took";
-        registry.register_with_unit("commit", took, Unit::Seconds, commit_seconds.clone());
-        let mut add = Adder(&mut registry);
-        let metrics = Metrics {
-            commands: add.metric("commands", "Commands by what became of them"),
-            sessions_ended: add.metric("sessions_ended", "Sessions that ended, durably, by how"),
-            http_requests: add.metric("http_requests", "HTTP requests by path and status"),
-            limited: add.metric("limited", "Requests that reached a limit, by limit"),
-            authentications_failed: add.metric("authentications_failed", "Requests that were nobody's"),
-            forbidden: add.metric("forbidden", "Requests for what the agent may not see or do"),
-            audit_lines: add.metric("audit_lines", "Lines that were written to the audit log"),
-            audit_left_out: add.metric("audit_left_out", "What the audit log left out"),
-            streams_open: add.metric("streams_open", "Streams and watches that agents have open now"),
-            events_appended: add.metric("events_appended", "Events that became durable"),
-            commits: add.metric("commits", "Durable commits"),
-            commit_seconds,
-            sessions_in_memory: add.metric("sessions_in_memory", "Sessions in memory now"),
-            subscribers: add.metric("subscribers", "Subscribers now"),
-            subscribers_cut: add.metric("subscribers_cut", "Subscribers that were too slow and had to go"),
-            tls_handshakes_failed: add.metric("tls_handshakes_failed", "TLS handshakes that came to nothing"),
-            ticks: add.metric("ticks", "Ticks that were delivered to sessions"),
-            store_faults: add.metric("store_faults", "Calls of the store that failed"),
-            registry,
-        };
-        for outcome in Outcome::ALL {
-            metrics.commands.get_or_create(&outcome.labels()).inc_by(0);
-        }
-        for limit in Limit::ALL {
-            metrics.limited.get_or_create(&[("limit", limit.name())]).inc_by(0);
-        }
-        for end in End::ALL {
-            metrics.sessions_ended.get_or_create(&[("how", end.name())]).inc_by(0);
-        }
-        Arc::new(metrics)
-    }
-
-    /// Count a command.
-    pub fn count_command(&self, outcome: Outcome) {
-        self.commands.get_or_create(&outcome.labels()).inc();
-    }
-
-    /// Count a request that reached a limit.
-    pub fn count_limited(&self, limit: Limit) {
-        self.limited.get_or_create(&[("limit", limit.name())]).inc();
-    }
-
-    /// Count a session that has ended.
-    pub fn count_end(&self, end: End) {
-        self.sessions_ended.get_or_create(&[("how", end.name())]).inc();
+        desk(&mut registry);
+        let http_requests = Family::default();
+        registry.register("http_requests", "HTTP requests by path and status", http_requests.clone());
+        let failed = Counter::default();
+        registry.register("tls_handshakes_failed", "TLS handshakes that came to nothing", failed.clone());
+        Arc::new(Metrics { registry, http_requests, tls_handshakes_failed: failed })
     }
 
     /// Count an HTTP request. The path must be that of a route, so that there are never many.
@@ -191,21 +86,16 @@ impl Metrics {
     }
 }
 
-/// Registers metrics that begin as their type's default.
-struct Adder<'a>(&'a mut Registry);
-
-impl Adder<'_> {
-    fn metric<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
-        let metric = M::default();
-        self.0.register(name, help, metric.clone());
-        metric
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
     use std::sync::Mutex;
+
+    use handover_desk::counters::Counters;
+    use handover_desk::gate::Limit;
+    use handover_engine::shard::End;
+    use handover_engine::{Answer, Denied};
+    use handover_kernel::Refusal;
 
     use super::*;
 
@@ -266,13 +156,18 @@ mod tests {
 
     #[test]
     fn every_metric_is_there_from_the_start_under_its_name() {
-        let metrics = Metrics::new();
-        metrics.count_command(Outcome::Refused);
-        metrics.count_end(End::Expired);
+        let engine = handover_engine::Counters::new();
+        let desk = Counters::new(Limit::ALL.map(Limit::name));
+        let metrics = Metrics::new(|registry| {
+            engine.register(registry);
+            desk.register(registry);
+        });
+        engine.count_answer(&Answer::Denied(Denied::Refused(Refusal::Busy)));
+        engine.count_end(End::Expired);
         metrics.count_http_request("/healthz", 200);
-        metrics.count_limited(Limit::ALL[0]);
-        metrics.commit_seconds.observe(0.003);
-        metrics.sessions_in_memory.set(7);
+        desk.count_limited(Limit::ALL[0].name());
+        engine.commit_seconds.observe(0.003);
+        engine.sessions_in_memory.set(7);
         let text = metrics.to_text();
         for line in [
             &format!("handover_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION")),

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 
 use self::pair::Pair;
 use crate::config;
-use crate::shutdown::Shutdown;
+use handover_desk::shutdown::Shutdown;
 
 /// The certificate that is shown, and where it comes from. Shared by all listeners.
 pub struct Tls {

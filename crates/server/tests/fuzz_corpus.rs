@@ -5,7 +5,7 @@
 mod checks;
 #[path = "corpus/jsonrpc.rs"]
 mod jsonrpc;
-#[path = "golden/lives.rs"]
+#[path = "../../engine/tests/golden/lives.rs"]
 mod lives;
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use checks::Reached;
-use handover_server::codec;
+use handover_engine::codec;
 use handover_server::face::macp::proto::task;
 use handover_server::face::macp::proto::v1::{Envelope, SessionStartPayload};
 use prost::Message;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use handover_engine::Counters;
+use handover_engine::{Engine, Settings};
 use handover_kernel::Seq;
-use handover_server::engine::{Engine, Settings};
-use handover_server::telemetry::Metrics;
 use handover_store::sqlite::Options;
 use handover_store::{SqliteStore, Store};
 use serde_json::{Value, json};
@@ -160,7 +160,7 @@ impl Bench {
     fn start_with(&self, dir: &Path, settings: Settings, options: Options) -> Result<Engine, Failure> {
         let store = SqliteStore::open_with(dir, options)
             .map_err(|fault| Failure::fault("opening the store", &fault))?;
-        Engine::start(Arc::new(store) as Arc<dyn Store>, settings, Metrics::new())
+        Engine::start(Arc::new(store) as Arc<dyn Store>, settings, Counters::new())
             .map_err(|fault| Failure::fault("starting the engine", &fault))
     }
 
@@ -504,8 +504,8 @@ async fn live(
     Ok(())
 }
 
-fn describe(denied: &handover_server::engine::Denied) -> String {
-    use handover_server::engine::Denied;
+fn describe(denied: &handover_engine::Denied) -> String {
+    use handover_engine::Denied;
     match denied {
         Denied::Refused(refusal) => format!("a command was refused: {refusal}"),
         Denied::Fault(fault) => format!("a command failed: {}", chain(&**fault)),

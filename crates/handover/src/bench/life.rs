@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use handover_engine::codec;
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, Command, ModeKind, Progress, Request, Start, TaskAct};
 use handover_kernel::commitment::Commitment;
 use handover_kernel::{AgentId, Blob, Face, Limits, SessionId, Text, Timestamp, step};
-use handover_server::codec;
 use handover_store::SessionKey;
 
 /// How many events a life has.

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, Session};
-use handover_store::{SessionKey, Store};
+use handover_store::SessionKey;
 use tokio::net::TcpListener;
 use tonic::{Code, Request, Status};
 
@@ -42,13 +42,12 @@ use self::proto::v1::Envelope;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::refused::Refused;
 use self::signals::Signals;
-use crate::directory::{Directory, Present};
-use crate::engine::{Accepted, Engine};
-use crate::gate::{Caller, Gate, Kind, Permit};
-use crate::identity::{Principal, Unauthenticated};
-use crate::policies::Policies;
-use crate::shutdown::Shutdown;
 use crate::tls::wire::Wire;
+use handover_desk::Desk;
+use handover_desk::directory::Present;
+use handover_desk::gate::{Caller, Kind, Permit};
+use handover_desk::identity::{Principal, Unauthenticated};
+use handover_engine::Accepted;
 
 /// How much larger than its payload a request may be.
 const REQUEST_OVERHEAD_BYTES: usize = 64 * 1024;
@@ -59,13 +58,8 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// The face: what every call needs. Cheap to clone.
 #[derive(Clone)]
 pub struct Macp {
-    pub(crate) gate: Gate,
-    pub(crate) engine: Engine,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) policies: Policies,
-    pub(crate) directory: Directory,
+    pub(crate) desk: Desk,
     pub(crate) signals: Signals,
-    pub(crate) shutdown: Shutdown,
 }
 
 /// What an open stream holds: its place among the agent's streams, and that the agent is there.
@@ -75,16 +69,9 @@ pub(crate) struct Stay {
 }
 
 impl Macp {
-    /// The face of the engine behind a gate.
-    pub fn new(
-        gate: Gate,
-        store: Arc<dyn Store>,
-        policies: Policies,
-        directory: Directory,
-        shutdown: Shutdown,
-    ) -> Macp {
-        let engine = gate.engine().clone();
-        Macp { gate, engine, store, policies, directory, signals: Signals::default(), shutdown }
+    /// The face of a desk.
+    pub fn new(desk: Desk) -> Macp {
+        Macp { desk, signals: Signals::default() }
     }
 
     /// Whose call it is: `authorization: Bearer <token>`, or `x-macp-token`.
@@ -95,20 +82,20 @@ impl Macp {
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
         });
         let token = bearer.or_else(|| text("x-macp-token"));
-        self.gate.authenticate(token, Face::Macp, request.remote_addr()).map_err(Refused::from)
+        self.desk.gate.authenticate(token, Face::Macp, request.remote_addr()).map_err(Refused::from)
     }
 
     /// Whose call it is, and its place among the agent's streams.
     pub(crate) fn listener<T>(&self, request: &Request<T>) -> Result<(Caller, Stay), Refused> {
         let caller = self.caller(request)?;
-        let permit = self.gate.stream(&caller)?;
-        let present = self.directory.present(&caller.tenant, &caller.agent);
+        let permit = self.desk.gate.stream(&caller)?;
+        let present = self.desk.directory.present(&caller.tenant, &caller.agent);
         Ok((caller, Stay { _permit: permit, _present: present }))
     }
 
     /// Returns when what goes on for this agent must end, with the reason: the server stops, or its credential ends.
     pub(crate) async fn over(&self, principal: &Principal) -> Status {
-        let mut shutdown = self.shutdown.clone();
+        let mut shutdown = self.desk.shutdown.clone();
         tokio::select! {
             biased;
             () = shutdown.begun() => Status::unavailable("the server is stopping"),
@@ -121,7 +108,7 @@ impl Macp {
     /// Put an envelope of this agent to its session.
     pub(crate) async fn submit(&self, caller: &Caller, envelope: &Envelope) -> Result<Accepted, Refused> {
         let starts = envelope.message_type == admit::SESSION_START;
-        let pass = self.gate.admit(caller, if starts { Kind::Start } else { Kind::Message })?;
+        let pass = self.desk.gate.admit(caller, if starts { Kind::Start } else { Kind::Message })?;
         let admitted = admit::admit(caller, envelope);
         let admitted = admitted.inspect_err(|refused| self.note_impersonation(caller, refused));
         let (key, command) = match admitted? {
@@ -129,7 +116,8 @@ impl Macp {
             Admitted::Start(key, request) => {
                 let mut command = request.command;
                 if let Act::Start(start) = &mut command.act {
-                    let charter = self.policies.charter(&caller.tenant, &request.policy, start.mode).await;
+                    let charter =
+                        self.desk.policies.charter(&caller.tenant, &request.policy, start.mode).await;
                     start.charter = charter.map_err(Refused::from)?;
                     if let Some(cap) = request.suspension_cap_ms {
                         start.charter.suspension_cap_ms = cap;
@@ -138,32 +126,32 @@ impl Macp {
                 (key, command)
             }
         };
-        self.gate.submit(pass, key, command).await.map_err(Refused::from)
+        self.desk.gate.submit(pass, key, command).await.map_err(Refused::from)
     }
 
     /// Note that an envelope says to be another agent's, if that is why it was refused.
     pub(crate) fn note_impersonation(&self, caller: &Caller, refused: &Refused) {
         if refused.grpc == Code::Unauthenticated {
-            self.gate.impersonated(caller);
+            self.desk.gate.impersonated(caller);
         }
     }
 
     /// Put an act that is no envelope to a session.
     pub(crate) async fn act(&self, caller: &Caller, session_id: &str, act: Act) -> Result<Accepted, Refused> {
-        let pass = self.gate.admit(caller, Kind::Message)?;
+        let pass = self.desk.gate.admit(caller, Kind::Message)?;
         let command = Command::by(&caller.agent, Face::Macp, act);
         let key = SessionKey::new(caller.tenant.clone(), session_id);
-        self.gate.submit(pass, key, command).await.map_err(Refused::from)
+        self.desk.gate.submit(pass, key, command).await.map_err(Refused::from)
     }
 
     /// A session that the agent may see. One of its tenant that it has no part in is forbidden; any other does not exist.
     pub(crate) async fn session(&self, caller: &Caller, session_id: &str) -> Result<Arc<Session>, Refused> {
-        self.gate.session(caller, session_id).await.map_err(Refused::from)
+        self.desk.gate.session(caller, session_id).await.map_err(Refused::from)
     }
 
     /// Serve until the shutdown begins, then finish what is in flight. Health checking and reflection come with it.
     pub async fn serve(self, listener: TcpListener, wire: Wire) -> Result<(), tonic::transport::Error> {
-        let request_max = self.engine.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
+        let request_max = self.desk.engine.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<MacpRuntimeServiceServer<Macp>>().await;
         health.set_serving::<HandoverServer<Macp>>().await;
@@ -172,7 +160,7 @@ impl Macp {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()
             .expect("the descriptors are those that the build script wrote");
-        let mut shutdown = self.shutdown.clone();
+        let mut shutdown = self.desk.shutdown.clone();
         let macp = MacpRuntimeServiceServer::new(self.clone()).max_decoding_message_size(request_max);
         let extra = HandoverServer::new(self).max_decoding_message_size(request_max);
         tonic::transport::Server::builder()

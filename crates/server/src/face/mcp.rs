@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, Refusal, Session};
-use handover_store::{SessionKey, Store};
+use handover_store::SessionKey;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -50,14 +50,11 @@ use tokio::sync::mpsc;
 use self::caller::{Caller, Era};
 use self::handshake::Levels;
 use self::message::{Error, INTERNAL_ERROR, INVALID_PARAMS};
-use crate::codes;
 use crate::config::Config;
-use crate::directory::Directory;
-use crate::engine::{Accepted, Denied, Engine};
-use crate::gate::{self, Gate, Kind, Limited};
-use crate::id::Secret;
-use crate::shutdown::Shutdown;
-use crate::work::Work;
+use handover_desk::Desk;
+use handover_desk::codes;
+use handover_desk::gate::{self, Kind, Limited};
+use handover_engine::{Accepted, Denied, Engine};
 
 /// How many messages may wait for the network before whoever makes them waits too.
 pub(crate) const FRAMES_MAX: usize = 64;
@@ -73,20 +70,10 @@ pub struct Mcp {
 
 /// What the face stands on.
 pub struct Parts {
-    /// Whose request it is, and the engine behind it.
-    pub gate: Gate,
-    /// Where lists come from.
-    pub store: Arc<dyn Store>,
-    /// Who can do what.
-    pub directory: Directory,
-    /// Who has what to do.
-    pub work: Work,
-    /// When it is over.
-    pub shutdown: Shutdown,
+    /// The one door to everything.
+    pub desk: Desk,
     /// How it behaves.
     pub settings: Settings,
-    /// What makes the ids of tasks that are begun with a key unguessable.
-    pub secret: Secret,
     /// How much each client of a handshake revision wants to be told.
     pub levels: Levels,
 }
@@ -136,9 +123,9 @@ impl Settings {
 pub type Outbox = mpsc::Sender<String>;
 
 impl Mcp {
-    /// The face of an engine.
-    pub fn new(parts: Parts) -> Mcp {
-        Mcp { parts: Arc::new(parts) }
+    /// The face of a desk.
+    pub fn new(desk: Desk, settings: Settings) -> Mcp {
+        Mcp { parts: Arc::new(Parts { desk, settings, levels: Levels::default() }) }
     }
 
     /// Whether a method may take long or tell something before its answer.
@@ -215,13 +202,13 @@ impl Mcp {
     /// Put a command to a session.
     pub(crate) async fn put(&self, caller: &Caller, session: &str, command: Command) -> Result<Accepted, No> {
         let kind = if command.act.start().is_some() { Kind::Start } else { Kind::Message };
-        let pass = self.parts.gate.admit(&caller.who, kind)?;
-        Ok(self.parts.gate.submit(pass, key(caller, session), command).await?)
+        let pass = self.parts.desk.gate.admit(&caller.who, kind)?;
+        Ok(self.parts.desk.gate.submit(pass, key(caller, session), command).await?)
     }
 
     /// A task that the caller may see. Any other does not exist.
     pub(crate) async fn task(&self, caller: &gate::Caller, id: &str) -> Result<Arc<Session>, No> {
-        let session = self.parts.gate.session(caller, id).await?;
+        let session = self.parts.desk.gate.session(caller, id).await?;
         if session.task().is_none() {
             return Err(No::Denied(Denied::Refused(Refusal::SessionNotFound)));
         }
@@ -230,7 +217,7 @@ impl Mcp {
 
     /// Returns when nothing may go on for this caller any longer: the server stops, or its credential ends.
     pub(crate) async fn over(&self, caller: &gate::Caller) {
-        let mut shutdown = self.parts.shutdown.clone();
+        let mut shutdown = self.parts.desk.shutdown.clone();
         tokio::select! {
             biased;
             () = shutdown.begun() => {}
@@ -239,7 +226,7 @@ impl Mcp {
     }
 
     fn engine(&self) -> &Engine {
-        self.parts.gate.engine()
+        &self.parts.desk.engine
     }
 }
 

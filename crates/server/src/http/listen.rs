@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::shutdown::Shutdown;
 use crate::tls::wire::Wire;
+use handover_desk::shutdown::Shutdown;
 
 /// How long a client may take for the head of a request, and a connection may lie idle.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);

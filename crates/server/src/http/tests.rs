@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::shutdown::{Shutdown, Trigger};
 use crate::tls::wire::Wire;
+use handover_desk::shutdown::{Shutdown, Trigger};
 
 const BOUNDS: Bounds = Bounds { body_bytes_max: 64, answer_within: Duration::from_secs(30) };
 
@@ -29,7 +29,7 @@ async fn start(router: Router) -> Server {
 }
 
 async fn start_with(faces: Router, probes: Vec<Probe>, bounds: Bounds) -> Server {
-    start(router(faces, probes, Metrics::new(), bounds)).await
+    start(router(faces, probes, Metrics::new(|_| {}), bounds)).await
 }
 
 impl Server {
@@ -251,7 +251,7 @@ async fn connections_beyond_the_bound_wait_for_another_to_end() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (trigger, shutdown) = Shutdown::new();
-    let app = router(Router::new(), vec![], Metrics::new(), BOUNDS);
+    let app = router(Router::new(), vec![], Metrics::new(|_| {}), BOUNDS);
     let serving = tokio::spawn(serve(listener, Wire::Plain, app, 1, shutdown));
     let server = Server { address, trigger, serving };
 

@@ -3,19 +3,20 @@
 
 use std::sync::OnceLock;
 
+use handover_desk::identity::{Identity, Principal};
+use handover_desk::timeline;
+use handover_engine::codec;
+use handover_engine::view;
 use handover_kernel::command::Act;
 use handover_kernel::session::apply;
 use handover_kernel::{
     AgentId, Author, Command, Event, Face, Limits, Session, SessionId, Text, Timestamp, step,
 };
-use handover_server::codec;
 use handover_server::face::macp::admit::{Admitted, HANDOFF_MODE, MACP_VERSION, TASK_MODE, admit};
 use handover_server::face::macp::proto::v1::{CommitmentPayload, Envelope, SessionStartPayload};
 use handover_server::face::macp::proto::{handoff, task};
 use handover_server::face::macp::refused::Refused;
 use handover_server::face::macp::render::{self, Frame};
-use handover_server::identity::{Identity, Principal};
-use handover_server::{timeline, view};
 use prost::Message;
 
 /// How far bytes came.

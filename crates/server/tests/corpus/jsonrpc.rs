@@ -2,6 +2,8 @@
 //! beside it.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use handover_desk::gate;
+use handover_desk::identity::Identity;
 use handover_kernel::command::Need;
 use handover_kernel::event::Question;
 use handover_kernel::{Blob, Face, QuestionKey, Text};
@@ -10,8 +12,6 @@ use handover_server::face::mcp::caller::{Declared, Era, Opening, era, modern, pr
 use handover_server::face::mcp::http::headers::{self, ParameterHeaders};
 use handover_server::face::mcp::message::{Error, Incoming, answer, is_id, refusal};
 use handover_server::face::mcp::{content, handshake, question};
-use handover_server::gate;
-use handover_server::identity::Identity;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 

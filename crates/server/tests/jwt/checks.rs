@@ -1,11 +1,11 @@
 //! One token at a time.
 
 use aws_lc_rs::hmac;
+use handover_desk::identity::jwt::keys::KeySet;
+use handover_desk::identity::jwt::{TOKEN_BYTES_MAX, Verifier, header};
+use handover_desk::identity::tokens::{Tokens, hash_text};
+use handover_desk::identity::{Identity, Principal, Unauthenticated};
 use handover_kernel::Timestamp;
-use handover_server::identity::jwt::keys::KeySet;
-use handover_server::identity::jwt::{TOKEN_BYTES_MAX, Verifier, header};
-use handover_server::identity::tokens::{Tokens, hash_text};
-use handover_server::identity::{Identity, Principal, Unauthenticated};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -207,7 +207,7 @@ fn keys_that_are_not_for_these_signatures_are_passed_over() {
 #[test]
 fn only_the_listed_algorithms_are_accepted() {
     let (ec, ed) = (Key::ec("e"), Key::ed("d"));
-    let verifier = Verifier::new(handover_server::identity::jwt::settings::Settings {
+    let verifier = Verifier::new(handover_desk::identity::jwt::settings::Settings {
         algorithms: vec![jsonwebtoken::Algorithm::EdDSA],
         ..settings()
     });

@@ -16,9 +16,9 @@ use aws_lc_rs::signature::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use handover_server::identity::jwt::Verifier;
-use handover_server::identity::jwt::keys::KeySet;
-use handover_server::identity::jwt::settings::{ALGORITHMS, Settings};
+use handover_desk::identity::jwt::Verifier;
+use handover_desk::identity::jwt::keys::KeySet;
+use handover_desk::identity::jwt::settings::{ALGORITHMS, Settings};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use handover_desk::identity::jwt::settings::Settings;
+use handover_desk::identity::jwt::{Verifier, header};
+use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_kernel::Timestamp;
-use handover_server::identity::jwt::settings::{Settings, Source};
-use handover_server::identity::jwt::{Verifier, fetch, header, source};
-use handover_server::shutdown::{Shutdown, Trigger};
+use handover_server::issuer::settings::Source;
+use handover_server::issuer::{self as source, fetch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use handover_server::engine::Settings;
+use handover_desk::identity::Identity;
+use handover_desk::identity::tokens::{Tokens, hash_text};
+use handover_engine::Settings;
 use handover_server::face::macp::proto::handover::{
     AgentSkill, AgentSkillAnswers, ListAgentsRequest, ListedAgent, RegisterAgentRequest,
     UnregisterAgentRequest,
 };
 use handover_server::face::macp::proto::v1::{GetManifestRequest, WatchSessionsRequest};
-use handover_server::identity::Identity;
-use handover_server::identity::tokens::{Tokens, hash_text};
 use handover_store::MemoryStore;
 use serde_json::{Value, json};
 use tonic::Code;

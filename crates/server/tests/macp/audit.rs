@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use handover_server::audit::Audit;
-use handover_server::engine::Settings;
+use handover_desk::gate::bucket::BURST_MIN;
+use handover_desk::identity::Identity;
+use handover_desk::identity::tokens::{Tokens, hash_text};
+use handover_server::config::Config;
 use handover_server::face::macp::proto::v1::{GetSessionRequest, UnregisterPolicyRequest};
-use handover_server::gate::bucket::BURST_MIN;
-use handover_server::identity::Identity;
-use handover_server::identity::tokens::{Tokens, hash_text};
-use handover_server::telemetry::Metrics;
+use handover_server::house;
 use handover_store::MemoryStore;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -20,14 +19,12 @@ const SECRET: &str = "what-nobody-else-may-read";
 /// A server with an audit log.
 struct Audited {
     stage: Stage,
-    audit: Audit,
     dir: TempDir,
 }
 
 impl Audited {
     async fn new(limits_of_planner: &str) -> Audited {
         let dir = tempfile::tempdir().unwrap();
-        let audit = Audit::open(&dir.path().join("audit.jsonl"), 1_000_000, Metrics::new()).unwrap();
         let entry = |agent: &str, rest: &str| {
             let hash = hash_text(&format!("{SECRET}-{agent}"));
             format!("[[token]]\nsha256 = \"{hash}\"\nagent = \"{agent}\"\ntenant = \"acme\"\n{rest}\n")
@@ -36,9 +33,11 @@ impl Audited {
             + &["worker", "helper", "outsider"].map(|agent| entry(agent, "")).concat()
             + &entry("chief", "roles = [\"admin\"]");
         let identity = Identity::Tokens(Arc::new(Tokens::parse(&file).unwrap()));
-        let settings = Settings { audit: audit.clone(), ..Settings::default() };
-        let stage = Stage::for_known(identity, Arc::new(MemoryStore::new()), settings).await;
-        Audited { stage, audit, dir }
+        let audit = Some((dir.path().join("audit.jsonl"), 1_000_000));
+        let gate = house::gate_settings(&Config::default().limits, &identity);
+        let settings = handover_desk::Settings { gate, audit, ..handover_desk::Settings::default() };
+        let stage = Stage::of(identity, Arc::new(MemoryStore::new()), settings).await;
+        Audited { stage, dir }
     }
 
     fn agent(&self, name: &str) -> Agent {
@@ -47,9 +46,8 @@ impl Audited {
 
     /// Stop, and see what the log says.
     async fn lines(self) -> Vec<Value> {
-        let Audited { stage, audit, dir } = self;
+        let Audited { stage, dir } = self;
         stage.stop().await;
-        tokio::task::spawn_blocking(move || audit.stop()).await.unwrap();
         let text = std::fs::read_to_string(dir.path().join("audit.jsonl")).unwrap();
         assert!(!text.contains(SECRET), "{text}");
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

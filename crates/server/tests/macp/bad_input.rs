@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use handover_engine::Settings;
 use handover_kernel::Limits;
-use handover_server::engine::Settings;
 use handover_server::face::macp::proto::handoff::HandoffAcceptPayload;
 use handover_server::face::macp::proto::v1::{CommitmentRef, Envelope, SendRequest};
 use handover_store::MemoryStore;

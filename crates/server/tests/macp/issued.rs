@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use handover_server::engine::Settings;
+use handover_desk::identity::Identity;
+use handover_desk::identity::jwt::Verifier;
+use handover_desk::identity::jwt::keys::KeySet;
+use handover_engine::Settings;
 use handover_server::face::macp::proto::v1::WatchRootsRequest;
-use handover_server::identity::Identity;
-use handover_server::identity::jwt::Verifier;
-use handover_server::identity::jwt::keys::KeySet;
 use handover_store::MemoryStore;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -16,8 +16,7 @@ use super::stage::*;
 
 /// A server that lets in whom the issuer knows, with clocks that never differ.
 async fn guarded(key: &Key) -> Stage {
-    let settings =
-        handover_server::identity::jwt::settings::Settings { skew_seconds: 0, ..issuer::settings() };
+    let settings = handover_desk::identity::jwt::settings::Settings { skew_seconds: 0, ..issuer::settings() };
     let verifier = Verifier::new(settings);
     verifier.set_keys(KeySet::parse(set(&[key]).as_bytes()).unwrap());
     let identity = Identity::Jwt(Arc::new(verifier), Arc::default());

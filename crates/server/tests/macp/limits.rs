@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use handover_desk::gate::bucket::{BURST_MIN, burst};
+use handover_desk::gate::{self, MESSAGES_PER_MINUTE, STARTS_PER_MINUTE};
+use handover_desk::identity::Identity;
+use handover_desk::identity::tokens::{Tokens, hash_text};
+use handover_engine::Settings;
 use handover_kernel::Limits;
 use handover_server::config::Config;
-use handover_server::engine::Settings;
 use handover_server::face::macp::proto::v1::{
     SendRequest, SignalPayload, WatchModeRegistryRequest, WatchRootsRequest,
 };
-use handover_server::gate::bucket::{BURST_MIN, burst};
-use handover_server::gate::{self, MESSAGES_PER_MINUTE, STARTS_PER_MINUTE};
-use handover_server::identity::Identity;
-use handover_server::identity::tokens::{Tokens, hash_text};
 use handover_store::MemoryStore;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -196,7 +196,9 @@ async fn a_connection_that_is_cut_gives_its_streams_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn development_has_no_rates_unless_somebody_sets_them() {
     let mut config = Config::default();
-    let settings = |config: &Config, identity: &Identity| gate::Settings::new(&config.limits, identity);
+    let settings = |config: &Config, identity: &Identity| {
+        handover_server::house::gate_settings(&config.limits, identity)
+    };
     let tokens = Identity::Tokens(Arc::new(Tokens::default()));
     assert_eq!(settings(&config, &Identity::Development), limits(0, 0, 1000));
     assert_eq!(settings(&config, &tokens), limits(STARTS_PER_MINUTE, MESSAGES_PER_MINUTE, 1000));

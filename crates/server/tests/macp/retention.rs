@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use handover_server::engine::Settings;
-use handover_server::engine::shell::now;
+use handover_engine::Settings;
+use handover_engine::clock::now;
 use handover_server::face::macp::proto::handover::TimelineEvent;
 use handover_server::face::macp::proto::v1::{
     Envelope, GetSessionRequest, ListSessionsRequest, SessionMetadata, SessionState,

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use handover_desk::gate;
+use handover_desk::identity::Identity;
+use handover_desk::shutdown::{Shutdown, Trigger};
+use handover_desk::{Data, Desk};
+use handover_engine::Settings;
 use handover_server::config::Config;
-use handover_server::directory::Directory;
-use handover_server::engine::{Engine, Settings};
-use handover_server::face::macp::Macp;
 use handover_server::face::macp::admit::{HANDOFF_MODE, TASK_MODE};
 use handover_server::face::macp::proto::handoff::{HandoffAcceptPayload, HandoffOfferPayload};
 use handover_server::face::macp::proto::handover::handover_client::HandoverClient;
@@ -29,10 +31,8 @@ use handover_server::face::macp::proto::v1::{
     StreamSessionRequest, StreamSessionResponse, SuspendSessionRequest, WatchPoliciesRequest,
     WatchSessionsRequest, WatchSignalsRequest, WatchSignalsResponse,
 };
-use handover_server::gate::{self, Gate};
-use handover_server::identity::Identity;
-use handover_server::policies::Policies;
-use handover_server::shutdown::{Shutdown, Trigger};
+use handover_server::face::mcp;
+use handover_server::house::{self, House};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
 use handover_store::{MemoryStore, SqliteStore, Store};
@@ -68,7 +68,7 @@ pub struct Stage {
     pub uri: String,
     pub store: Arc<dyn Store>,
     pub metrics: Arc<Metrics>,
-    engine: Engine,
+    desk: Desk,
     trigger: Trigger,
     serving: JoinHandle<()>,
 }
@@ -88,30 +88,32 @@ impl Stage {
 
     /// A server for those whom it knows, by tokens that are in no way their names.
     pub async fn for_known(identity: Identity, store: Arc<dyn Store>, settings: Settings) -> Stage {
-        let limits = gate::Settings::new(&Config::default().limits, &identity);
-        Stage::with_limits(identity, store, settings, limits).await
+        let gate = house::gate_settings(&Config::default().limits, &identity);
+        Stage::with_limits(identity, store, settings, gate).await
     }
 
     /// A server whose gate has these limits.
     pub async fn with_limits(
         identity: Identity,
         store: Arc<dyn Store>,
-        settings: Settings,
-        limits: gate::Settings,
+        engine: Settings,
+        gate: gate::Settings,
     ) -> Stage {
-        let metrics = Metrics::new();
-        let engine = Engine::start(Arc::clone(&store), settings, Arc::clone(&metrics)).unwrap();
+        Stage::of(identity, store, handover_desk::Settings { engine, gate, audit: None }).await
+    }
+
+    pub async fn of(identity: Identity, store: Arc<dyn Store>, settings: handover_desk::Settings) -> Stage {
         let (trigger, shutdown) = Shutdown::new();
-        let policies = Policies::new(Arc::clone(&store));
-        let directory = Directory::new(Arc::clone(&store));
-        let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
-        let face = Macp::new(gate, Arc::clone(&store), policies, directory, shutdown);
+        let mcp = mcp::Settings::new(&Config::default());
+        let data = Data::Store(Arc::clone(&store));
+        let house = House::with(data, settings, mcp, identity, shutdown).unwrap();
+        let House { desk, macp: face, metrics, .. } = house;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(async move { face.serve(listener, Wire::Plain).await.unwrap() });
         let uri = format!("http://{address}");
         let channel = in_time(Channel::from_shared(uri.clone()).unwrap().connect()).await.unwrap();
-        Stage { channel, uri, store, metrics, engine, trigger, serving }
+        Stage { channel, uri, store, metrics, desk, trigger, serving }
     }
 
     /// A number of the server, as its operator reads it: the whole name with its labels.
@@ -173,11 +175,11 @@ impl Stage {
 
     /// Stop, and give the store back.
     pub async fn stop(self) {
-        let Stage { channel, store, engine, trigger, serving, .. } = self;
+        let Stage { channel, store, desk, trigger, serving, .. } = self;
         drop(channel);
         trigger.begin();
         in_time(serving).await.unwrap();
-        tokio::task::spawn_blocking(move || engine.stop()).await.unwrap();
+        tokio::task::spawn_blocking(move || desk.stop()).await.unwrap();
         drop(store);
     }
 }

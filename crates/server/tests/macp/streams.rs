@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use handover_server::engine::Settings;
+use handover_engine::Settings;
 use handover_server::face::macp::proto::task::TaskUpdatePayload;
 use handover_server::face::macp::proto::v1::stream_session_response::Response as Frame;
 use handover_server::face::macp::proto::v1::{Envelope, SessionState, StreamSessionRequest};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use handover_server::engine::Settings;
+use handover_desk::identity::Identity;
+use handover_desk::identity::tokens::{Tokens, hash_text};
+use handover_engine::Settings;
 use handover_server::face::macp::proto::v1::{GetSessionRequest, ListSessionsRequest};
-use handover_server::identity::Identity;
-use handover_server::identity::tokens::{Tokens, hash_text};
 use handover_store::MemoryStore;
 use tonic::Code;
 

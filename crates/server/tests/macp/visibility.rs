@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use handover_server::engine::Settings;
+use handover_desk::identity::Identity;
+use handover_desk::identity::tokens::{Tokens, hash_text};
+use handover_engine::Settings;
 use handover_server::face::macp::proto::v1::stream_session_response::Response as Frame;
 use handover_server::face::macp::proto::v1::{
     Envelope, GetSessionRequest, PolicyDescriptor, WhatIfReplayRequest,
 };
-use handover_server::identity::Identity;
-use handover_server::identity::tokens::{Tokens, hash_text};
 use handover_store::MemoryStore;
 
 use super::stage::*;

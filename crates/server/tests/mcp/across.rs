@@ -1,8 +1,5 @@
 //! One task, two protocols: who asks speaks MCP and who works speaks MACP, and the other way round.
 
-use std::sync::Arc;
-
-use handover_server::face::macp::Macp;
 use handover_server::face::macp::proto::handoff::HandoffAcceptPayload;
 use handover_server::face::macp::proto::handover::{
     AgentSkill, AgentSkillAnswers, ListQuestionsRequest, RegisterAgentRequest,
@@ -11,7 +8,6 @@ use handover_server::face::macp::proto::task::{
     TaskAcceptPayload, TaskCompletePayload, TaskRequestPayload, TaskUpdatePayload,
 };
 use handover_server::face::macp::proto::v1::{CommitmentPayload, Envelope, SessionState};
-use handover_server::policies::Policies;
 use handover_server::tls::wire::Wire;
 use prost::Message;
 use serde_json::{Value, json};
@@ -33,11 +29,7 @@ struct Both {
 impl Both {
     async fn open() -> Both {
         let stage = Stage::in_memory().await;
-        let store = Arc::clone(&stage.store);
-        let policies = Policies::new(Arc::clone(&store));
-        let (gate, directory, shutdown) =
-            (stage.gate.clone(), stage.directory.clone(), stage.shutdown.clone());
-        let face = Macp::new(gate, store, policies, directory, shutdown);
+        let face = stage.macp.clone();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}", listener.local_addr().unwrap());
         let serving = tokio::spawn(async move { face.serve(listener, Wire::Plain).await.unwrap() });

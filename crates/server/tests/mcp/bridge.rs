@@ -1,7 +1,7 @@
 //! Two pipes to a server over HTTP: a client cannot tell them from a server of its own.
 
+use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_server::face::mcp::bridge::{self, Endpoint};
-use handover_server::shutdown::{Shutdown, Trigger};
 use serde_json::{Value, json};
 use tokio_rustls::rustls::RootCertStore;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use handover_server::identity::Identity;
-use handover_server::identity::jwt::Verifier;
-use handover_server::identity::jwt::keys::KeySet;
+use handover_desk::identity::Identity;
+use handover_desk::identity::jwt::Verifier;
+use handover_desk::identity::jwt::keys::KeySet;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -337,8 +337,7 @@ async fn j10_progress_grows_for_those_who_asked_until_the_answer() {
 
 /// A server that lets in whom the issuer knows, with clocks that never differ.
 async fn guarded(key: &Key) -> Stage {
-    let settings =
-        handover_server::identity::jwt::settings::Settings { skew_seconds: 0, ..issuer::settings() };
+    let settings = handover_desk::identity::jwt::settings::Settings { skew_seconds: 0, ..issuer::settings() };
     let verifier = Verifier::new(settings);
     verifier.set_keys(KeySet::parse(issuer::set(&[key]).as_bytes()).unwrap());
     Stage::with(|set| {

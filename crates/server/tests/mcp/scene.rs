@@ -1,9 +1,9 @@
 //! Short words for the plays about tasks: a task in hand, what its worker hears, what its requester answers.
 
+use handover_desk::identity::DEFAULT_TENANT;
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, Command, ModeKind, Start};
 use handover_kernel::{AgentId, Face, Text};
-use handover_server::identity::DEFAULT_TENANT;
 use handover_store::SessionKey;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ pub async fn in_hand_of(stage: &Stage, client: &Client) -> (Client, Job) {
 pub async fn put(stage: &Stage, task: &str, by: &str, act: Act) {
     let told = format!("{by} on {task}: {act:?}");
     let command = Command::by(&AgentId::from(by), Face::Macp, act);
-    let put = stage.gate.engine().submit(SessionKey::new(DEFAULT_TENANT, task), command).await;
+    let put = stage.desk.engine.submit(SessionKey::new(DEFAULT_TENANT, task), command).await;
     put.unwrap_or_else(|denied| panic!("{told}: {denied:?}"));
 }
 

@@ -10,20 +10,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::gate;
+use handover_desk::identity::Identity;
+use handover_desk::identity::tokens::{Tokens, hash_text};
+use handover_desk::shutdown::{Shutdown, Trigger};
+use handover_desk::{Data, Desk};
 use handover_server::config::Config;
-use handover_server::directory::Directory;
-use handover_server::engine::{self, Engine};
-use handover_server::face::mcp::handshake::Levels;
-use handover_server::face::mcp::{self, Mcp, Parts};
-use handover_server::gate::{self, Gate};
+use handover_server::face::macp::Macp;
+use handover_server::face::mcp::{self, Mcp};
+use handover_server::house::{self, House};
 use handover_server::http::{self, Bounds, Router};
-use handover_server::id::Secret;
-use handover_server::identity::Identity;
-use handover_server::identity::tokens::{Tokens, hash_text};
-use handover_server::shutdown::{Shutdown, Trigger};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_server::work::Work;
 use handover_store::{MemoryStore, SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -54,7 +52,7 @@ pub struct Set {
     pub identity: Identity,
     pub store: Arc<dyn Store>,
     pub face: mcp::Settings,
-    pub engine: engine::Settings,
+    pub engine: handover_engine::Settings,
     pub limits: gate::Settings,
 }
 
@@ -64,11 +62,11 @@ impl Set {
         let config = Config::default();
         let identity = Identity::Development;
         Set {
-            limits: gate::Settings::new(&config.limits, &identity),
+            limits: house::gate_settings(&config.limits, &identity),
             identity,
             store: Arc::new(MemoryStore::new()),
             face: mcp::Settings::new(&config),
-            engine: engine::Settings::default(),
+            engine: handover_engine::Settings::default(),
         }
     }
 }
@@ -93,10 +91,8 @@ pub struct Stage {
     /// The same without a network.
     pub router: Router,
     /// For plays on more than one face.
-    pub gate: Gate,
-    pub directory: Directory,
-    pub shutdown: Shutdown,
-    engine: Engine,
+    pub macp: Macp,
+    pub desk: Desk,
     trigger: Trigger,
     serving: JoinHandle<()>,
 }
@@ -117,28 +113,18 @@ impl Stage {
         let mut set = Set::new();
         change(&mut set);
         let Set { identity, store, face, engine, limits } = set;
-        let metrics = Metrics::new();
-        let engine = Engine::start(Arc::clone(&store), engine, Arc::clone(&metrics)).unwrap();
         let (trigger, shutdown) = Shutdown::new();
-        let gate = Gate::new(identity, engine.clone(), limits, Arc::clone(&metrics));
-        let directory = Directory::new(Arc::clone(&store));
-        let mcp = Mcp::new(Parts {
-            gate: gate.clone(),
-            store: Arc::clone(&store),
-            directory: directory.clone(),
-            work: Work::new(engine.clone(), Arc::clone(&store)),
-            shutdown: shutdown.clone(),
-            settings: face,
-            levels: Levels::default(),
-            secret: Secret::open(&*store).unwrap(),
-        });
+        let desk = handover_desk::Settings { engine, gate: limits, audit: None };
+        let data = Data::Store(Arc::clone(&store));
+        let house = House::with(data, desk, face, identity, shutdown.clone()).unwrap();
+        let House { desk, macp, mcp, metrics } = house;
         let bounds = Bounds::for_payload(Config::default().limits.payload_bytes_max);
         let router = http::router(mcp::http::router(mcp.clone()), Vec::new(), Arc::clone(&metrics), bounds);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving =
             tokio::spawn(http::serve(listener, Wire::Plain, router.clone(), 10_000, shutdown.clone()));
-        Stage { address, store, metrics, mcp, router, gate, directory, shutdown, engine, trigger, serving }
+        Stage { address, store, metrics, mcp, macp, router, desk, trigger, serving }
     }
 
     /// A client of the stateless revision with this token, which is its name in development. It declares tasks and forms.
@@ -173,11 +159,11 @@ impl Stage {
 
     /// Stop, and give the store back.
     pub async fn stop(self) {
-        let Stage { store, engine, trigger, serving, router, mcp, .. } = self;
+        let Stage { store, desk, trigger, serving, router, mcp, macp, .. } = self;
         trigger.begin();
         in_time(serving).await.unwrap();
-        drop((router, mcp));
-        tokio::task::spawn_blocking(move || engine.stop()).await.unwrap();
+        drop((router, mcp, macp));
+        tokio::task::spawn_blocking(move || desk.stop()).await.unwrap();
         drop(store);
     }
 }

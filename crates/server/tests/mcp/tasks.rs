@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use handover_server::engine::Settings;
-use handover_server::engine::shell::now;
-use handover_server::identity::DEFAULT_TENANT;
+use handover_desk::identity::DEFAULT_TENANT;
+use handover_engine::Settings;
+use handover_engine::clock::now;
 use handover_store::{MemoryStore, SessionKey, Store};
 use serde_json::{Value, json};
 

@@ -8,20 +8,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use handover_server::directory::Directory;
-use handover_server::engine::{Engine, Settings};
-use handover_server::face::macp::Macp;
+use handover_desk::identity::Identity;
+use handover_desk::shutdown::{Shutdown, Trigger};
+use handover_desk::{Data, Desk};
+use handover_server::config::{AuditFile, Config};
 use handover_server::face::macp::proto::v1::ListSessionsRequest;
 use handover_server::face::macp::proto::v1::macp_runtime_service_client::MacpRuntimeServiceClient;
-use handover_server::gate::{self, Gate};
+use handover_server::house::House;
 use handover_server::http::{self, Bounds, Router};
-use handover_server::identity::Identity;
-use handover_server::policies::Policies;
-use handover_server::shutdown::{Shutdown, Trigger};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Files, Tls};
-use handover_store::{MemoryStore, Store};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,6 +38,13 @@ async fn in_time<T>(play: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, play).await.expect("waited in vain")
 }
 
+/// A configuration that writes no audit log.
+fn unaudited() -> Config {
+    let mut config = Config::default();
+    config.audit.file = AuditFile::Off;
+    config
+}
+
 /// Both listeners of a server, over TLS. It ends with the play.
 struct Served {
     http: SocketAddr,
@@ -48,7 +52,7 @@ struct Served {
     dir: TempDir,
     tls: Arc<Tls>,
     metrics: Arc<Metrics>,
-    engine: Engine,
+    desk: Desk,
     trigger: Trigger,
 }
 
@@ -57,19 +61,14 @@ impl Served {
         let dir = tempfile::tempdir().unwrap();
         let (path, key) = certificate.write(dir.path());
         let tls = Tls::open(Files { certificate: path, key }).unwrap();
-        let metrics = Metrics::new();
+        let (trigger, shutdown) = Shutdown::new();
+        let opened =
+            House::open(Data::Memory, &unaudited(), Identity::Development, shutdown.clone()).unwrap();
+        let House { desk, macp: face, metrics, .. } = opened;
         let wire = |protocol: &[u8]| Wire::Tls {
             acceptor: tls.acceptor(protocol),
             failed: metrics.tls_handshakes_failed.clone(),
         };
-        let (trigger, shutdown) = Shutdown::new();
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let engine = Engine::start(Arc::clone(&store), Settings::default(), Arc::clone(&metrics)).unwrap();
-        let limits =
-            gate::Settings::new(&handover_server::config::Config::default().limits, &Identity::Development);
-        let gate = Gate::new(Identity::Development, engine.clone(), limits, Arc::clone(&metrics));
-        let (policies, directory) = (Policies::new(Arc::clone(&store)), Directory::new(Arc::clone(&store)));
-        let face = Macp::new(gate, store, policies, directory, shutdown.clone());
         let router = http::router(Router::new(), vec![], Arc::clone(&metrics), Bounds::for_payload(1024));
         let listeners = (
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -78,12 +77,12 @@ impl Served {
         let (http, macp) = (listeners.0.local_addr().unwrap(), listeners.1.local_addr().unwrap());
         tokio::spawn(http::serve(listeners.0, wire(b"http/1.1"), router, 100, shutdown));
         tokio::spawn(face.serve(listeners.1, wire(b"h2")));
-        Served { http, macp, dir, tls, metrics, engine, trigger }
+        Served { http, macp, dir, tls, metrics, desk, trigger }
     }
 
     async fn stop(self) {
         self.trigger.begin();
-        tokio::task::spawn_blocking(move || self.engine.stop()).await.unwrap();
+        tokio::task::spawn_blocking(move || self.desk.stop()).await.unwrap();
     }
 }
 

@@ -17,7 +17,7 @@ use tonic::Code;
 use super::proto::v1::{CommitmentPayload, Envelope, SessionStartPayload};
 use super::proto::{handoff, task};
 use super::refused::Refused;
-use crate::identity::Principal;
+use handover_desk::identity::Principal;
 
 /// The version of the protocol.
 pub const MACP_VERSION: &str = "1.0";
@@ -381,7 +381,7 @@ mod tests {
     ];
 
     fn principal() -> Principal {
-        crate::identity::Identity::Development.authenticate(Some("planner")).unwrap()
+        handover_desk::identity::Identity::Development.authenticate(Some("planner")).unwrap()
     }
 
     fn envelope(mode: &str, message_type: &str, payload: Vec<u8>) -> Envelope {

@@ -13,9 +13,9 @@ use super::proto::handover::{
 };
 use super::refused::Refused;
 use super::render::signed;
-use crate::directory::{Agent, Skill};
-use crate::gate::{Caller, Kind};
-use crate::timeline;
+use handover_desk::directory::{Agent, Skill};
+use handover_desk::gate::{Caller, Kind};
+use handover_desk::timeline;
 
 /// How many agents a page has if the caller does not say, and at most.
 const PAGE_DEFAULT: usize = 100;
@@ -30,9 +30,9 @@ impl Macp {
         request: Request<RegisterAgentRequest>,
     ) -> Result<Response<RegisterAgentResponse>, Status> {
         let caller = self.caller(&request)?;
-        self.gate.admit(&caller, Kind::Message).map_err(Refused::from)?;
+        self.desk.gate.admit(&caller, Kind::Message).map_err(Refused::from)?;
         let message = request.into_inner();
-        self.gate.fits(&caller, message.encoded_len()).map_err(Refused::from)?;
+        self.desk.gate.fits(&caller, message.encoded_len()).map_err(Refused::from)?;
         let agent = Agent {
             id: caller.agent.to_string(),
             name: message.name,
@@ -44,7 +44,7 @@ impl Macp {
             registered_at: 0,
             updated_at: 0,
         };
-        let registered = self.directory.register(&caller.tenant, agent).await.map_err(Refused::from)?;
+        let registered = self.desk.directory.register(&caller.tenant, agent).await.map_err(Refused::from)?;
         Ok(Response::new(RegisterAgentResponse { changed: registered.changed }))
     }
 
@@ -53,17 +53,17 @@ impl Macp {
         request: Request<UnregisterAgentRequest>,
     ) -> Result<Response<UnregisterAgentResponse>, Status> {
         let caller = self.caller(&request)?;
-        self.gate.admit(&caller, Kind::Message).map_err(Refused::from)?;
+        self.desk.gate.admit(&caller, Kind::Message).map_err(Refused::from)?;
         let id = match request.into_inner().agent_id {
             own if own.is_empty() || own == caller.agent.as_str() => caller.agent.clone(),
-            other if self.gate.administers(&caller) => AgentId::from(other),
+            other if self.desk.gate.administers(&caller) => AgentId::from(other),
             other => {
                 let message =
                     format!("expected an administrator or {other:?} itself, found {}", caller.agent);
                 return Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message).status());
             }
         };
-        let removed = self.directory.unregister(&caller.tenant, &id).await.map_err(Refused::from)?;
+        let removed = self.desk.directory.unregister(&caller.tenant, &id).await.map_err(Refused::from)?;
         Ok(Response::new(UnregisterAgentResponse { removed }))
     }
 
@@ -78,7 +78,7 @@ impl Macp {
             size => size.min(PAGE_MAX),
         };
         let after = (!message.page_token.is_empty()).then(|| AgentId::from(message.page_token));
-        let page = self.directory.agents(&caller.tenant, &caller.agent, after.as_ref(), max).await;
+        let page = self.desk.directory.agents(&caller.tenant, &caller.agent, after.as_ref(), max).await;
         let page = page.map_err(Refused::from)?;
         let (mut agents, mut bytes) = (Vec::with_capacity(page.agents.len()), 0);
         for agent in &page.agents {
@@ -100,13 +100,14 @@ impl Macp {
         caller: &Caller,
         id: &str,
     ) -> Result<Option<Arc<Agent>>, Refused> {
-        let found = self.directory.get(&caller.tenant, &AgentId::from(id)).await.map_err(Refused::from)?;
+        let found =
+            self.desk.directory.get(&caller.tenant, &AgentId::from(id)).await.map_err(Refused::from)?;
         Ok(found.filter(|agent| agent.seen_by(&caller.agent)))
     }
 
     fn listed(&self, caller: &Caller, agent: &Agent) -> ListedAgent {
         let own = agent.id == caller.agent.as_str();
-        let presence = self.directory.presence(&caller.tenant, &AgentId::from(agent.id.as_str()));
+        let presence = self.desk.directory.presence(&caller.tenant, &AgentId::from(agent.id.as_str()));
         ListedAgent {
             agent_id: agent.id.clone(),
             name: agent.name.clone(),
@@ -155,7 +156,7 @@ fn shown(skill: &Skill) -> AgentSkill {
 #[cfg(test)]
 mod tests {
     use super::super::proto::handover::AgentSkillAnswers as Wire;
-    use crate::directory::Answers;
+    use handover_desk::directory::Answers;
 
     #[test]
     fn the_numbers_of_the_wire_are_those_of_the_directory() {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::admit::{HANDOFF_MODE, MACP_VERSION, TASK_MODE};
 use super::proto::v1;
-use crate::directory::{Agent, Answers, Skill};
+use handover_desk::directory::{Agent, Answers, Skill};
 
 /// The id of this runtime in its own manifest.
 pub const RUNTIME_ID: &str = "handover";

@@ -21,9 +21,10 @@ use super::proto::handover::{
 };
 use super::refused::Refused;
 use super::render::signed;
-use crate::engine::{Accepted, Denied};
-use crate::gate::{Caller, Kind};
-use crate::{codec, timeline};
+use handover_desk::gate::{Caller, Kind};
+use handover_desk::timeline;
+use handover_engine::codec;
+use handover_engine::{Accepted, Denied};
 
 /// How many events a page of a timeline has if the caller does not say, and at most.
 const PAGE_DEFAULT: usize = 100;
@@ -79,7 +80,7 @@ impl Handover for Macp {
             size => size.min(PAGE_MAX),
         };
         let key = SessionKey::new(caller.principal.tenant, message.session_id);
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.desk.store);
         // One more than asked for says whether there is more.
         let read =
             tokio::task::spawn_blocking(move || store.read(&key, message.after_sequence, max + 1)).await;
@@ -126,14 +127,14 @@ impl Macp {
         message_id: &str,
         act: Act,
     ) -> Result<Response<Receipt>, Status> {
-        let pass = self.gate.admit(caller, Kind::Message).map_err(Refused::from)?;
+        let pass = self.desk.gate.admit(caller, Kind::Message).map_err(Refused::from)?;
         let mut command = Command::by(&caller.agent, Face::Macp, act);
         if !message_id.is_empty() {
             admit::message_id(message_id)?;
             command.id = Some(MessageId::from(message_id));
         }
         let key = SessionKey::new(caller.tenant.clone(), session_id);
-        let accepted = self.gate.submit(pass, key, command).await;
+        let accepted = self.desk.gate.submit(pass, key, command).await;
         let accepted = accepted.map_err(Refused::from)?;
         Ok(Response::new(receipt(&accepted)))
     }

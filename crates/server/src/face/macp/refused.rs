@@ -6,10 +6,10 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 use super::proto::v1::{Ack, MacpError, SessionState};
-use crate::codes;
-use crate::engine::Denied;
-use crate::gate::Limited;
-use crate::identity::Unauthenticated;
+use handover_desk::codes;
+use handover_desk::gate::Limited;
+use handover_desk::identity::Unauthenticated;
+use handover_engine::Denied;
 
 /// A no, in MACP's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,13 @@ impl From<Denied> for Refused {
             Denied::Refused(refusal) => details(refusal),
             Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping => String::new(),
         };
-        Refused { code: meaning.macp, grpc: meaning.grpc, message, details, retry_after_ms: None }
+        Refused {
+            code: meaning.macp,
+            grpc: Code::from(meaning.grpc as i32),
+            message,
+            details,
+            retry_after_ms: None,
+        }
     }
 }
 
@@ -103,7 +109,7 @@ impl From<Limited> for Refused {
                 .to_string();
         Refused {
             code: meaning.macp,
-            grpc: meaning.grpc,
+            grpc: Code::from(meaning.grpc as i32),
             message: limited.to_string(),
             details,
             retry_after_ms,
@@ -155,7 +161,8 @@ mod tests {
 
     #[test]
     fn a_limit_says_when_to_try_again_in_words_for_machines_and_in_a_trailer() {
-        let limited = Limited::Rate { kind: crate::gate::Kind::Message, per_minute: 60, retry_after_ms: 250 };
+        let limited =
+            Limited::Rate { kind: handover_desk::gate::Kind::Message, per_minute: 60, retry_after_ms: 250 };
         let refused = Refused::from(limited);
         assert!(refused.message.contains("60 messages a minute") && refused.message.contains("250 ms"));
         let details: serde_json::Value = serde_json::from_str(&refused.details).unwrap();

@@ -14,11 +14,11 @@ use super::proto::v1::macp_runtime_service_server::MacpRuntimeService;
 use super::proto::v1::{self, Ack};
 use super::refused::Refused;
 use super::{discovery, render};
-use crate::audit::What;
-use crate::engine::Accepted;
-use crate::engine::shell::now;
-use crate::gate::{Caller, Kind};
-use crate::policies::Policy;
+use handover_desk::audit::What;
+use handover_desk::gate::{Caller, Kind};
+use handover_desk::policies::Policy;
+use handover_engine::Accepted;
+use handover_engine::clock::now;
 
 /// How many sessions a page has if the caller does not say, and at most.
 const PAGE_DEFAULT: usize = 100;
@@ -132,7 +132,7 @@ impl MacpRuntimeService for Macp {
         };
         let (keys, next) = self.page(filter, after, max).await?;
         // A session that retention deleted since the page was read is not there any more.
-        let sessions = self.engine.sessions(keys).await.map_err(Refused::from)?;
+        let sessions = self.desk.engine.sessions(keys).await.map_err(Refused::from)?;
         let sessions = sessions.iter().map(|session| render::metadata(session)).collect();
         let next_page_token = next.map_or_else(String::new, |cursor| format!("s{:x}", cursor.0));
         Ok(Response::new(v1::ListSessionsResponse { sessions, next_page_token }))
@@ -254,9 +254,9 @@ impl MacpRuntimeService for Macp {
         };
         let policy = policy(descriptor)?;
         let id = policy.id.clone();
-        let done = self.policies.register(&caller.tenant, policy).await;
+        let done = self.desk.policies.register(&caller.tenant, policy).await;
         done.map_err(Refused::from)?;
-        self.gate.changed_policy(&caller, What::PolicyRegistered, &id);
+        self.desk.gate.changed_policy(&caller, What::PolicyRegistered, &id);
         Ok(Response::new(v1::RegisterPolicyResponse { ok: true, error: String::new() }))
     }
 
@@ -266,9 +266,9 @@ impl MacpRuntimeService for Macp {
     ) -> Result<Response<v1::UnregisterPolicyResponse>, Status> {
         let caller = self.admin(&request)?;
         let id = request.into_inner().policy_id;
-        let done = self.policies.unregister(&caller.tenant, &id).await;
+        let done = self.desk.policies.unregister(&caller.tenant, &id).await;
         done.map_err(Refused::from)?;
-        self.gate.changed_policy(&caller, What::PolicyUnregistered, &id);
+        self.desk.gate.changed_policy(&caller, What::PolicyUnregistered, &id);
         Ok(Response::new(v1::UnregisterPolicyResponse { ok: true, error: String::new() }))
     }
 
@@ -277,7 +277,7 @@ impl MacpRuntimeService for Macp {
         request: Request<v1::GetPolicyRequest>,
     ) -> Result<Response<v1::GetPolicyResponse>, Status> {
         let caller = self.caller(&request)?;
-        let found = self.policies.get(&caller.tenant, &request.into_inner().policy_id).await;
+        let found = self.desk.policies.get(&caller.tenant, &request.into_inner().policy_id).await;
         let found = found.map_err(Refused::from)?;
         Ok(Response::new(v1::GetPolicyResponse { policy_descriptor: Some(descriptor(&found)) }))
     }
@@ -339,8 +339,8 @@ impl Macp {
     /// Whose call it is, if it may change what belongs to everybody.
     fn admin<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
         let caller = self.caller(request)?;
-        self.gate.admit(&caller, Kind::Message)?;
-        if self.gate.administers(&caller) {
+        self.desk.gate.admit(&caller, Kind::Message)?;
+        if self.desk.gate.administers(&caller) {
             return Ok(caller);
         }
         let message = format!("expected an administrator, found {}", caller.agent);
@@ -349,7 +349,7 @@ impl Macp {
 
     /// All policies of a tenant, as the wire shows them.
     pub(super) async fn descriptors(&self, tenant: &str) -> Result<Vec<v1::PolicyDescriptor>, Refused> {
-        let policies = self.policies.list(tenant).await.map_err(Refused::from)?;
+        let policies = self.desk.policies.list(tenant).await.map_err(Refused::from)?;
         Ok(policies.iter().map(descriptor).collect())
     }
 
@@ -360,7 +360,7 @@ impl Macp {
         mut after: Option<Cursor>,
         max: usize,
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Refused> {
-        let store = std::sync::Arc::clone(&self.store);
+        let store = std::sync::Arc::clone(&self.desk.store);
         let read = tokio::task::spawn_blocking(move || {
             let mut keys = Vec::new();
             loop {
@@ -372,9 +372,9 @@ impl Macp {
                 }
             }
         });
-        let stopping = || Refused::from(crate::engine::Denied::Stopping);
+        let stopping = || Refused::from(handover_engine::Denied::Stopping);
         let page: Result<_, handover_store::Fault> = read.await.map_err(|_| stopping())?;
-        page.map_err(|fault| Refused::from(crate::engine::Denied::Fault(std::sync::Arc::new(fault))))
+        page.map_err(|fault| Refused::from(handover_engine::Denied::Fault(std::sync::Arc::new(fault))))
     }
 }
 

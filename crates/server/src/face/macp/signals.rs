@@ -21,10 +21,10 @@ use super::refused::Refused;
 use super::render::signed;
 use super::stream::ended;
 use super::{Macp, Stay};
-use crate::engine::shell::now;
-use crate::engine::{Delivery, Key, Topic};
-use crate::gate::{Caller, Kind, sees};
-use crate::view;
+use handover_desk::gate::{Caller, Kind, sees};
+use handover_engine::clock::now;
+use handover_engine::view;
+use handover_engine::{Delivery, Key, Topic};
 
 /// How many signals may wait for one listener.
 const SIGNALS_MAX: usize = 1024;
@@ -63,7 +63,7 @@ pub fn is_signal(envelope: &Envelope) -> bool {
 impl Macp {
     /// Tell everybody who may hear it. Says when.
     pub(super) async fn signal(&self, caller: &Caller, envelope: &Envelope) -> Result<i64, Refused> {
-        self.gate.admit(caller, Kind::Message)?;
+        self.desk.gate.admit(caller, Kind::Message)?;
         let origin = admit::origin(caller, envelope);
         origin.inspect_err(|refused| self.note_impersonation(caller, refused))?;
         if !envelope.session_id.is_empty() || !envelope.mode.is_empty() {
@@ -76,7 +76,7 @@ impl Macp {
         if payload.signal_type.trim().is_empty() && !payload.data.is_empty() {
             return Err(Refused::invalid("expected a signal_type beside the data, found nothing"));
         }
-        self.gate.fits(caller, envelope.payload.len())?;
+        self.desk.gate.fits(caller, envelope.payload.len())?;
         let about = (!payload.correlation_session_id.is_empty()).then_some(payload.correlation_session_id);
         if let Some(session) = &about {
             self.session(caller, session).await?;
@@ -117,7 +117,7 @@ impl Macp {
         let mut over = pin!(self.over(caller));
         let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
         let from = self.position().await?;
-        let mut events = self.engine.subscribe(topic, from);
+        let mut events = self.desk.engine.subscribe(topic, from);
         self.waiting_orders(caller, out).await?;
         loop {
             tokio::select! {
@@ -151,7 +151,7 @@ impl Macp {
         }
         if let Some(session) = &told.about {
             let key = SessionKey::new(caller.tenant.clone(), session.as_str());
-            match self.engine.session(key).await {
+            match self.desk.engine.session(key).await {
                 Ok(Some(session)) if sees(caller, &session) => {}
                 Ok(_) | Err(_) => return,
             }
@@ -197,7 +197,7 @@ impl Macp {
     /// Tell the assignee that its session is suspended, if it is. It is no order that waits: whoever begins to listen
     /// while the pause lasts is told again.
     async fn tell_of_pause(&self, caller: &Caller, key: &Key, reason: &str, out: &Out) -> Result<(), Status> {
-        let session = self.engine.session(SessionKey::clone(key)).await.map_err(Refused::from)?;
+        let session = self.desk.engine.session(SessionKey::clone(key)).await.map_err(Refused::from)?;
         let paused = session.filter(|session| {
             is_assignee(session, &caller.agent) && matches!(session.lifecycle, Lifecycle::Suspended { .. })
         });
@@ -212,7 +212,7 @@ impl Macp {
     /// Tell the assignee the orders of one session that may be handed over now, and record that it heard them.
     async fn hand_over(&self, caller: &Caller, key: &Key, out: &Out) -> Result<(), Status> {
         let key = SessionKey::clone(key);
-        let session = self.engine.session(key.clone()).await.map_err(Refused::from)?;
+        let session = self.desk.engine.session(key.clone()).await.map_err(Refused::from)?;
         let Some(session) = session.filter(|session| is_assignee(session, &caller.agent)) else {
             return Ok(());
         };
@@ -228,7 +228,7 @@ impl Macp {
         if let Some(up_to) = heard {
             let deliver = Command::runtime(Act::Task(TaskAct::Deliver { up_to }));
             // If it cannot be recorded, the orders are told again: better twice than never.
-            _ = self.engine.submit(key, deliver).await;
+            _ = self.desk.engine.submit(key, deliver).await;
         }
         Ok(())
     }

@@ -18,8 +18,8 @@ use super::proto::v1::{Envelope, StreamSessionRequest, StreamSessionResponse};
 use super::refused::Refused;
 use super::render;
 use super::{Macp, Stay};
-use crate::engine::{Delivery, Ended, Key, Subscription, Topic};
-use crate::gate::{Caller, Kind};
+use handover_desk::gate::{Caller, Kind};
+use handover_engine::{Delivery, Ended, Key, Subscription, Topic};
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
@@ -168,7 +168,7 @@ impl Macp {
             let message = format!("this stream is bound to session {} already", bound.session_id);
             return Err(Refused::invalid(message));
         }
-        self.gate.admit(caller, Kind::Message)?;
+        self.desk.gate.admit(caller, Kind::Message)?;
         let session = self.session(caller, id).await?;
         *bound = Some(self.bind(caller, session, 0, Ordinal(after_sequence)));
         Ok(())
@@ -178,7 +178,7 @@ impl Macp {
         let session_id = session.binding.id.to_string();
         let key = Key::from(SessionKey::new(caller.tenant.clone(), session_id.as_str()));
         let task = render::Frame::of(&session).task;
-        let subscription = self.engine.subscribe(Topic::Session(key), after);
+        let subscription = self.desk.engine.subscribe(Topic::Session(key), after);
         Bound { session_id, subscription, after: ordinal, session, task }
     }
 }

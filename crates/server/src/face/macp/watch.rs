@@ -17,9 +17,9 @@ use super::refused::Refused;
 use super::render;
 use super::stream::ended;
 use super::{Macp, Stay};
-use crate::engine::shell::now;
-use crate::engine::{Delivery, Topic};
-use crate::gate::Caller;
+use handover_desk::gate::Caller;
+use handover_engine::clock::now;
+use handover_engine::{Delivery, Topic};
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
@@ -51,7 +51,7 @@ impl Macp {
         } else {
             Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() }
         };
-        let mut events = self.engine.subscribe(topic, from);
+        let mut events = self.desk.engine.subscribe(topic, from);
         let known = self.known_sessions(caller, out).await?;
         let mut over = pin!(self.over(caller));
         loop {
@@ -69,7 +69,7 @@ impl Macp {
                 continue;
             }
             let key = SessionKey::clone(&delivery.key);
-            let Some(session) = self.engine.session(key).await.map_err(Refused::from)? else { continue };
+            let Some(session) = self.desk.engine.session(key).await.map_err(Refused::from)? else { continue };
             if !tell(&session, kind, render::signed(delivery.event.at.0), out).await {
                 return Ok(());
             }
@@ -78,10 +78,10 @@ impl Macp {
 
     /// Where the feed of all events ends now.
     pub(super) async fn position(&self) -> Result<u64, Status> {
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.desk.store);
         let read = tokio::task::spawn_blocking(move || store.last_position()).await;
         let read = read.map_err(|_| Status::unavailable("the server is stopping"))?;
-        read.map_err(|fault| Refused::from(crate::engine::Denied::Fault(Arc::new(fault))).status())
+        read.map_err(|fault| Refused::from(handover_engine::Denied::Fault(Arc::new(fault))).status())
     }
 
     async fn known_sessions(
@@ -99,7 +99,7 @@ impl Macp {
             };
             let (keys, next) = self.page(filter, after, PAGE).await?;
             known.extend(keys.iter().map(|key| key.session.clone()));
-            for session in self.engine.sessions(keys).await.map_err(Refused::from)? {
+            for session in self.desk.engine.sessions(keys).await.map_err(Refused::from)? {
                 if !tell(&session, EventType::Created, render::signed(now().0), out).await {
                     return Ok(known);
                 }
@@ -114,7 +114,7 @@ impl Macp {
     /// The whole set of policies now and on each change.
     pub(super) fn follow_policies(self, caller: Caller, stay: Stay) -> Answers<WatchPoliciesResponse> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
-        let mut changes = self.policies.watch();
+        let mut changes = self.desk.policies.watch();
         tokio::spawn(async move {
             let _stay = stay;
             let mut over = pin!(self.over(&caller));

@@ -15,8 +15,8 @@ use super::proto::v1::{
 };
 use super::refused::Refused;
 use super::render;
-use crate::codec;
-use crate::engine::Denied;
+use handover_engine::Denied;
+use handover_engine::codec;
 
 /// One entry of the history: an envelope, or a cancellation, suspension or resumption.
 struct Entry<'a> {
@@ -41,7 +41,7 @@ impl Macp {
     }
 
     async fn history(&self, key: SessionKey) -> Result<Vec<Event>, Refused> {
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.desk.store);
         let read = tokio::task::spawn_blocking(move || store.read(&key, 0, usize::MAX)).await;
         let stored = read.map_err(|_| Refused::from(Denied::Stopping))?;
         let stored = stored.map_err(|fault| Refused::from(Denied::Fault(Arc::new(fault))))?;

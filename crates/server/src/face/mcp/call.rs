@@ -26,9 +26,9 @@ use super::message::{Error, INTERNAL_ERROR, result};
 use super::task::{Outcome, Shown, asked, outcome};
 use super::tasks::answers;
 use super::{Mcp, Outbox, content, key, question};
-use crate::directory::{Answers, Skill, Tool};
-use crate::engine::{Key, Topic};
-use crate::policies::MCP_POLICY;
+use handover_desk::directory::{Answers, Skill, Tool};
+use handover_desk::policies::MCP_POLICY;
+use handover_engine::{Key, Topic};
 
 /// A skill that answers at once is not waited for longer than this, whatever tasks may take.
 const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
@@ -119,8 +119,8 @@ impl Mcp {
     /// The id of a task that a call begins: the same whenever it is sent again with its key.
     pub(super) fn new_id(&self, caller: &Caller) -> String {
         match &caller.idempotency_key {
-            Some(key) => self.parts.secret.derive(&[&caller.tenant, caller.agent.as_str(), key]),
-            None => crate::id::unguessable(),
+            Some(key) => self.parts.desk.secret.derive(&[&caller.tenant, caller.agent.as_str(), key]),
+            None => handover_desk::id::unguessable(),
         }
     }
 

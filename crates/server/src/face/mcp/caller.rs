@@ -9,7 +9,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::message::{Error, MISSING_CAPABILITY, UNSUPPORTED_VERSION, object, shorten};
-use crate::gate;
+use handover_desk::gate;
 
 /// The stateless revision.
 pub const MODERN: &str = "2026-07-28";

@@ -46,7 +46,7 @@ impl Levels {
 
 /// A session id: what the client can do, and something that nobody guesses.
 pub fn session_id(declared: Declared) -> String {
-    format!("h{}.{}", declared.letters(), crate::id::unguessable())
+    format!("h{}.{}", declared.letters(), handover_desk::id::unguessable())
 }
 
 /// What the client of a session can do.

@@ -24,8 +24,8 @@ use self::reply::{Work, json_answer};
 use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
-use crate::gate;
 use crate::http::Peer;
+use handover_desk::gate;
 pub use headers::ParameterHeaders;
 
 static SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -145,7 +145,7 @@ impl Mcp {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
         });
-        self.parts.gate.authenticate(bearer, Face::Mcp, peer).map_err(|refused| {
+        self.parts.desk.gate.authenticate(bearer, Face::Mcp, peer).map_err(|refused| {
             let metadata = address(self, headers);
             let metadata = metadata.strip_suffix("/mcp").unwrap_or(&metadata);
             let challenge = format!(
@@ -233,7 +233,7 @@ impl Mcp {
         let permit = match method {
             "subscriptions/listen" => {
                 let limited = |limited| Error::from(super::No::Limited(limited)).status(429);
-                Some(self.parts.gate.stream(&caller.who).map_err(limited)?)
+                Some(self.parts.desk.gate.stream(&caller.who).map_err(limited)?)
             }
             _ => None,
         };

@@ -12,8 +12,8 @@ use super::caller::{Caller, Declared};
 use super::message::{Error, notification, object};
 use super::task::Shown;
 use super::{FRAMES_MAX, Mcp, Outbox, key, params, resources};
-use crate::engine::{Ended, Key, Topic};
-use crate::gate;
+use handover_desk::gate;
+use handover_engine::{Ended, Key, Topic};
 
 /// How many tasks one subscription may follow.
 const TASKS_MAX: usize = 1000;
@@ -60,7 +60,7 @@ impl Mcp {
         }
         let subscription = json!({ "io.modelcontextprotocol/subscriptionId": id });
         // Listen before saying so: what happens in between must be heard.
-        let mut changes = self.parts.directory.changes(&caller.tenant);
+        let mut changes = self.parts.desk.directory.changes(&caller.tenant);
         let (told, mut news) = mpsc::channel(FRAMES_MAX);
         let tasks =
             self.follow_all(caller, filter.task_ids.as_deref(), Telling::Task, &subscription, &told).await?;

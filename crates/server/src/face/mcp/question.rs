@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::caller::Declared;
 use super::message::Error;
-use crate::schema::Schema;
+use handover_desk::schema::Schema;
 
 /// The field of a form that asks for one thing.
 const ANSWER: &str = "answer";

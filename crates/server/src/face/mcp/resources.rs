@@ -12,11 +12,11 @@ use super::caller::{Caller, Era};
 use super::discover::{cacheable, complete};
 use super::message::{Error, shorten};
 use super::{Mcp, No, params};
-use crate::calendar::rfc3339;
-use crate::engine::subscription::read_page;
-use crate::engine::{Denied, Key, Topic};
-use crate::timeline;
-use crate::view::{self, Summary};
+use handover_desk::calendar::rfc3339;
+use handover_desk::timeline;
+use handover_engine::subscription::read_page;
+use handover_engine::view::{self, Summary};
+use handover_engine::{Denied, Key, Topic};
 
 const SCHEME: &str = "task://";
 
@@ -83,7 +83,7 @@ impl Mcp {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<Page, Denied> {
-        let store = Arc::clone(&self.parts.store);
+        let store = Arc::clone(&self.parts.desk.store);
         match tokio::task::spawn_blocking(move || store.list(&filter, order, after, max)).await {
             Ok(page) => page.map_err(|fault| Denied::Fault(Arc::new(fault))),
             Err(_) => Err(Denied::Stopping),
@@ -144,7 +144,7 @@ impl Mcp {
         let mut events = Vec::new();
         let mut after = 0;
         loop {
-            let (store, topic) = (Arc::clone(&self.parts.store), topic.clone());
+            let (store, topic) = (Arc::clone(&self.parts.desk.store), topic.clone());
             let page = tokio::task::spawn_blocking(move || read_page(&*store, &topic, after)).await;
             let page = page.map_err(|_| Denied::Stopping)??;
             let Some(last) = page.last() else { break };

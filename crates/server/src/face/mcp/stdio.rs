@@ -16,7 +16,7 @@ use super::caller::{Caller, Declared, Era, Level, era, meta_of, modern, progress
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
 use super::pipe::{self, Line, Running};
 use super::{FRAMES_MAX, Mcp, handshake};
-use crate::gate;
+use handover_desk::gate;
 
 /// How many requests that may take long may be under way; one more is refused. The client could not take one back if we
 /// stopped reading.
@@ -47,6 +47,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let who = mcp
         .parts
+        .desk
         .gate
         .authenticate(token, Face::Mcp, None)
         .map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.to_string()))?;
@@ -91,7 +92,7 @@ struct Connection {
 impl Connection {
     async fn read(&mut self, mut input: impl AsyncBufRead + Unpin) -> io::Result<End> {
         let max = self.mcp.engine().limits().payload_bytes_max * 2 + LINE_OVERHEAD_BYTES;
-        let mut shutdown = self.mcp.parts.shutdown.clone();
+        let mut shutdown = self.mcp.parts.desk.shutdown.clone();
         let lines = self.lines.clone();
         let mut line = Vec::new();
         loop {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::caller::Declared;
 use super::message::{Error, INTERNAL_ERROR};
 use super::{content, question};
-use crate::calendar::rfc3339;
+use handover_desk::calendar::rfc3339;
 
 /// A task as one caller sees it.
 #[derive(Debug, Serialize)]

@@ -27,7 +27,7 @@ use super::discover::{cacheable, complete};
 use super::http::ParameterHeaders;
 use super::message::{Error, shorten};
 use super::{Mcp, No, Outbox, content, params};
-use crate::directory::Tool;
+use handover_desk::directory::Tool;
 
 /// How many tools a page lists.
 const PAGE: usize = 1000;
@@ -109,8 +109,8 @@ impl From<No> for Trouble {
     }
 }
 
-impl From<crate::engine::Denied> for Trouble {
-    fn from(denied: crate::engine::Denied) -> Trouble {
+impl From<handover_engine::Denied> for Trouble {
+    fn from(denied: handover_engine::Denied) -> Trouble {
         No::Denied(denied).into()
     }
 }
@@ -141,7 +141,7 @@ impl Mcp {
             cursor: Option<String>,
         }
         let List { cursor } = params(given)?;
-        let catalogue = self.parts.directory.skills(&caller.tenant, &caller.agent).await?;
+        let catalogue = self.parts.desk.directory.skills(&caller.tenant, &caller.agent).await?;
         let skills = catalogue.tools().iter().map(|tool| (&*tool.name, listed_skill(tool)));
         let own = BUILTINS.iter().map(|(name, (_, listed))| (*name, listed.clone()));
         let mut all: BTreeMap<&str, Value> = skills.chain(own).collect();
@@ -182,7 +182,7 @@ impl Mcp {
                 Err(Trouble::Broken(error)) => Err(error),
             };
         }
-        let catalogue = self.parts.directory.skills(&caller.tenant, &caller.agent).await?;
+        let catalogue = self.parts.desk.directory.skills(&caller.tenant, &caller.agent).await?;
         let unknown = || Error::invalid(format!("there is no tool {}", shorten(&call.name)));
         let tool = catalogue.find(&call.name).ok_or_else(unknown)?;
         if let Some(headers) = headers {
@@ -192,7 +192,7 @@ impl Mcp {
     }
 
     async fn run(&self, caller: &Caller, run: Run, given: Map<String, Value>) -> Done {
-        self.parts.directory.touch(&caller.tenant, &caller.agent);
+        self.parts.desk.directory.touch(&caller.tenant, &caller.agent);
         match run {
             Run::Agents(tool) => self.run_agents(caller, tool, given).await,
             Run::Requester(tool) => self.run_requester(caller, tool, given).await,

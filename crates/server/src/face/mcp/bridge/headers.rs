@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::directory::headers::{self, Header};
+use handover_desk::directory::headers::{self, Header};
 
 /// What a header can carry as it is: visible ASCII that nobody trims and that does not look as if it were encoded.
 /// Everything else goes in base64.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use handover_kernel::{Event, Face, Fact, Session};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Ended, Subscription};
 use crate::face::mcp::caller::{Caller, Level};
 use crate::face::mcp::message::{Error, INTERNAL_ERROR, notification, request};
 use crate::face::mcp::{No, Outbox, handshake};
+use handover_engine::{Ended, Subscription};
 
 /// What happens to a task, told to the one that waits for it.
 pub(super) struct Telling<'a> {

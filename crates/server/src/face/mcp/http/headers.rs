@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::directory::Tool;
 use crate::face::mcp::caller::{MODERN, Opening};
 use crate::face::mcp::message::{Error, HEADER_MISMATCH};
+use handover_desk::directory::Tool;
 
 static METHOD: HeaderName = HeaderName::from_static("mcp-method");
 static NAME: HeaderName = HeaderName::from_static("mcp-name");

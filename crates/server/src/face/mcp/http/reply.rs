@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::face::mcp::FRAMES_MAX;
-use crate::gate::Permit;
+use handover_desk::gate::Permit;
 
 /// How often a stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

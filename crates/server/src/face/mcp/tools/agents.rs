@@ -5,12 +5,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Builtin, Done, Run, Trouble, object, read_arguments};
-use crate::calendar::rfc3339;
-use crate::directory::{Agent, Answers, Skill};
 use crate::face::mcp::Mcp;
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
-use crate::gate::Kind;
+use handover_desk::calendar::rfc3339;
+use handover_desk::directory::{Agent, Answers, Skill};
+use handover_desk::gate::Kind;
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +96,8 @@ impl Mcp {
             Tool::Register => self.agent_register(caller, read_arguments(given)?).await,
             Tool::Unregister => {
                 let Nothing {} = read_arguments(given)?;
-                self.parts.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
-                let removed = self.parts.directory.unregister(&caller.tenant, &caller.agent).await?;
+                self.parts.desk.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
+                let removed = self.parts.desk.directory.unregister(&caller.tenant, &caller.agent).await?;
                 Ok(structured(json!({ "unregistered": removed })))
             }
         }
@@ -106,7 +106,7 @@ impl Mcp {
     async fn agent_list(&self, caller: &Caller, asked: List) -> Done {
         let after = asked.cursor.map(AgentId::from);
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-        let directory = &self.parts.directory;
+        let directory = &self.parts.desk.directory;
         let page = directory.agents(&caller.tenant, &caller.agent, after.as_ref(), max).await?;
         let agents: Vec<Value> = page
             .agents
@@ -132,7 +132,7 @@ impl Mcp {
     }
 
     async fn agent_register(&self, caller: &Caller, asked: Register) -> Done {
-        self.parts.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
+        self.parts.desk.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
         let skills = asked.skills.into_iter().map(skill).collect::<Result<_, _>>()?;
         let agent = Agent {
             id: caller.agent.to_string(),
@@ -143,7 +143,7 @@ impl Mcp {
             faces: vec!["mcp".to_owned()],
             ..Agent::default()
         };
-        let registered = self.parts.directory.register(&caller.tenant, agent).await?;
+        let registered = self.parts.desk.directory.register(&caller.tenant, agent).await?;
         Ok(structured(
             json!({ "registered": true, "id": caller.agent.as_str(), "changed": registered.changed }),
         ))

@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 
 use super::requester::bytes_of;
 use super::{Builtin, Done, Run, Trouble, object, read_arguments};
-use crate::engine::Denied;
 use crate::face::mcp::call::{CONFIGURATION, MODE_VERSION};
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
 use crate::face::mcp::{Mcp, No};
-use crate::view;
+use handover_engine::Denied;
+use handover_engine::view;
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Mcp {
     }
 
     async fn handoff(&self, caller: &Caller, id: &str) -> Result<std::sync::Arc<Session>, No> {
-        let session = self.parts.gate.session(&caller.who, id).await?;
+        let session = self.parts.desk.gate.session(&caller.who, id).await?;
         if session.handoff().is_none() {
             return Err(No::Denied(Denied::Refused(Refusal::SessionNotFound)));
         }
@@ -163,7 +163,7 @@ impl Mcp {
                 return Err(Trouble::Told("expected either task_id or scope".to_owned()));
             }
         };
-        let id = crate::id::unguessable();
+        let id = handover_desk::id::unguessable();
         let target = AgentId::from(asked.to);
         let start = Start {
             mode: ModeKind::Handoff,
@@ -225,7 +225,7 @@ impl Mcp {
         let versions = &session.binding.versions;
         let action = if accepted { "handoff.accepted" } else { "handoff.declined" };
         let commitment = Commitment {
-            commitment: Text::from(crate::id::unguessable()),
+            commitment: Text::from(handover_desk::id::unguessable()),
             action: Text::from(action),
             scope: Text::from("handoff"),
             reason: asked.reason.map_or_else(|| Text::from("as it was answered"), Text::from),

@@ -17,15 +17,15 @@ use tokio::time::{Instant, timeout_at};
 
 pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, WAIT_DEFAULT_MS, WAIT_MAX_MS, read_arguments};
-use crate::calendar::rfc3339;
-use crate::engine::{Key, Topic};
 use crate::face::mcp::call::Work;
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
 use crate::face::mcp::resources::{read_cursor, visible_tasks};
 use crate::face::mcp::task::Shown;
 use crate::face::mcp::{Mcp, key, question};
-use crate::view;
+use handover_desk::calendar::rfc3339;
+use handover_engine::view;
+use handover_engine::{Key, Topic};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Mcp {
     /// Every agent that the caller sees in the directory, as many as a session takes.
     async fn everybody(&self, caller: &Caller) -> Result<Vec<AgentId>, Trouble> {
         let max = self.engine().limits().participants_max;
-        let page = self.parts.directory.agents(&caller.tenant, &caller.agent, None, max).await?;
+        let page = self.parts.desk.directory.agents(&caller.tenant, &caller.agent, None, max).await?;
         Ok(page
             .agents
             .iter()
@@ -278,7 +278,7 @@ impl Mcp {
         let action = if asked.success { "task.completed" } else { "task.failed" };
         let reason = asked.reason.unwrap_or_else(|| "reviewed by the requester".to_owned());
         let commitment = Commitment {
-            commitment: Text::from(crate::id::unguessable()),
+            commitment: Text::from(handover_desk::id::unguessable()),
             action: Text::from(action),
             scope: Text::from("task"),
             reason: Text::from(reason),

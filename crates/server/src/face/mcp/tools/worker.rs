@@ -22,13 +22,13 @@ use self::arguments::{
 pub(super) use self::table::TOOLS;
 use super::requester::bytes_of;
 use super::{Done, Trouble, WAIT_DEFAULT_MS, WAIT_MAX_MS, read_arguments};
-use crate::calendar::rfc3339;
-use crate::engine::{Accepted, Key, Subscription, Topic};
 use crate::face::mcp::call::{ASKING, skill_of};
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::{self, structured};
 use crate::face::mcp::{Mcp, No, key, question};
-use crate::work::Worker;
+use handover_desk::calendar::rfc3339;
+use handover_desk::work::Worker;
+use handover_engine::{Accepted, Key, Subscription, Topic};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Mcp {
             Tool::Next => self.work_next(caller, read_arguments(given)?).await,
             Tool::List => {
                 let NoArguments {} = read_arguments(given)?;
-                let found = self.parts.work.in_hand(&worker(caller), NEXT_MAX).await?;
+                let found = self.parts.desk.work.in_hand(&worker(caller), NEXT_MAX).await?;
                 Ok(structured(
                     json!({ "work": found.iter().map(|session| shown(session)).collect::<Vec<_>>() }),
                 ))
@@ -90,7 +90,7 @@ impl Mcp {
     }
 
     async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
-        let _present = self.parts.directory.present(&caller.tenant, &caller.agent);
+        let _present = self.parts.desk.directory.present(&caller.tenant, &caller.agent);
         let within = Duration::from_millis(asked.wait_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS));
         let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
         let until = Instant::now() + within;
@@ -100,7 +100,7 @@ impl Mcp {
             let offers = tokio::select! {
                 biased;
                 () = self.over(&caller.who) => return Ok(structured(json!({ "work": [] }))),
-                offers = self.parts.work.wait_for_offers(&worker, max, left) => offers?,
+                offers = self.parts.desk.work.wait_for_offers(&worker, max, left) => offers?,
             };
             let mut work = Vec::new();
             for session in &offers {
@@ -277,7 +277,7 @@ impl Mcp {
     ) -> Result<(), Trouble> {
         let session = self.task(&caller.who, task_id).await?;
         let Some(skill) = skill_of(&session) else { return Ok(()) };
-        let catalogue = self.parts.directory.skills(&caller.tenant, &session.binding.requester).await?;
+        let catalogue = self.parts.desk.directory.skills(&caller.tenant, &session.binding.requester).await?;
         let tool = catalogue.skill(&caller.agent, skill);
         let ready = tool.and_then(|tool| tool.offer.ready().ok());
         match (ready.and_then(|ready| ready.output.as_ref()), found) {
@@ -445,7 +445,8 @@ fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuest
     };
     if let Some(schema) = &asked.schema {
         let text = schema.to_string();
-        crate::schema::Schema::compile(&text).map_err(|malformed| wrong(format!("schema: {malformed}")))?;
+        handover_desk::schema::Schema::compile(&text)
+            .map_err(|malformed| wrong(format!("schema: {malformed}")))?;
         question.schema = Blob::from(text.into_bytes());
     }
     let Some(request) = &asked.request else {
@@ -475,7 +476,7 @@ fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuest
         let schema = request
             .pointer("/params/requestedSchema")
             .ok_or_else(|| wrong("expected params.requestedSchema".to_owned()))?;
-        crate::schema::Schema::compile(&schema.to_string())
+        handover_desk::schema::Schema::compile(&schema.to_string())
             .map_err(|malformed| wrong(format!("requestedSchema: {malformed}")))?;
     }
     if let Some(message) = request.pointer("/params/message").and_then(Value::as_str) {

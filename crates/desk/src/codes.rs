@@ -1,0 +1,296 @@
+//! What each refusal and each fault is called on every wire: one exhaustive table, so that a new code stops the build
+//! until it has a place on all of them.
+
+use handover_kernel::Refusal;
+
+use crate::gate::Limited;
+use handover_engine::Denied;
+
+/// gRPC's statuses, as far as they are used, with their numbers on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Grpc {
+    /// The request says something that cannot be.
+    InvalidArgument = 3,
+    /// There is no such thing, or the caller may not know of it.
+    NotFound = 5,
+    /// The id is taken.
+    AlreadyExists = 6,
+    /// The caller may not do that.
+    PermissionDenied = 7,
+    /// A limit was met.
+    ResourceExhausted = 8,
+    /// Not as things stand.
+    FailedPrecondition = 9,
+    /// Try again later.
+    Unavailable = 14,
+    /// What was stored cannot be read.
+    DataLoss = 15,
+}
+
+/// What one code is called on every wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meaning {
+    /// MACP's registry.
+    pub macp: &'static str,
+    /// gRPC's status.
+    pub grpc: Grpc,
+    /// HTTP's status.
+    pub http: u16,
+    /// JSON-RPC's error code.
+    pub json_rpc: i32,
+    /// Whether the same command may succeed later.
+    pub retry: bool,
+}
+
+const fn meaning(macp: &'static str, grpc: Grpc, http: u16, json_rpc: i32, retry: bool) -> Meaning {
+    Meaning { macp, grpc, http, json_rpc, retry }
+}
+
+/// The parameters say something that cannot be: JSON-RPC's code for it.
+const INVALID_PARAMS: i32 = -32602;
+/// JSON-RPC's code for what is no fault of the caller.
+const INTERNAL: i32 = -32603;
+
+const INVALID: Meaning = meaning("INVALID_ENVELOPE", Grpc::InvalidArgument, 400, INVALID_PARAMS, false);
+const FORBIDDEN: Meaning = meaning("FORBIDDEN", Grpc::PermissionDenied, 403, INVALID_PARAMS, false);
+const NOT_OPEN: Meaning = meaning("SESSION_NOT_OPEN", Grpc::FailedPrecondition, 409, INVALID_PARAMS, false);
+const POLICY_DENIED: Meaning = meaning("POLICY_DENIED", Grpc::FailedPrecondition, 403, INVALID_PARAMS, false);
+const LIMITED: Meaning = meaning("RATE_LIMITED", Grpc::ResourceExhausted, 429, INTERNAL, true);
+
+/// What a refusal is called.
+pub fn of_refusal(refusal: &Refusal) -> Meaning {
+    match refusal {
+        Refusal::SessionNotFound => meaning("SESSION_NOT_FOUND", Grpc::NotFound, 404, INVALID_PARAMS, false),
+        Refusal::SessionExists => {
+            meaning("SESSION_ALREADY_EXISTS", Grpc::AlreadyExists, 409, INVALID_PARAMS, false)
+        }
+        Refusal::SessionSuspended
+        | Refusal::SessionEnded { .. }
+        | Refusal::NotPaused
+        | Refusal::AlreadyPaused => NOT_OPEN,
+        Refusal::NotParticipant { .. }
+        | Refusal::NotRequester { .. }
+        | Refusal::NotAssignee { .. }
+        | Refusal::NotEligible { .. }
+        | Refusal::NotTarget { .. }
+        | Refusal::NotAuthority { .. }
+        | Refusal::NotRuntime
+        | Refusal::Declined { .. }
+        | Refusal::AlreadyReported => FORBIDDEN,
+        Refusal::Invalid { .. }
+        | Refusal::ReservedId { .. }
+        | Refusal::WrongMode { .. }
+        | Refusal::NotRequested
+        | Refusal::AlreadyRequested
+        | Refusal::WrongTask { .. }
+        | Refusal::AlreadyAssigned { .. }
+        | Refusal::NotReported
+        | Refusal::NotTakenPart
+        | Refusal::NotRunning
+        | Refusal::QuestionKeyUsed { .. }
+        | Refusal::UnknownQuestion { .. }
+        | Refusal::NotDeliverable
+        | Refusal::HandoffIdUsed { .. }
+        | Refusal::UnknownHandoff { .. }
+        | Refusal::OfferOutstanding
+        | Refusal::OfferAccepted
+        | Refusal::OfferClosed { .. }
+        | Refusal::TargetDeclined { .. }
+        | Refusal::NotAnswered
+        | Refusal::VersionMismatch { .. }
+        | Refusal::OutcomeMismatch { .. }
+        | Refusal::TooManyParticipants { .. } => INVALID,
+        Refusal::ReassignmentDenied | Refusal::OutputRequired => POLICY_DENIED,
+        Refusal::PolicyInvalid { .. } => {
+            meaning("INVALID_POLICY_DEFINITION", Grpc::InvalidArgument, 400, INVALID_PARAMS, false)
+        }
+        Refusal::PolicyUnknown { .. } => {
+            meaning("UNKNOWN_POLICY_VERSION", Grpc::NotFound, 404, INVALID_PARAMS, false)
+        }
+        Refusal::PayloadTooLarge { .. } => {
+            meaning("PAYLOAD_TOO_LARGE", Grpc::ResourceExhausted, 413, INVALID_PARAMS, false)
+        }
+        Refusal::TooManySteers { .. }
+        | Refusal::TooManyQuestions { .. }
+        | Refusal::TooManyMessages { .. }
+        | Refusal::TooManyChildren { .. }
+        | Refusal::TooManyOffers { .. }
+        | Refusal::TooManySessions { .. }
+        | Refusal::Busy => LIMITED,
+    }
+}
+
+/// What having asked for more than one may is called.
+pub fn of_limited(limited: &Limited) -> Meaning {
+    match limited {
+        Limited::Rate { .. } | Limited::Streams { .. } => LIMITED,
+    }
+}
+
+/// Whether a refusal says that the agent may not do that.
+pub fn is_forbidden(refusal: &Refusal) -> bool {
+    of_refusal(refusal).macp == FORBIDDEN.macp
+}
+
+/// What an answer that is no acceptance is called.
+pub fn of_denied(denied: &Denied) -> Meaning {
+    match denied {
+        Denied::Refused(refusal) => of_refusal(refusal),
+        Denied::Fault(fault) => {
+            meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, fault.is_retryable())
+        }
+        Denied::Unreadable(_) => meaning("INTERNAL_ERROR", Grpc::DataLoss, 500, INTERNAL, false),
+        Denied::Stopping => meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, true),
+    }
+}
+
+/// What to tell whoever asked. What went wrong beneath is for the log, not for the wire.
+pub fn message(denied: &Denied) -> String {
+    match denied {
+        Denied::Refused(refusal) => refusal.to_string(),
+        Denied::Fault(_) => "the store did not answer as it should: try again".to_owned(),
+        Denied::Unreadable(_) => "the session's log cannot be read".to_owned(),
+        Denied::Stopping => "the server is stopping".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::{AgentId, HandoffId, QuestionKey, Text};
+
+    use super::*;
+    use crate::gate::{Kind, Limit};
+
+    /// MACP's registry of error codes, with its HTTP statuses.
+    const REGISTRY: [(&str, u16); 16] = [
+        ("UNAUTHENTICATED", 401),
+        ("FORBIDDEN", 403),
+        ("SESSION_NOT_FOUND", 404),
+        ("SESSION_NOT_OPEN", 409),
+        ("DUPLICATE_MESSAGE", 409),
+        ("SESSION_ALREADY_EXISTS", 409),
+        ("INVALID_ENVELOPE", 400),
+        ("UNSUPPORTED_PROTOCOL_VERSION", 400),
+        ("MODE_NOT_SUPPORTED", 400),
+        ("PAYLOAD_TOO_LARGE", 413),
+        ("RATE_LIMITED", 429),
+        ("INVALID_SESSION_ID", 400),
+        ("INTERNAL_ERROR", 500),
+        ("UNKNOWN_POLICY_VERSION", 404),
+        ("POLICY_DENIED", 403),
+        ("INVALID_POLICY_DEFINITION", 400),
+    ];
+
+    /// One of each refusal, in the kernel's order.
+    fn refusals() -> Vec<Refusal> {
+        let agent = || AgentId::from("worker");
+        let handoff = || HandoffId::from("h1");
+        let key = || QuestionKey::from("q1");
+        let text = || Text::from("x");
+        vec![
+            Refusal::SessionNotFound,
+            Refusal::SessionExists,
+            Refusal::SessionSuspended,
+            Refusal::SessionEnded { state: "resolved" },
+            Refusal::NotParticipant { agent: agent() },
+            Refusal::NotRequester { agent: agent() },
+            Refusal::NotAssignee { agent: agent() },
+            Refusal::NotEligible { agent: agent() },
+            Refusal::NotTarget { agent: agent() },
+            Refusal::NotAuthority { agent: agent() },
+            Refusal::NotRuntime,
+            Refusal::Invalid { what: text() },
+            Refusal::ReservedId { prefix: "handover:" },
+            Refusal::WrongMode { expected: "task" },
+            Refusal::NotRequested,
+            Refusal::AlreadyRequested,
+            Refusal::WrongTask { expected: text(), found: text() },
+            Refusal::AlreadyAssigned { assignee: agent() },
+            Refusal::Declined { agent: agent() },
+            Refusal::ReassignmentDenied,
+            Refusal::OutputRequired,
+            Refusal::AlreadyReported,
+            Refusal::NotReported,
+            Refusal::NotTakenPart,
+            Refusal::NotRunning,
+            Refusal::QuestionKeyUsed { key: key() },
+            Refusal::UnknownQuestion { key: key() },
+            Refusal::NotPaused,
+            Refusal::AlreadyPaused,
+            Refusal::NotDeliverable,
+            Refusal::HandoffIdUsed { handoff: handoff() },
+            Refusal::UnknownHandoff { handoff: handoff() },
+            Refusal::OfferOutstanding,
+            Refusal::OfferAccepted,
+            Refusal::OfferClosed { handoff: handoff() },
+            Refusal::TargetDeclined { agent: agent() },
+            Refusal::NotAnswered,
+            Refusal::VersionMismatch { what: "mode_version", expected: text(), found: text() },
+            Refusal::OutcomeMismatch { action: text() },
+            Refusal::PolicyInvalid { what: text() },
+            Refusal::PolicyUnknown { id: text() },
+            Refusal::PayloadTooLarge { limit: 1, found: 2 },
+            Refusal::TooManyParticipants { limit: 1, found: 2 },
+            Refusal::TooManySteers { limit: 1 },
+            Refusal::TooManyQuestions { limit: 1 },
+            Refusal::TooManyMessages { limit: 1 },
+            Refusal::TooManyChildren { limit: 1 },
+            Refusal::TooManyOffers { limit: 1 },
+            Refusal::TooManySessions { limit: 1 },
+            Refusal::Busy,
+        ]
+    }
+
+    #[test]
+    fn every_refusal_has_a_code_of_the_registry_and_its_http_status() {
+        let all = refusals();
+        let codes: Vec<&str> = all.iter().map(Refusal::code).collect();
+        assert_eq!(codes, Refusal::CODES, "a refusal is missing from this test");
+        for refusal in all {
+            let meaning = of_refusal(&refusal);
+            assert!(REGISTRY.contains(&(meaning.macp, meaning.http)), "{refusal:?}: {meaning:?}");
+            assert!(matches!(meaning.json_rpc, INVALID_PARAMS | INTERNAL), "{refusal:?}: {meaning:?}");
+        }
+    }
+
+    #[test]
+    fn every_limit_has_a_name_and_a_code_that_is_a_limits() {
+        let mut named = vec!["session_starts", "messages", "streams"];
+        for refusal in refusals() {
+            let limit = Limit::of(&refusal);
+            named.extend(limit.map(Limit::name));
+            let code = of_refusal(&refusal).macp;
+            let is_limit = matches!(code, "RATE_LIMITED" | "PAYLOAD_TOO_LARGE")
+                || matches!(refusal, Refusal::TooManyParticipants { .. });
+            assert_eq!(limit.is_some(), is_limit, "{refusal:?}");
+        }
+        assert_eq!(named.len(), Limit::ALL.len());
+        assert!(Limit::ALL.iter().all(|limit| named.contains(&limit.name())), "{named:?}");
+        let rate = Limited::Rate { kind: Kind::Start, per_minute: 1, retry_after_ms: 2 };
+        for limited in [rate, Limited::Streams { max: 1 }] {
+            assert!(Limit::ALL.contains(&limited.limit()));
+            let meaning = of_limited(&limited);
+            assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));
+        }
+    }
+
+    #[test]
+    fn what_is_no_fault_of_the_caller_says_nothing_of_what_went_wrong() {
+        let unreadable = Denied::Unreadable("byte 7 of a secret".into());
+        assert!(!message(&unreadable).contains("secret"));
+        assert_eq!((of_denied(&unreadable).macp, of_denied(&unreadable).retry), ("INTERNAL_ERROR", false));
+        assert_eq!(
+            (of_denied(&Denied::Stopping).macp, of_denied(&Denied::Stopping).retry),
+            ("INTERNAL_ERROR", true)
+        );
+    }
+
+    #[test]
+    fn the_same_command_may_succeed_later_only_when_a_limit_was_met() {
+        for refusal in refusals() {
+            let meaning = of_refusal(&refusal);
+            assert_eq!(meaning.retry, meaning.macp == "RATE_LIMITED", "{refusal:?}");
+        }
+    }
+}

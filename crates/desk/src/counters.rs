@@ -1,0 +1,57 @@
+//! What the desk counts for its operator.
+
+use std::sync::Arc;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The numbers of one desk. Each can be changed from any thread.
+#[derive(Debug, Default)]
+pub struct Counters {
+    limited: Family<[(&'static str, &'static str); 1], Counter>,
+    /// Unauthenticated requests.
+    pub authentications_failed: Counter,
+    /// Requests for what the agent may not see or do.
+    pub forbidden: Counter,
+    /// Lines that were written to the audit log.
+    pub audit_lines: Counter,
+    /// What the audit log left out.
+    pub audit_left_out: Counter,
+    /// Streams and watches that agents have open now.
+    pub streams_open: Gauge,
+}
+
+impl Counters {
+    /// Everything at zero; `limits` are the names of all limits there are.
+    pub fn new(limits: impl IntoIterator<Item = &'static str>) -> Arc<Counters> {
+        let counters = Counters::default();
+        for limit in limits {
+            counters.limited.get_or_create(&[("limit", limit)]).inc_by(0);
+        }
+        Arc::new(counters)
+    }
+
+    /// Show them.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("limited", "Requests that reached a limit, by limit", self.limited.clone());
+        let failed = "Unauthenticated requests";
+        registry.register("authentications_failed", failed, self.authentications_failed.clone());
+        let forbidden = "Requests for what the agent may not see or do";
+        registry.register("forbidden", forbidden, self.forbidden.clone());
+        registry.register(
+            "audit_lines",
+            "Lines that were written to the audit log",
+            self.audit_lines.clone(),
+        );
+        registry.register("audit_left_out", "What the audit log left out", self.audit_left_out.clone());
+        let open = "Streams and watches that agents have open now";
+        registry.register("streams_open", open, self.streams_open.clone());
+    }
+
+    /// Count a request that reached a limit.
+    pub fn count_limited(&self, limit: &'static str) {
+        self.limited.get_or_create(&[("limit", limit)]).inc();
+    }
+}

@@ -1,0 +1,384 @@
+//! The directory of agents: who they are, what they can do, who sees them, and who is there. Durable, except for who is
+//! there; every face reads and writes it.
+//!
+//! - [`agent`]: an agent and its skills, and what they may be
+//! - [`headers`]: the arguments of a skill that are repeated in headers
+//! - [`catalogue`]: the skills that one agent sees, as tools
+//! - [`presence`]: who is there
+//!
+//! A tenant's part is read once and held in memory; a read never waits for the disk after that. Changes of a tenant
+//! happen one after the other: first on disk, then in memory, then whoever listens is told.
+
+pub mod agent;
+pub mod catalogue;
+pub mod headers;
+pub mod presence;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use handover_kernel::{AgentId, Refusal};
+use handover_store::{Fault, Put, Record, Store};
+use prost::Message;
+use tokio::sync::watch;
+
+pub use self::agent::{Agent, Answers, Ready, Skill};
+pub use self::catalogue::{Catalogue, Offer, Tool};
+use self::presence::Seen;
+pub use self::presence::{Presence, Present};
+use handover_engine::Denied;
+use handover_engine::clock::now;
+use handover_engine::locks::lock;
+
+/// The records that hold agents.
+const SPACE: &str = "agent";
+
+/// How many agents are read at a time.
+const PAGE: usize = 256;
+
+/// How many agents a tenant may have, and how many bytes they may take together: all are held in memory.
+pub const AGENTS_MAX: usize = 10_000;
+/// See [`AGENTS_MAX`].
+pub const TENANT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How many tenants are held in memory before those that nobody uses are let go of.
+const TENANTS_MAX: usize = 1000;
+
+/// How many tools the catalogues that are kept for a tenant's callers have together.
+const CATALOGUE_TOOLS_MAX: usize = 200_000;
+
+/// What became of a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// Whether it said anything new.
+    pub changed: bool,
+}
+
+/// A page of agents, in the order of their ids.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// The agents.
+    pub agents: Vec<Arc<Agent>>,
+    /// The last of them, if there are more.
+    pub next: Option<AgentId>,
+}
+
+/// The agents of all tenants. Cheap to clone; all clones are the same directory.
+#[derive(Clone)]
+pub struct Directory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    tenants: Mutex<BTreeMap<Box<str>, Arc<Tenant>>>,
+    seen: Arc<Seen>,
+}
+
+/// What is held of a tenant.
+struct Tenant {
+    /// Held by whoever reads it from disk or changes it.
+    writer: Mutex<()>,
+    /// None before it is first read, and after a change that may have happened or not.
+    roll: RwLock<Option<Arc<Roll>>>,
+    /// How many changes there were.
+    changes: watch::Sender<u64>,
+}
+
+/// The agents of a tenant at one moment. Never changed, only replaced.
+#[derive(Default)]
+struct Roll {
+    agents: BTreeMap<AgentId, Entry>,
+    /// What callers see of it, made when they ask.
+    catalogues: Mutex<BTreeMap<AgentId, Arc<Catalogue>>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    agent: Arc<Agent>,
+    offers: Vec<Arc<Offer>>,
+    bytes: usize,
+}
+
+impl Directory {
+    /// The directory in a store.
+    pub fn new(store: Arc<dyn Store>) -> Directory {
+        Directory {
+            inner: Arc::new(Inner { store, tenants: Mutex::default(), seen: Arc::new(Seen::default()) }),
+        }
+    }
+
+    /// Hear of changes in a tenant: the number is another one after each.
+    pub fn changes(&self, tenant: &str) -> watch::Receiver<u64> {
+        self.inner.tenant(tenant).changes.subscribe()
+    }
+
+    /// Register an agent, or replace what it said before. Saying the same again changes nothing. The directory itself
+    /// says when it was registered and since when each skill is offered.
+    pub async fn register(&self, tenant: &str, agent: Agent) -> Result<Registered, Denied> {
+        self.blocking(tenant, move |inner, name, tenant| inner.register(name, tenant, agent)).await
+    }
+
+    /// Remove an agent. False if there was none.
+    pub async fn unregister(&self, tenant: &str, id: &AgentId) -> Result<bool, Denied> {
+        let id = id.clone();
+        self.blocking(tenant, move |inner, name, tenant| inner.unregister(name, tenant, &id)).await
+    }
+
+    /// One agent, whoever asks: see [`Agent::seen_by`].
+    pub async fn get(&self, tenant: &str, id: &AgentId) -> Result<Option<Arc<Agent>>, Denied> {
+        let roll = self.roll(tenant).await?;
+        Ok(roll.agents.get(id).map(|entry| Arc::clone(&entry.agent)))
+    }
+
+    /// A page of the agents that `visible_to` sees, itself included: those after `after`, at most `max`.
+    pub async fn agents(
+        &self,
+        tenant: &str,
+        visible_to: &AgentId,
+        after: Option<&AgentId>,
+        max: usize,
+    ) -> Result<Page, Denied> {
+        let roll = self.roll(tenant).await?;
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let entries = roll.agents.range((start, Bound::Unbounded)).map(|(_, entry)| &entry.agent);
+        let mut seen = entries.filter(|agent| agent.seen_by(visible_to));
+        let agents: Vec<Arc<Agent>> = seen.by_ref().take(max).cloned().collect();
+        let more = seen.next().is_some();
+        let next = agents.last().filter(|_| more).map(|agent| AgentId::from(agent.id.as_str()));
+        Ok(Page { agents, next })
+    }
+
+    /// What an agent sees of the skills of others.
+    pub async fn skills(&self, tenant: &str, caller: &AgentId) -> Result<Arc<Catalogue>, Denied> {
+        Ok(self.roll(tenant).await?.catalogue(caller))
+    }
+
+    /// Say that an agent is there, for as long as the answer is kept.
+    pub fn present(&self, tenant: &str, id: &AgentId) -> Present {
+        self.inner.seen.arrive(tenant, id)
+    }
+
+    /// Say that an agent did something just now.
+    pub fn touch(&self, tenant: &str, id: &AgentId) {
+        self.inner.seen.touch(tenant, id);
+    }
+
+    /// Whether an agent is there.
+    pub fn presence(&self, tenant: &str, id: &AgentId) -> Presence {
+        self.inner.seen.of(tenant, id)
+    }
+
+    async fn roll(&self, tenant: &str) -> Result<Arc<Roll>, Denied> {
+        if let Some(roll) = self.inner.tenant(tenant).roll() {
+            return Ok(roll);
+        }
+        self.blocking(tenant, |inner, name, tenant| {
+            let _writing = lock(&tenant.writer);
+            inner.load(name, tenant)
+        })
+        .await
+    }
+
+    /// Do something that may wait for the disk. It is done to its end even if nobody waits for it any more, so that
+    /// memory never falls behind the disk.
+    async fn blocking<R: Send + 'static>(
+        &self,
+        tenant: &str,
+        work: impl FnOnce(&Inner, &str, &Tenant) -> Result<R, Denied> + Send + 'static,
+    ) -> Result<R, Denied> {
+        let (inner, name) = (Arc::clone(&self.inner), Box::<str>::from(tenant));
+        let work = move || {
+            let tenant = inner.tenant(&name);
+            work(&inner, &name, &tenant)
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(Denied::Stopping))
+    }
+}
+
+impl Inner {
+    fn tenant(&self, name: &str) -> Arc<Tenant> {
+        let mut tenants = lock(&self.tenants);
+        if let Some(tenant) = tenants.get(name) {
+            return Arc::clone(tenant);
+        }
+        if tenants.len() >= TENANTS_MAX {
+            // Whoever is at work on one holds it, and whoever listens to one is subscribed.
+            tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1 || tenant.changes.receiver_count() > 0);
+        }
+        let (writer, roll, changes) = (Mutex::default(), RwLock::default(), watch::Sender::new(0));
+        let tenant = Arc::new(Tenant { writer, roll, changes });
+        tenants.insert(name.into(), Arc::clone(&tenant));
+        tenant
+    }
+
+    /// What is stored of a tenant, unless it was read before. Its writer is the caller.
+    fn load(&self, name: &str, tenant: &Tenant) -> Result<Arc<Roll>, Denied> {
+        if let Some(roll) = tenant.roll() {
+            return Ok(roll);
+        }
+        let mut agents = BTreeMap::new();
+        let mut after: Option<Box<str>> = None;
+        loop {
+            let page = self.store.records(SPACE, name, after.as_deref(), PAGE).map_err(fault)?;
+            let full = page.len() == PAGE;
+            after = page.last().map(|record| record.key.clone());
+            for record in page {
+                let agent = decode(&record.value)?;
+                agents.insert(AgentId::from(&*record.key), Entry::stored(agent));
+            }
+            if !full {
+                break;
+            }
+        }
+        let roll = Arc::new(Roll { agents, catalogues: Mutex::default() });
+        tenant.replace(Some(Arc::clone(&roll)));
+        Ok(roll)
+    }
+
+    fn register(&self, name: &str, tenant: &Tenant, mut agent: Agent) -> Result<Registered, Denied> {
+        agent.faces.sort();
+        agent.faces.dedup();
+        agent.check().map_err(invalid)?;
+        let _writing = lock(&tenant.writer);
+        let roll = self.load(name, tenant)?;
+        let id = AgentId::from(agent.id.as_str());
+        let before = roll.agents.get(&id);
+        if let Some(before) = before {
+            agent.faces.extend(before.agent.faces.iter().cloned());
+            agent.faces.sort();
+            agent.faces.dedup();
+            if agent.same_as(&before.agent) && agent.faces == before.agent.faces {
+                return Ok(Registered { changed: false });
+            }
+        }
+        roll.date(&mut agent, before);
+        let entry = Entry::checked(agent, before)?;
+        roll.has_room_for(&entry, before)?;
+        let record = Record {
+            space: SPACE.into(),
+            tenant: name.into(),
+            key: id.as_str().into(),
+            value: entry.agent.encode_to_vec(),
+        };
+        let written = self.store.put_record(&record, Put::Replace).map_err(fault);
+        let mut agents = roll.agents.clone();
+        agents.insert(id, entry);
+        tenant.change(written.as_ref().ok().map(|_| agents));
+        written.map(|_| Registered { changed: true })
+    }
+
+    fn unregister(&self, name: &str, tenant: &Tenant, id: &AgentId) -> Result<bool, Denied> {
+        let _writing = lock(&tenant.writer);
+        let roll = self.load(name, tenant)?;
+        let mut agents = roll.agents.clone();
+        if agents.remove(id).is_none() {
+            return Ok(false);
+        }
+        let removed = self.store.remove_record(SPACE, name, id.as_str()).map_err(fault);
+        tenant.change(removed.as_ref().ok().map(|_| agents));
+        removed.map(|_| true)
+    }
+}
+
+impl Tenant {
+    fn roll(&self) -> Option<Arc<Roll>> {
+        self.roll.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, roll: Option<Arc<Roll>>) {
+        *self.roll.write().unwrap_or_else(PoisonError::into_inner) = roll;
+    }
+
+    /// Show these agents from now on; if it is not known which are stored, whatever is found there.
+    fn change(&self, agents: Option<BTreeMap<AgentId, Entry>>) {
+        self.replace(agents.map(|agents| Arc::new(Roll { agents, catalogues: Mutex::default() })));
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+impl Roll {
+    /// Say when an agent was registered and since when its skills are offered. Later than everything that is there,
+    /// whatever the clock says: names are given out in that order.
+    fn date(&self, agent: &mut Agent, before: Option<&Entry>) {
+        let latest = self.agents.values().map(|entry| entry.agent.updated_at).max().unwrap_or(0);
+        let at = now().0.max(latest.saturating_add(1));
+        agent.updated_at = at;
+        agent.registered_at = before.map_or(at, |before| before.agent.registered_at);
+        let earlier = |name: &str| before?.agent.skills.iter().find(|skill| skill.name == name);
+        for skill in &mut agent.skills {
+            skill.offered_at = earlier(&skill.name).map_or(at, |skill| skill.offered_at);
+        }
+    }
+
+    fn has_room_for(&self, entry: &Entry, before: Option<&Entry>) -> Result<(), Denied> {
+        if before.is_none() && self.agents.len() >= AGENTS_MAX {
+            return Err(invalid(format!("expected at most {AGENTS_MAX} agents in a tenant, found one more")));
+        }
+        let all: usize = self.agents.values().map(|entry| entry.bytes).sum();
+        let bytes = all - before.map_or(0, |before| before.bytes) + entry.bytes;
+        if bytes > TENANT_BYTES_MAX {
+            return Err(invalid(format!(
+                "expected at most {TENANT_BYTES_MAX} bytes for all agents of a tenant, found {bytes}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn catalogue(&self, caller: &AgentId) -> Arc<Catalogue> {
+        if let Some(made) = lock(&self.catalogues).get(caller) {
+            return Arc::clone(made);
+        }
+        let others = self.agents.iter().filter(|(id, entry)| *id != caller && entry.agent.seen_by(caller));
+        let offers = others.flat_map(|(_, entry)| &entry.offers).cloned().collect();
+        let made = Arc::new(Catalogue::of(offers));
+        let mut kept = lock(&self.catalogues);
+        // The first tool of each catalogue counts for the catalogue itself.
+        let size = |catalogue: &Arc<Catalogue>| catalogue.tools().len() + 1;
+        if kept.values().map(size).sum::<usize>() + size(&made) > CATALOGUE_TOOLS_MAX {
+            kept.clear();
+        }
+        Arc::clone(kept.entry(caller.clone()).or_insert(made))
+    }
+}
+
+impl Entry {
+    fn stored(agent: Agent) -> Entry {
+        let offer = |skill: &Skill| Arc::new(Offer::stored(AgentId::from(agent.id.as_str()), skill.clone()));
+        let offers = agent.skills.iter().map(offer).collect();
+        Entry { offers, bytes: agent.encoded_len(), agent: Arc::new(agent) }
+    }
+
+    /// An agent whose schemas were all compiled; those of skills that did not change are kept.
+    fn checked(agent: Agent, before: Option<&Entry>) -> Result<Entry, Denied> {
+        let id = AgentId::from(agent.id.as_str());
+        let offer = |skill: &Skill| {
+            let known = before.and_then(|before| before.offers.iter().find(|offer| offer.skill == *skill));
+            if let Some(known) = known {
+                return Ok(Arc::clone(known));
+            }
+            let ready = skill.prepare();
+            let ready = ready.map_err(|what| invalid(format!("skill {:?}: {what}", skill.name)))?;
+            Ok(Arc::new(Offer::ready_made(id.clone(), skill.clone(), ready)))
+        };
+        let offers: Result<Vec<Arc<Offer>>, Denied> = agent.skills.iter().map(offer).collect();
+        Ok(Entry { offers: offers?, bytes: agent.encoded_len(), agent: Arc::new(agent) })
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<Agent, Denied> {
+    Agent::decode(bytes)
+        .map_err(|error| Denied::Unreadable(format!("an agent cannot be read: {error}").into()))
+}
+
+fn invalid(what: String) -> Denied {
+    Denied::Refused(Refusal::invalid(what))
+}
+
+fn fault(fault: Fault) -> Denied {
+    Denied::Fault(Arc::new(fault))
+}
+
+#[cfg(test)]
+mod tests;

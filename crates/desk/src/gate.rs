@@ -1,0 +1,408 @@
+//! The gate that every face goes through: who asks, whether it may ask so often, and whether it may see what it asks
+//! for. Behind it is the engine.
+//!
+//! - [`bucket`]: a rate, and how much of it is left
+//! - [`ledger`]: what each agent has used
+//!
+//! Always: a command of an agent passes here before the engine takes it. Never: a rule about tasks, a protocol's word.
+
+pub mod bucket;
+pub mod ledger;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use handover_kernel::command::Command;
+use handover_kernel::{Face, Refusal, Session};
+use handover_store::SessionKey;
+
+use self::bucket::Rate;
+use self::ledger::Ledger;
+pub use self::ledger::{Kind, Permit};
+use crate::audit::{Audit, Record, What};
+use crate::codes;
+use crate::counters::Counters;
+use crate::identity::{Identity, Principal, Unauthenticated};
+use handover_engine::{Accepted, Denied, Engine};
+
+/// Session starts a minute, unless somebody says otherwise.
+pub const STARTS_PER_MINUTE: u64 = 600;
+/// Messages a minute, unless somebody says otherwise.
+pub const MESSAGES_PER_MINUTE: u64 = 12_000;
+
+/// Open streams, unless somebody says otherwise.
+pub const STREAMS_MAX: u64 = 1000;
+
+/// What each agent may use, unless its credential says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Session starts a minute; 0 is any number.
+    pub starts_per_minute: u64,
+    /// Messages a minute; 0 is any number.
+    pub messages_per_minute: u64,
+    /// Streams that may be open.
+    pub streams_max: u64,
+}
+
+impl Default for Settings {
+    /// No rates, as in development.
+    fn default() -> Self {
+        Settings { starts_per_minute: 0, messages_per_minute: 0, streams_max: STREAMS_MAX }
+    }
+}
+
+impl Settings {
+    /// These rates and this many streams. Rates that nobody set are for those who have to prove who they are: in
+    /// development there are none.
+    pub fn new(rates: Rates, streams_max: u64, identity: &Identity) -> Settings {
+        let development = identity.is_development();
+        let rate = |set: Option<u64>, default| set.unwrap_or(if development { 0 } else { default });
+        Settings {
+            starts_per_minute: rate(rates.starts_per_minute, STARTS_PER_MINUTE),
+            messages_per_minute: rate(rates.messages_per_minute, MESSAGES_PER_MINUTE),
+            streams_max,
+        }
+    }
+
+    /// How many of a kind an agent may submit in a minute; 0 is any number.
+    fn per_minute(&self, who: &Principal, kind: Kind) -> u64 {
+        match kind {
+            Kind::Start => who.allowance.starts_per_minute.unwrap_or(self.starts_per_minute),
+            Kind::Message => who.allowance.messages_per_minute.unwrap_or(self.messages_per_minute),
+        }
+    }
+}
+
+/// The rates that an operator set; none is left to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Session starts a minute; 0 is any number.
+    pub starts_per_minute: Option<u64>,
+    /// Messages a minute; 0 is any number.
+    pub messages_per_minute: Option<u64>,
+}
+
+/// Who asks, through which face and from where.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Who.
+    pub principal: Principal,
+    /// Through which wire.
+    pub face: Face,
+    /// From where, if it is known.
+    pub peer: Option<SocketAddr>,
+}
+
+impl Deref for Caller {
+    type Target = Principal;
+
+    fn deref(&self) -> &Principal {
+        &self.principal
+    }
+}
+
+/// Something was limited: its name in metrics and logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(&'static str);
+
+impl Limit {
+    /// Every limit.
+    pub const ALL: [Limit; 12] = [
+        Limit("session_starts"),
+        Limit("messages"),
+        Limit("streams"),
+        Limit("payload_bytes"),
+        Limit("sessions_open"),
+        Limit("participants"),
+        Limit("steers"),
+        Limit("questions"),
+        Limit("messages_per_task"),
+        Limit("children"),
+        Limit("offers"),
+        Limit("queue"),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// The limit that a refusal speaks of, if it does.
+    pub fn of(refusal: &Refusal) -> Option<Limit> {
+        Some(Limit(match refusal.code() {
+            "PAYLOAD_TOO_LARGE" => "payload_bytes",
+            "TOO_MANY_SESSIONS" => "sessions_open",
+            "TOO_MANY_PARTICIPANTS" => "participants",
+            "TOO_MANY_STEERS" => "steers",
+            "TOO_MANY_QUESTIONS" => "questions",
+            "TOO_MANY_MESSAGES" => "messages_per_task",
+            "TOO_MANY_CHILDREN" => "children",
+            "TOO_MANY_OFFERS" => "offers",
+            "BUSY" => "queue",
+            _ => return None,
+        }))
+    }
+}
+
+/// An agent asked for more than it may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// Too much in too little time.
+    Rate {
+        /// Of what.
+        kind: Kind,
+        /// How many it may submit in a minute.
+        per_minute: u64,
+        /// When the next will be let through.
+        retry_after_ms: u64,
+    },
+    /// Too many streams at once.
+    Streams {
+        /// How many it may have open.
+        max: u64,
+    },
+}
+
+impl Limited {
+    /// Which limit it is.
+    pub fn limit(&self) -> Limit {
+        Limit(match self {
+            Limited::Rate { kind: Kind::Start, .. } => "session_starts",
+            Limited::Rate { kind: Kind::Message, .. } => "messages",
+            Limited::Streams { .. } => "streams",
+        })
+    }
+
+    /// When to try again, where time helps.
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        match self {
+            Limited::Rate { retry_after_ms, .. } => Some(*retry_after_ms),
+            Limited::Streams { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limited::Rate { kind, per_minute, retry_after_ms } => {
+                let what = match kind {
+                    Kind::Start => "session starts",
+                    Kind::Message => "messages",
+                };
+                write!(
+                    f,
+                    "expected at most {per_minute} {what} a minute, found more: try again in {retry_after_ms} ms"
+                )
+            }
+            Limited::Streams { max } => {
+                write!(f, "expected at most {max} open streams, found one more: end one and try again")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Limited {}
+
+/// The right to submit one command, which the rate limits gave.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    caller: &'a Caller,
+}
+
+/// The gate. Cheap to clone; all clones are the same gate.
+#[derive(Clone)]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    identity: Identity,
+    engine: Engine,
+    settings: Settings,
+    ledger: Arc<Ledger>,
+    audit: Audit,
+    counters: Arc<Counters>,
+    /// Rates go by a clock that is never set back.
+    begun: Instant,
+}
+
+impl Gate {
+    /// The gate of an engine.
+    pub fn new(
+        identity: Identity,
+        engine: Engine,
+        settings: Settings,
+        audit: Audit,
+        counters: Arc<Counters>,
+    ) -> Gate {
+        let ledger = Ledger::new(counters.streams_open.clone());
+        Gate {
+            inner: Arc::new(Inner {
+                identity,
+                engine,
+                settings,
+                ledger,
+                audit,
+                counters,
+                begun: Instant::now(),
+            }),
+        }
+    }
+
+    /// The engine behind it, for what is no agent's command.
+    pub fn engine(&self) -> &Engine {
+        &self.inner.engine
+    }
+
+    /// Whose request it is.
+    pub fn authenticate(
+        &self,
+        token: Option<&str>,
+        face: Face,
+        peer: Option<SocketAddr>,
+    ) -> Result<Caller, Unauthenticated> {
+        match self.inner.identity.authenticate(token) {
+            Ok(principal) => Ok(Caller { principal, face, peer }),
+            Err(error) => {
+                self.inner.counters.authentications_failed.inc();
+                self.record(|| Record::unauthenticated(face, peer, error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Note that a caller said to be somebody else.
+    pub fn impersonated(&self, caller: &Caller) {
+        self.inner.counters.authentications_failed.inc();
+        let record = || Record::of(What::AuthenticationFailed, caller);
+        self.record(|| record().because("UNAUTHENTICATED", "the sender is not the authenticated agent"));
+    }
+
+    /// Let a caller submit one command, if it has not submitted too many. To be asked before the command is looked at,
+    /// so that too many cost little.
+    pub fn admit<'a>(&self, caller: &'a Caller, kind: Kind) -> Result<Pass<'a>, Limited> {
+        let per_minute = self.inner.settings.per_minute(caller, kind);
+        let Some(rate) = Rate::per_minute(per_minute) else {
+            return Ok(Pass { caller });
+        };
+        let taken = self.inner.ledger.take(&caller.tenant, caller.agent.as_str(), kind, rate, self.now());
+        match taken {
+            Ok(()) => Ok(Pass { caller }),
+            Err(wait) => {
+                let retry_after_ms = wait.as_nanos().div_ceil(1_000_000) as u64;
+                Err(self.limited(caller, Limited::Rate { kind, per_minute, retry_after_ms }))
+            }
+        }
+    }
+
+    /// A place for one more stream of the caller, given back when it is dropped.
+    pub fn stream(&self, caller: &Caller) -> Result<Permit, Limited> {
+        let max = caller.allowance.streams.unwrap_or(self.inner.settings.streams_max);
+        let permit = self.inner.ledger.stream(&caller.tenant, caller.agent.as_str(), max, self.now());
+        permit.ok_or_else(|| self.limited(caller, Limited::Streams { max }))
+    }
+
+    /// Put a command that was let through to a session of the caller's tenant.
+    pub async fn submit(
+        &self,
+        pass: Pass<'_>,
+        key: SessionKey,
+        command: Command,
+    ) -> Result<Accepted, Denied> {
+        let Pass { caller } = pass;
+        assert_eq!(key.tenant, caller.tenant, "a face asks for nothing outside its caller's tenant");
+        self.fits(caller, command.weight())?;
+        let session_id = key.session.clone();
+        let engine = &self.inner.engine;
+        let submitted = match caller.allowance.sessions_open {
+            Some(max) => engine.submit_within(key, command, max).await,
+            None => engine.submit(key, command).await,
+        };
+        submitted.inspect_err(|denied| self.denied(caller, &session_id, denied))
+    }
+
+    /// Whether the caller may send so many bytes at once. Its credential can lower the bound that holds for all.
+    pub fn fits(&self, caller: &Caller, found: usize) -> Result<(), Denied> {
+        let bound = self.inner.engine.limits().payload_bytes_max;
+        let own = caller.allowance.payload_bytes.and_then(|own| usize::try_from(own).ok());
+        let limit = own.map_or(bound, |own| own.min(bound));
+        if found <= limit {
+            return Ok(());
+        }
+        let denied = Denied::Refused(Refusal::PayloadTooLarge { limit, found });
+        self.denied(caller, "", &denied);
+        Err(denied)
+    }
+
+    /// A session of the caller's tenant, if it may see it.
+    pub async fn session(&self, caller: &Caller, session_id: &str) -> Result<Arc<Session>, Denied> {
+        let key = SessionKey::new(caller.tenant.clone(), session_id);
+        let denied = match self.inner.engine.session(key).await? {
+            None => Refusal::SessionNotFound,
+            Some(session) if sees(caller, &session) => return Ok(session),
+            Some(_) => Refusal::NotParticipant { agent: caller.agent.clone() },
+        };
+        let denied = Denied::Refused(denied);
+        self.denied(caller, session_id, &denied);
+        Err(denied)
+    }
+
+    /// Whether the caller may change what belongs to everybody.
+    pub fn administers(&self, caller: &Caller) -> bool {
+        if !caller.admin {
+            self.inner.counters.forbidden.inc();
+            let record = || Record::of(What::Forbidden, caller);
+            self.record(|| record().because("FORBIDDEN", "NOT_ADMINISTRATOR"));
+        }
+        caller.admin
+    }
+
+    /// Note that a caller has changed a policy.
+    pub fn changed_policy(&self, caller: &Caller, what: What, policy_id: &str) {
+        self.record(|| Record::of(what, caller).policy(policy_id));
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.begun.elapsed()
+    }
+
+    fn limited(&self, caller: &Caller, limited: Limited) -> Limited {
+        self.inner.counters.count_limited(limited.limit().name());
+        let code = codes::of_limited(&limited).macp;
+        self.record(|| Record::of(What::Limited, caller).because(code, limited.limit().name()));
+        limited
+    }
+
+    /// Note a no that says something about the caller.
+    fn denied(&self, caller: &Caller, session_id: &str, denied: &Denied) {
+        let Denied::Refused(refusal) = denied else { return };
+        let code = codes::of_refusal(refusal).macp;
+        let record = |what| Record::of(what, caller).session(session_id);
+        if let Some(limit) = Limit::of(refusal) {
+            self.inner.counters.count_limited(limit.name());
+            // That the server is busy is not the caller's doing.
+            if *refusal != Refusal::Busy {
+                self.record(|| record(What::Limited).because(code, limit.name()));
+            }
+        } else if codes::is_forbidden(refusal) {
+            self.inner.counters.forbidden.inc();
+            self.record(|| record(What::Forbidden).because(code, refusal.code()));
+        }
+    }
+
+    fn record(&self, record: impl FnOnce() -> Record) {
+        let audit = &self.inner.audit;
+        if audit.is_on() {
+            audit.record(record());
+        }
+    }
+}
+
+/// Whether an agent may see a session of its tenant.
+pub fn sees(who: &Principal, session: &Session) -> bool {
+    who.observer || session.involves(&who.agent)
+}

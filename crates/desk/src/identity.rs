@@ -1,0 +1,212 @@
+//! Whose request it is. Every request is some agent's; every face asks here.
+//!
+//! - [`tokens`]: a file of static tokens, hashed
+//! - [`jwt`]: tokens that somebody else issues, signed
+
+pub mod jwt;
+pub mod tokens;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_kernel::{AgentId, Timestamp};
+
+use self::jwt::Verifier;
+use self::tokens::Tokens;
+use handover_engine::clock::now;
+
+/// The tenant of everybody in development mode, and of those whose credential names none.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// How long an agent's id may be.
+pub const AGENT_ID_BYTES_MAX: usize = 256;
+
+/// An authenticated agent and what its credential is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// Who it is.
+    pub agent: AgentId,
+    /// Its namespace.
+    pub tenant: Box<str>,
+    /// Whether it may see every session of its tenant.
+    pub observer: bool,
+    /// Whether it may change what belongs to everybody, such as policies.
+    pub admin: bool,
+    /// Whether the credential proves anything: never in development mode.
+    pub proven: bool,
+    /// When its credential ends, if it does. What goes on for longer, such as a stream, ends then as well.
+    pub expires_at: Option<Timestamp>,
+    /// What it may use, where that is not what everybody may.
+    pub allowance: Allowance,
+}
+
+/// The limits that a credential sets instead of the server's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Session starts a minute; 0 is any number.
+    pub starts_per_minute: Option<u64>,
+    /// Messages a minute; 0 is any number.
+    pub messages_per_minute: Option<u64>,
+    /// Streams that may be open.
+    pub streams: Option<u64>,
+    /// Sessions that may be open.
+    pub sessions_open: Option<u64>,
+    /// Bytes of a payload, never more than the server's own bound.
+    pub payload_bytes: Option<u64>,
+}
+
+impl Principal {
+    /// Whether its credential has ended.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Returns when its credential ends, or never.
+    pub async fn expired(&self) {
+        let Some(at) = self.expires_at else {
+            return std::future::pending().await;
+        };
+        while !self.has_expired(now()) {
+            // The clock that sleeps may stand still, or be set, while that of the credential goes on.
+            let left = Duration::from_millis(at.since(now()));
+            tokio::time::sleep(left.min(Duration::from_secs(60))).await;
+        }
+    }
+}
+
+/// How requests are authenticated.
+#[derive(Clone, Debug)]
+pub enum Identity {
+    /// The bearer token is the agent's id. For one machine only.
+    Development,
+    /// The same, and who has no token is this agent.
+    Anonymous(AgentId),
+    /// The bearer token is one of these.
+    Tokens(Arc<Tokens>),
+    /// The bearer token is one that an issuer signed, or one of these.
+    Jwt(Arc<Verifier>, Arc<Tokens>),
+}
+
+/// Why a request is nobody's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unauthenticated {
+    /// There is no credential.
+    Missing,
+    /// There is one that is not accepted.
+    Refused {
+        /// Why.
+        why: &'static str,
+    },
+}
+
+impl std::fmt::Display for Unauthenticated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unauthenticated::Missing => f.write_str("expected a bearer token, found none"),
+            Unauthenticated::Refused { why } => write!(f, "the bearer token was refused: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Unauthenticated {}
+
+/// Whether a text can be the id of an agent, or else why not.
+pub(crate) fn agent_id(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() {
+        Err("an agent id is not empty")
+    } else if text.len() > AGENT_ID_BYTES_MAX {
+        Err("an agent id has at most 256 bytes")
+    } else if text.chars().any(char::is_control) {
+        Err("an agent id has no control characters")
+    } else {
+        Ok(())
+    }
+}
+
+impl Identity {
+    /// Whether a token proves nothing.
+    pub fn is_development(&self) -> bool {
+        match self {
+            Identity::Development | Identity::Anonymous(_) => true,
+            Identity::Tokens(_) | Identity::Jwt(..) => false,
+        }
+    }
+
+    /// Whose token this is.
+    pub fn authenticate(&self, token: Option<&str>) -> Result<Principal, Unauthenticated> {
+        let token = token.map(str::trim).filter(|token| !token.is_empty());
+        let anonymous = match self {
+            Identity::Anonymous(agent) => Some(agent.as_str()),
+            Identity::Development | Identity::Tokens(_) | Identity::Jwt(..) => None,
+        };
+        let token = token.or(anonymous).ok_or(Unauthenticated::Missing)?;
+        let find = |tokens: &Tokens| {
+            let unknown = Unauthenticated::Refused { why: "nobody's token is known to be that" };
+            tokens.find(token).ok_or(unknown)
+        };
+        match self {
+            Identity::Tokens(tokens) => find(tokens),
+            Identity::Jwt(verifier, tokens) => match jwt::header(token) {
+                None => find(tokens),
+                Some(header) => {
+                    verifier.verify(token, &header, now()).map_err(|why| Unauthenticated::Refused { why })
+                }
+            },
+            Identity::Development | Identity::Anonymous(_) => {
+                agent_id(token).map_err(|why| Unauthenticated::Refused { why })?;
+                Ok(Principal {
+                    agent: AgentId::from(token),
+                    tenant: DEFAULT_TENANT.into(),
+                    observer: false,
+                    admin: true,
+                    proven: false,
+                    allowance: Allowance::default(),
+                    expires_at: None,
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_development_the_token_is_the_agent_and_proves_nothing() {
+        let found = Identity::Development.authenticate(Some(" planner ")).unwrap();
+        assert_eq!((found.agent.as_str(), &*found.tenant), ("planner", DEFAULT_TENANT));
+        assert!(!found.proven && !found.observer && found.admin);
+        Identity::Development.authenticate(Some(&"a".repeat(AGENT_ID_BYTES_MAX))).unwrap();
+    }
+
+    #[test]
+    fn no_token_and_a_blank_one_are_missing() {
+        for missing in [None, Some(""), Some("  ")] {
+            assert_eq!(Identity::Development.authenticate(missing), Err(Unauthenticated::Missing));
+        }
+    }
+
+    #[test]
+    fn who_has_no_token_may_be_somebody_in_development() {
+        let identity = Identity::Anonymous(AgentId::from("visitor"));
+        assert_eq!(identity.authenticate(None).unwrap().agent.as_str(), "visitor");
+        assert_eq!(identity.authenticate(Some("planner")).unwrap().agent.as_str(), "planner");
+    }
+
+    #[test]
+    fn a_token_that_is_no_agent_id_is_refused() {
+        for wrong in ["a\nb", "a\u{0}b", &"a".repeat(AGENT_ID_BYTES_MAX + 1)] {
+            let refused = Identity::Development.authenticate(Some(wrong));
+            assert!(matches!(refused, Err(Unauthenticated::Refused { .. })), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_nobody_has_is_refused_without_being_shown() {
+        let identity = Identity::Tokens(Arc::new(Tokens::default()));
+        let refused = identity.authenticate(Some("a-secret")).unwrap_err();
+        assert!(matches!(refused, Unauthenticated::Refused { .. }));
+        assert!(!refused.to_string().contains("a-secret"));
+    }
+}

@@ -1,0 +1,37 @@
+//! The desk: what a face may do, typed and in the kernel's words. The one door to the engine.
+//!
+//! In reading order:
+//! - [`mod@open`]: opening it, and everything beneath
+//! - [`identity`]: whose request it is
+//! - [`gate`]: who asks, how often it may, and whether it may see what it asks for
+//! - [`audit`]: who tried what, for whoever asks later
+//! - [`policies`]: the policies that sessions can be bound to
+//! - [`directory`]: the agents, their skills, and who is there
+//! - [`schema`]: JSON Schemas of what skills take and questions ask for
+//! - [`work`]: who has what to do
+//! - [`timeline`]: everything that happened in a session, in words
+//! - [`codes`]: what each refusal is called on every wire
+//! - [`id`]: ids that we mint
+//! - [`calendar`]: a moment in words
+//! - [`counters`]: what is counted for the operator
+//! - [`shutdown`]: how the parts learn that the server is to stop
+//!
+//! Always: a rule about callers (who, how much, what they may see, whether a value fits its contract) is here. Never: a
+//! rule about tasks, a word of one protocol, HTTP or gRPC.
+
+pub mod audit;
+pub mod calendar;
+pub mod codes;
+pub mod counters;
+pub mod directory;
+pub mod gate;
+pub mod id;
+pub mod identity;
+pub mod open;
+pub mod policies;
+pub mod schema;
+pub mod shutdown;
+pub mod timeline;
+pub mod work;
+
+pub use open::{Data, Desk, Settings, open};

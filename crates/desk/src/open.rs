@@ -1,0 +1,206 @@
+//! Opening the desk: the store, the engine, the gate and what else every face stands on, wired in one place and stopped in
+//! order.
+
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use handover_engine::Settings as EngineSettings;
+pub use handover_engine::shard::Settings as ShardSettings;
+use handover_engine::{Engine, OnEnd};
+pub use handover_kernel::Limits;
+use handover_store::{Fault, MemoryStore, SqliteStore, Store};
+use prometheus_client::registry::Registry;
+
+use crate::audit::{Audit, Record};
+use crate::counters::Counters;
+use crate::directory::Directory;
+use crate::gate::{self, Gate, Limit};
+use crate::id::Secret;
+use crate::identity::Identity;
+use crate::policies::Policies;
+use crate::shutdown::Shutdown;
+use crate::work::Work;
+
+/// What the desk is told.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// How the engine divides its work, and what it may use.
+    pub engine: handover_engine::Settings,
+    /// What each agent may use, unless its credential says otherwise.
+    pub gate: gate::Settings,
+    /// The file of the audit log and how many bytes it may have; none keeps none.
+    pub audit: Option<(PathBuf, u64)>,
+}
+
+/// Where everything is kept.
+#[derive(Clone)]
+pub enum Data {
+    /// In this directory, durably.
+    Directory(PathBuf),
+    /// In memory, for as long as the process lives.
+    Memory,
+    /// In a store that somebody else opened.
+    Store(Arc<dyn Store>),
+}
+
+/// Why the desk cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// Another process has the data.
+    #[error("opening the data in {}", .path.display())]
+    InUse {
+        /// Where the data is.
+        path: PathBuf,
+        /// What the store says.
+        #[source]
+        fault: Fault,
+    },
+    /// The store does not work.
+    #[error("opening the data{}", shown(.path.as_ref()))]
+    Store {
+        /// Where the data is, if it is in a directory.
+        path: Option<PathBuf>,
+        /// What the store says.
+        #[source]
+        fault: Fault,
+    },
+    /// The audit log cannot be written.
+    #[error("opening the audit log {}", .path.display())]
+    Audit {
+        /// Its file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+}
+
+fn shown(path: Option<&PathBuf>) -> String {
+    path.map_or_else(String::new, |path| format!(" in {}", path.display()))
+}
+
+/// What every face stands on. Cheap to clone; all clones are the same desk.
+#[derive(Clone)]
+pub struct Desk {
+    parts: Arc<Parts>,
+}
+
+/// The parts of a desk.
+pub struct Parts {
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// Commands in, durable events out.
+    pub engine: Engine,
+    /// Who asks, and how often it may.
+    pub gate: Gate,
+    /// Who is there, and what they can do.
+    pub directory: Directory,
+    /// What sessions can be bound to.
+    pub policies: Policies,
+    /// Who has what to do.
+    pub work: Work,
+    /// What makes derived ids unguessable.
+    pub secret: Secret,
+    /// When everything is to end.
+    pub shutdown: Shutdown,
+    audit: Audit,
+    counters: Arc<Counters>,
+    engine_counters: Arc<handover_engine::Counters>,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Desk")
+    }
+}
+
+impl Deref for Desk {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+/// Open the data and start everything.
+pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdown) -> Result<Desk, Failed> {
+    let (store, path) = open_store(data)?;
+    let failed = |fault| Failed::Store { path: path.clone(), fault };
+    let counters = Counters::new(Limit::ALL.map(Limit::name));
+    let audit = match &settings.audit {
+        None => Audit::default(),
+        // The data directory is there by now.
+        Some((path, bytes_max)) => Audit::open(path, *bytes_max, Arc::clone(&counters))
+            .map_err(|error| Failed::Audit { path: path.clone(), error })?,
+    };
+    let mut engine_settings = settings.engine;
+    if audit.is_on() {
+        let ends = audit.clone();
+        engine_settings.on_end = Some(OnEnd(Arc::new(move |published| {
+            let found = published.events.iter().filter_map(|event| Record::end(&published.key, event));
+            found.for_each(|end| ends.record(end));
+        })));
+    }
+    let engine_counters = handover_engine::Counters::new();
+    let engine =
+        Engine::start(Arc::clone(&store), engine_settings, Arc::clone(&engine_counters)).map_err(failed)?;
+    let gate = Gate::new(identity, engine.clone(), settings.gate, audit.clone(), Arc::clone(&counters));
+    let parts = Parts {
+        directory: Directory::new(Arc::clone(&store)),
+        policies: Policies::new(Arc::clone(&store)),
+        work: Work::new(engine.clone(), Arc::clone(&store)),
+        secret: Secret::open(&*store).map_err(failed)?,
+        store,
+        engine,
+        gate,
+        shutdown,
+        audit,
+        counters,
+        engine_counters,
+    };
+    Ok(Desk { parts: Arc::new(parts) })
+}
+
+fn open_store(data: Data) -> Result<(Arc<dyn Store>, Option<PathBuf>), Failed> {
+    match data {
+        Data::Memory => Ok((Arc::new(MemoryStore::new()), None)),
+        Data::Store(store) => Ok((store, None)),
+        Data::Directory(path) => match SqliteStore::open(&path) {
+            Ok(store) => Ok((Arc::new(store), Some(path))),
+            Err(fault @ Fault::InUse { .. }) => Err(Failed::InUse { path, fault }),
+            Err(fault) => Err(Failed::Store { path: Some(path), fault }),
+        },
+    }
+}
+
+impl Desk {
+    /// Show what is counted here and beneath.
+    pub fn register(&self, registry: &mut Registry) {
+        self.engine_counters.register(registry);
+        self.counters.register(registry);
+    }
+
+    /// Nobody asks any more: finish what is under way, and give the data back. Blocks until it is done.
+    pub fn stop(&self) {
+        self.engine.stop();
+        self.audit.stop();
+    }
+
+    /// Whether the store can be written now, or else why not. May block.
+    pub fn check_store(&self) -> Result<(), String> {
+        let chain = |fault: Fault| {
+            let causes =
+                std::iter::successors(Some(&fault as &dyn std::error::Error), |error| error.source());
+            causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+        };
+        self.store.probe().map_err(chain)
+    }
+
+    /// Whether the engine runs, or else why not.
+    pub fn check_engine(&self) -> Result<(), String> {
+        self.engine.check()
+    }
+}

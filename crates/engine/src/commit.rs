@@ -1,0 +1,158 @@
+//! One commit for the batches of all shards, and back: what the committer does between two syncs, without the threads.
+
+use std::ops::DerefMut;
+use std::sync::Arc;
+
+use handover_kernel::Timestamp;
+use handover_store::{Append, Fault, Outcome};
+
+use crate::shard::{Effect, Shard};
+
+/// What waits in all shards, and which part of it is whose.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// What to append.
+    pub batch: Vec<Append>,
+    /// The shards, by their index, and how many items each has in the batch, in its order.
+    shares: Vec<(usize, usize)>,
+}
+
+impl Commit {
+    /// Gather what waits in the shards; none if nothing does.
+    pub fn gather<T, S>(shards: impl Iterator<Item = S>) -> Option<Commit>
+    where
+        S: DerefMut<Target = Shard<T>>,
+    {
+        let mut commit = Commit { batch: Vec::new(), shares: Vec::new() };
+        for (index, mut shard) in shards.enumerate() {
+            if let Some(mut appends) = shard.take_batch() {
+                commit.shares.push((index, appends.len()));
+                commit.batch.append(&mut appends);
+            }
+        }
+        (!commit.batch.is_empty()).then_some(commit)
+    }
+
+    /// How many events it writes.
+    pub fn events(&self) -> usize {
+        self.batch.iter().map(|append| append.events.len()).sum()
+    }
+
+    /// Tell each shard what became of its part. What is to be published comes first, in the order of the positions
+    /// whatever shard it is from: everybody hears of events in that order, and before anybody is answered.
+    pub fn settle<T, S>(
+        self,
+        result: &Result<Vec<Outcome>, Arc<Fault>>,
+        mut shard: impl FnMut(usize) -> S,
+        now: Timestamp,
+    ) -> Vec<Effect<T>>
+    where
+        S: DerefMut<Target = Shard<T>>,
+    {
+        let mut effects = Vec::new();
+        let mut from = 0;
+        for (index, count) in self.shares {
+            let share = match result {
+                Ok(outcomes) => Ok(&outcomes[from..from + count]),
+                Err(fault) => Err(Arc::clone(fault)),
+            };
+            from += count;
+            effects.append(&mut shard(index).complete(share, now));
+        }
+        effects.sort_by_key(|effect| match effect {
+            Effect::Publish(published) => published.first,
+            Effect::Load(_) | Effect::Answer { .. } | Effect::Wake { .. } | Effect::Errand { .. } => u64::MAX,
+        });
+        effects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::Refusal;
+
+    use super::*;
+    use crate::shard::tests::{NOW, by, key, request, shard, start};
+    use crate::shard::{Answer, Denied, Settings, Ticket};
+
+    fn shards() -> Vec<Shard<u32>> {
+        let mut shards: Vec<Shard<u32>> = (0..3).map(|_| shard(Settings::default())).collect();
+        for (client, index, name) in [(1, 0, "b"), (2, 0, "a"), (3, 2, "c")] {
+            assert!(shards[index].submit(Ticket::Client(client), &key(name), start(None), NOW).is_empty());
+        }
+        assert!(shards[2].submit(Ticket::Client(4), &key("c"), request(), NOW).is_empty());
+        shards
+    }
+
+    fn in_short(effects: &[Effect<u32>]) -> Vec<String> {
+        let short = |effect: &Effect<u32>| match effect {
+            Effect::Publish(published) => {
+                format!("publish {} from {}", published.key.session, published.first)
+            }
+            Effect::Answer { ticket: Ticket::Client(client), answer: Answer::Accepted(_) } => {
+                format!("{client} yes")
+            }
+            Effect::Answer { ticket: Ticket::Client(client), answer: Answer::Denied(_) } => {
+                format!("{client} no")
+            }
+            Effect::Load(_) | Effect::Answer { .. } | Effect::Wake { .. } | Effect::Errand { .. } => {
+                format!("{effect:?}")
+            }
+        };
+        effects.iter().map(short).collect()
+    }
+
+    #[test]
+    fn one_commit_holds_what_waits_in_all_shards() {
+        let mut shards = shards();
+        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        let items: Vec<(&str, usize)> =
+            commit.batch.iter().map(|append| (&*append.key.session, append.events.len())).collect();
+        assert_eq!(items, [("a", 1), ("b", 1), ("c", 2)]);
+        assert_eq!(commit.events(), 4);
+        assert!(
+            Commit::gather(shards.iter_mut()).is_none(),
+            "while it is being written nothing else is taken"
+        );
+    }
+
+    #[test]
+    fn everything_is_published_in_the_order_of_its_position_before_anybody_is_answered() {
+        let mut shards = shards();
+        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        // The store may give the positions in any order.
+        let outcomes = [3, 4, 1].map(|first| Outcome::Appended { first }).to_vec();
+        let mut slots: Vec<Option<&mut Shard<u32>>> = shards.iter_mut().map(Some).collect();
+        let effects = commit.settle(&Ok(outcomes), |index| slots[index].take().unwrap(), NOW);
+        assert_eq!(
+            in_short(&effects),
+            ["publish c from 1", "publish a from 3", "publish b from 4", "1 yes", "2 yes", "3 yes", "4 yes"]
+        );
+        assert!(Commit::gather(shards.iter_mut()).is_none());
+    }
+
+    #[test]
+    fn a_fault_reaches_every_shard_that_had_a_share() {
+        let mut shards = shards();
+        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        shards[1].submit(Ticket::Client(5), &key("d"), start(None), NOW);
+        let fault = Fault::Unavailable { doing: "testing", source: "on demand".into() };
+        let mut slots: Vec<Option<&mut Shard<u32>>> = shards.iter_mut().map(Some).collect();
+        let effects = commit.settle(&Err(Arc::new(fault)), |index| slots[index].take().unwrap(), NOW);
+        assert_eq!(in_short(&effects), ["1 no", "2 no", "3 no", "4 no"]);
+        let next = Commit::gather(shards.iter_mut()).unwrap();
+        assert_eq!(&*next.batch[0].key.session, "d", "what had no share in it goes on");
+    }
+
+    #[test]
+    fn nothing_waits_after_a_refusal() {
+        let mut shards = [shard(Settings::default())];
+        let reserved = by("planner", start(None).act).with_id("handover:mine");
+        let effects = shards[0].submit(Ticket::Client(1), &key("a"), reserved, NOW);
+        let Effect::Answer { answer: Answer::Denied(Denied::Refused(refusal)), .. } = &effects[0] else {
+            panic!("found {effects:?}");
+        };
+        assert!(matches!(refusal, Refusal::ReservedId { .. }));
+        assert!(Commit::gather(shards.iter_mut()).is_none());
+    }
+}

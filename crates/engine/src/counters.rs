@@ -1,0 +1,95 @@
+//! What the engine counts for its operator.
+
+use std::sync::Arc;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::shard::{Answer, Denied, End};
+
+type Label = [(&'static str, &'static str); 1];
+
+/// The numbers of one engine. Each can be changed from any thread.
+#[derive(Debug)]
+pub struct Counters {
+    commands: Family<Label, Counter>,
+    sessions_ended: Family<Label, Counter>,
+    /// Events that became durable.
+    pub events_appended: Counter,
+    /// Durable commits.
+    pub commits: Counter,
+    /// How long each commit took.
+    pub commit_seconds: Histogram,
+    /// Sessions in memory now.
+    pub sessions_in_memory: Gauge,
+    /// Subscribers now.
+    pub subscribers: Gauge,
+    /// Subscribers that were too slow and had to go.
+    pub subscribers_cut: Counter,
+    /// Ticks that were delivered to sessions.
+    pub ticks: Counter,
+    /// Calls of the store that failed.
+    pub store_faults: Counter,
+}
+
+impl Counters {
+    /// Everything at zero.
+    pub fn new() -> Arc<Counters> {
+        let counters = Counters {
+            commands: Family::default(),
+            sessions_ended: Family::default(),
+            events_appended: Counter::default(),
+            commits: Counter::default(),
+            commit_seconds: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
+            sessions_in_memory: Gauge::default(),
+            subscribers: Gauge::default(),
+            subscribers_cut: Counter::default(),
+            ticks: Counter::default(),
+            store_faults: Counter::default(),
+        };
+        for outcome in ["accepted", "duplicate", "refused", "fault"] {
+            counters.commands.get_or_create(&[("outcome", outcome)]).inc_by(0);
+        }
+        for end in End::ALL {
+            counters.sessions_ended.get_or_create(&[("how", end.name())]).inc_by(0);
+        }
+        Arc::new(counters)
+    }
+
+    /// Show them. The encoder adds `_total` to the name of a counter and `_seconds` for the unit.
+    pub fn register(&self, registry: &mut Registry) {
+        let took = "How long a durable commit took";
+        registry.register_with_unit("commit", took, Unit::Seconds, self.commit_seconds.clone());
+        registry.register("commands", "Commands by what became of them", self.commands.clone());
+        let ended = "Sessions that ended, durably, by how";
+        registry.register("sessions_ended", ended, self.sessions_ended.clone());
+        registry.register("events_appended", "Events that became durable", self.events_appended.clone());
+        registry.register("commits", "Durable commits", self.commits.clone());
+        registry.register("sessions_in_memory", "Sessions in memory now", self.sessions_in_memory.clone());
+        registry.register("subscribers", "Subscribers now", self.subscribers.clone());
+        let cut = "Subscribers that were too slow and had to go";
+        registry.register("subscribers_cut", cut, self.subscribers_cut.clone());
+        registry.register("ticks", "Ticks that were delivered to sessions", self.ticks.clone());
+        registry.register("store_faults", "Calls of the store that failed", self.store_faults.clone());
+    }
+
+    /// Count what became of a command.
+    pub fn count_answer(&self, answer: &Answer) {
+        let outcome = match answer {
+            Answer::Accepted(accepted) if accepted.receipt.duplicate => "duplicate",
+            Answer::Accepted(_) => "accepted",
+            Answer::Denied(Denied::Refused(_)) => "refused",
+            Answer::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) => "fault",
+            Answer::State(_) => return,
+        };
+        self.commands.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    /// Count a session that has ended.
+    pub fn count_end(&self, end: End) {
+        self.sessions_ended.get_or_create(&[("how", end.name())]).inc();
+    }
+}

@@ -1,0 +1,462 @@
+//! Who hears of which events: by session, by agent, or everything. A plain state machine.
+//!
+//! A subscriber has a bounded queue. One that does not keep up is cut off and can begin again from the last number
+//! that it saw: nothing is dropped in silence. [`Follower`] joins what is stored to what is live, without a gap and
+//! without a repeat.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use handover_kernel::Event;
+
+use crate::key::Key;
+use crate::shard::Published;
+use crate::view;
+
+/// What a subscriber wants to hear of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// The events of one session, numbered by their place in its log.
+    Session(Key),
+    /// The events of the sessions that one agent has a part in, numbered by their position among all events.
+    Agent {
+        /// The agent's namespace.
+        tenant: Box<str>,
+        /// The agent.
+        agent: Box<str>,
+    },
+    /// Every event, numbered by its position.
+    Everything,
+}
+
+/// One event, as a subscriber gets it.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Where it stands on the subscriber's topic: begin again after it to miss nothing.
+    pub number: u64,
+    /// Whose event it is.
+    pub key: Key,
+    /// The event.
+    pub event: Arc<Event>,
+}
+
+/// The name of a subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SubscriberId(u64);
+
+#[derive(Debug)]
+struct Subscriber<W> {
+    topic: Topic,
+    queue: VecDeque<Delivery>,
+    queue_max: usize,
+    cut: bool,
+    /// Something may be stored that was never queued.
+    missed: bool,
+    waker: W,
+}
+
+/// What a subscriber's queue holds.
+#[derive(Debug)]
+pub enum Taken {
+    /// These, possibly none.
+    Events(Vec<Delivery>),
+    /// Something may be stored that was never queued: read again what is stored.
+    Missed,
+    /// It did not keep up and was cut off.
+    Cut,
+}
+
+/// All subscribers; `W` is how one is woken.
+#[derive(Debug)]
+pub struct Hub<W> {
+    subscribers: BTreeMap<SubscriberId, Subscriber<W>>,
+    by_topic: BTreeMap<Topic, BTreeSet<SubscriberId>>,
+    next: u64,
+}
+
+impl<W> Default for Hub<W> {
+    fn default() -> Self {
+        Hub { subscribers: BTreeMap::new(), by_topic: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<W: Clone> Hub<W> {
+    /// Begin to queue the events of a topic.
+    pub fn join(&mut self, topic: &Topic, queue_max: usize, waker: W) -> SubscriberId {
+        let id = SubscriberId(self.next);
+        self.next += 1;
+        self.by_topic.entry(topic.clone()).or_default().insert(id);
+        let queue = VecDeque::new();
+        let topic = topic.clone();
+        let subscriber = Subscriber { topic, queue, queue_max, cut: false, missed: false, waker };
+        self.subscribers.insert(id, subscriber);
+        id
+    }
+
+    /// Stop.
+    pub fn leave(&mut self, id: SubscriberId) {
+        if let Some(subscriber) = self.subscribers.remove(&id)
+            && let Some(ids) = self.by_topic.get_mut(&subscriber.topic)
+        {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_topic.remove(&subscriber.topic);
+            }
+        }
+    }
+
+    /// How many subscribers there are.
+    pub fn len(&self) -> usize {
+        self.subscribers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.subscribers.is_empty()
+    }
+
+    /// Queue durable events for everybody who wants them; says whom to wake, and how many were cut off. To be called in
+    /// the order of the positions.
+    pub fn publish(&mut self, published: &Published) -> (Vec<W>, usize) {
+        let mut wake = Vec::new();
+        let mut cut = 0;
+        if self.subscribers.is_empty() {
+            return (wake, cut);
+        }
+        let tenant = &published.key.tenant;
+        // The same agents as in the index: what is live continues what is stored.
+        let agents = view::agents(&published.binding).into_iter();
+        let topics = [Topic::Session(published.key.clone()), Topic::Everything]
+            .into_iter()
+            .chain(agents.map(|agent| Topic::Agent { tenant: tenant.clone(), agent }));
+        for topic in topics {
+            let Some(ids) = self.by_topic.get(&topic) else {
+                continue;
+            };
+            for id in ids {
+                if let Some(subscriber) = self.subscribers.get_mut(id).filter(|subscriber| !subscriber.cut) {
+                    subscriber.queue(published);
+                    cut += usize::from(subscriber.cut);
+                    wake.push(subscriber.waker.clone());
+                }
+            }
+        }
+        (wake, cut)
+    }
+
+    /// The outcome of a commit is unknown: what it wrote, if it wrote, is never published. Everybody reads again what is
+    /// stored; says whom to wake.
+    pub fn missed(&mut self) -> Vec<W> {
+        let all = self.subscribers.values_mut();
+        all.map(|subscriber| {
+            subscriber.missed = true;
+            subscriber.waker.clone()
+        })
+        .collect()
+    }
+
+    /// What waits for a subscriber, at most `max` of it.
+    pub fn take(&mut self, id: SubscriberId, max: usize) -> Taken {
+        match self.subscribers.get_mut(&id) {
+            Some(subscriber) if subscriber.missed => {
+                // What is queued is stored as well, and may come after what was missed. Reading it again makes up for
+                // having been cut off, too.
+                subscriber.missed = false;
+                subscriber.cut = false;
+                subscriber.queue.clear();
+                Taken::Missed
+            }
+            Some(subscriber) if subscriber.queue.is_empty() && subscriber.cut => Taken::Cut,
+            Some(subscriber) => {
+                let count = subscriber.queue.len().min(max);
+                Taken::Events(subscriber.queue.drain(..count).collect())
+            }
+            None => Taken::Cut,
+        }
+    }
+}
+
+impl<W> Subscriber<W> {
+    fn queue(&mut self, published: &Published) {
+        for (index, event) in published.events.iter().enumerate() {
+            if self.queue.len() >= self.queue_max {
+                // What is queued is still good; after it the subscriber must begin again.
+                self.cut = true;
+                return;
+            }
+            let number = match self.topic {
+                Topic::Session(_) => event.seq.0,
+                Topic::Agent { .. } | Topic::Everything => published.first + index as u64,
+            };
+            let (key, event) = (published.key.clone(), Arc::clone(event));
+            self.queue.push_back(Delivery { number, key, event });
+        }
+    }
+}
+
+/// How many stored events a follower asks for at a time.
+pub const PAGE_MAX: usize = 256;
+
+/// What a follower needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Stored events after this number, at most [`PAGE_MAX`].
+    Page {
+        /// The last number that it has.
+        after: u64,
+    },
+    /// To join the hub, and then a page.
+    Join {
+        /// The last number that it has.
+        after: u64,
+    },
+    /// What its queue holds.
+    Live,
+}
+
+/// Joins what is stored to what is live: reads until it has caught up, joins the hub, reads once more what was
+/// written meanwhile, and then takes what comes, passing over what it has.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    last: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    CatchingUp,
+    Joining,
+    Closing,
+    Live,
+}
+
+impl Follower {
+    /// Begin after this number; 0 is the beginning.
+    pub fn after(number: u64) -> Follower {
+        Follower { last: number, stage: Stage::CatchingUp }
+    }
+
+    /// The last number that was passed on.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// What it needs next.
+    pub fn need(&self) -> Need {
+        match self.stage {
+            Stage::CatchingUp | Stage::Closing => Need::Page { after: self.last },
+            Stage::Joining => Need::Join { after: self.last },
+            Stage::Live => Need::Live,
+        }
+    }
+
+    /// It has joined the hub.
+    pub fn joined(&mut self) {
+        self.stage = Stage::Closing;
+    }
+
+    /// Something may be stored that was never live: read again, still joined.
+    pub fn missed(&mut self) {
+        self.stage = Stage::Closing;
+    }
+
+    /// A page of stored events; says what of it to pass on.
+    pub fn page(&mut self, page: Vec<Delivery>) -> Vec<Delivery> {
+        if page.len() < PAGE_MAX {
+            self.stage = match self.stage {
+                Stage::CatchingUp => Stage::Joining,
+                Stage::Joining | Stage::Closing | Stage::Live => Stage::Live,
+            };
+        }
+        self.fresh(page)
+    }
+
+    /// What the queue held; says what of it to pass on.
+    pub fn live(&mut self, events: Vec<Delivery>) -> Vec<Delivery> {
+        self.fresh(events)
+    }
+
+    fn fresh(&mut self, mut events: Vec<Delivery>) -> Vec<Delivery> {
+        events.retain(|delivery| delivery.number > self.last);
+        if let Some(last) = events.last() {
+            self.last = last.number;
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::{Author, Event, Face, Fact, Limits, Seq, SessionId, Text, Timestamp, step};
+
+    use super::*;
+    use crate::shard::tests::{NOW, key, start};
+
+    /// Events of the session `name`, from this place in its log and at this position.
+    fn published(name: &str, seq: u64, first: u64, count: u64) -> Published {
+        let mut slot = None;
+        step(&mut slot, &SessionId::from(name), &start(None), &Limits::default(), NOW);
+        let binding = slot.expect("it has started").binding;
+        let event = |seq| Event {
+            seq: Seq(seq),
+            at: Timestamp(seq),
+            author: Author::Runtime,
+            face: Face::Runtime,
+            ordinal: None,
+            id: None,
+            verbatim: None,
+            fact: Fact::Steered { text: Text::default() },
+        };
+        let events = (seq..seq + count).map(|seq| Arc::new(event(seq))).collect();
+        Published { key: key(name), binding, events, first, ended: None }
+    }
+
+    fn of_agent(agent: &str) -> Topic {
+        Topic::Agent { tenant: "t".into(), agent: agent.into() }
+    }
+
+    fn numbers(taken: Taken) -> Vec<u64> {
+        match taken {
+            Taken::Events(events) => events.iter().map(|delivery| delivery.number).collect(),
+            Taken::Missed | Taken::Cut => panic!("found {taken:?}"),
+        }
+    }
+
+    #[test]
+    fn everybody_hears_of_what_they_asked_for() {
+        let mut hub = Hub::default();
+        let topics = [
+            Topic::Session(key("s")),
+            Topic::Session(key("other")),
+            of_agent("planner"),
+            of_agent("worker"),
+            of_agent("outsider"),
+            Topic::Agent { tenant: "u".into(), agent: "worker".into() },
+            Topic::Everything,
+        ];
+        let ids: Vec<SubscriberId> =
+            topics.iter().enumerate().map(|(index, topic)| hub.join(topic, 10, index)).collect();
+        let (mut woken, cut) = hub.publish(&published("s", 3, 70, 2));
+        woken.sort();
+        assert_eq!((woken, cut), (vec![0, 2, 3, 6], 0));
+        let heard: Vec<Vec<u64>> = ids.iter().map(|id| numbers(hub.take(*id, 10))).collect();
+        let [of_log, by_position, none] = [vec![3, 4], vec![70, 71], Vec::new()];
+        assert_eq!(
+            heard,
+            [of_log, none.clone(), by_position.clone(), by_position.clone(), none.clone(), none, by_position]
+        );
+    }
+
+    #[test]
+    fn a_queue_is_taken_in_portions_and_in_order() {
+        let mut hub = Hub::default();
+        let id = hub.join(&Topic::Everything, 10, ());
+        hub.publish(&published("s", 1, 1, 3));
+        hub.publish(&published("r", 1, 4, 2));
+        assert_eq!(numbers(hub.take(id, 2)), [1, 2]);
+        assert_eq!(numbers(hub.take(id, 9)), [3, 4, 5]);
+        assert!(numbers(hub.take(id, 9)).is_empty());
+    }
+
+    #[test]
+    fn a_slow_subscriber_keeps_what_is_queued_and_is_cut_off_after_it() {
+        let mut hub = Hub::default();
+        let slow = hub.join(&Topic::Everything, 3, "slow");
+        let quick = hub.join(&Topic::Everything, 9, "quick");
+        assert_eq!(hub.publish(&published("s", 1, 1, 2)).1, 0);
+        assert_eq!(hub.publish(&published("s", 3, 3, 2)).1, 1);
+        assert_eq!(hub.publish(&published("s", 5, 5, 1)), (vec!["quick"], 0), "it is cut off once");
+        assert_eq!(numbers(hub.take(slow, 2)), [1, 2]);
+        assert_eq!(numbers(hub.take(slow, 2)), [3]);
+        assert!(matches!(hub.take(slow, 2), Taken::Cut));
+        assert_eq!(numbers(hub.take(quick, 9)), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn after_a_commit_in_doubt_everybody_reads_again_and_none_stays_cut_off() {
+        let mut hub = Hub::default();
+        let slow = hub.join(&Topic::Everything, 1, "slow");
+        let quick = hub.join(&Topic::Everything, 9, "quick");
+        hub.publish(&published("s", 1, 1, 2));
+        assert_eq!(hub.missed(), ["slow", "quick"]);
+        hub.publish(&published("s", 4, 4, 1));
+        for id in [slow, quick] {
+            assert!(matches!(hub.take(id, 9), Taken::Missed));
+            assert!(numbers(hub.take(id, 9)).is_empty(), "what was queued is stored as well");
+        }
+        hub.publish(&published("s", 5, 5, 1));
+        assert_eq!(numbers(hub.take(slow, 9)), [5]);
+        assert_eq!(numbers(hub.take(quick, 9)), [5]);
+    }
+
+    #[test]
+    fn one_who_left_hears_nothing_and_is_not_woken() {
+        let mut hub = Hub::default();
+        let gone = hub.join(&Topic::Everything, 9, "gone");
+        let stays = hub.join(&Topic::Everything, 9, "stays");
+        hub.leave(gone);
+        hub.leave(gone);
+        assert_eq!(hub.len(), 1);
+        assert_eq!(hub.publish(&published("s", 1, 1, 1)).0, ["stays"]);
+        assert!(matches!(hub.take(gone, 9), Taken::Cut));
+        hub.leave(stays);
+        assert!(hub.is_empty() && hub.by_topic.is_empty());
+        assert!(hub.publish(&published("s", 2, 2, 1)).0.is_empty());
+    }
+
+    fn deliveries(numbers: impl IntoIterator<Item = u64>) -> Vec<Delivery> {
+        let event = Arc::clone(&published("s", 1, 1, 1).events[0]);
+        numbers
+            .into_iter()
+            .map(|number| Delivery { number, key: key("s"), event: Arc::clone(&event) })
+            .collect()
+    }
+
+    fn passed_on(events: Vec<Delivery>) -> Vec<u64> {
+        events.iter().map(|delivery| delivery.number).collect()
+    }
+
+    #[test]
+    fn a_follower_reads_joins_reads_once_more_and_goes_live() {
+        let page = PAGE_MAX as u64;
+        let mut follower = Follower::after(5);
+        assert_eq!(follower.need(), Need::Page { after: 5 });
+        assert_eq!(passed_on(follower.page(deliveries(6..6 + page))).len(), PAGE_MAX);
+        let after = 5 + page;
+        assert_eq!(follower.need(), Need::Page { after }, "a full page may have a next one");
+        assert!(follower.page(Vec::new()).is_empty());
+        assert_eq!(follower.need(), Need::Join { after });
+        follower.joined();
+        assert_eq!(follower.need(), Need::Page { after }, "what was written before it joined");
+        assert_eq!(passed_on(follower.page(deliveries([after + 1, after + 2]))), [after + 1, after + 2]);
+        assert_eq!(follower.need(), Need::Live);
+        let queued = deliveries([after + 1, after + 2, after + 3]);
+        assert_eq!(passed_on(follower.live(queued)), [after + 3], "what it has is passed over");
+        assert_eq!(follower.last(), after + 3);
+    }
+
+    #[test]
+    fn a_full_last_page_keeps_a_follower_reading_until_it_has_caught_up() {
+        let mut follower = Follower::after(0);
+        follower.page(Vec::new());
+        follower.joined();
+        follower.page(deliveries(1..=PAGE_MAX as u64));
+        assert_eq!(follower.need(), Need::Page { after: PAGE_MAX as u64 });
+        follower.page(Vec::new());
+        assert_eq!(follower.need(), Need::Live);
+    }
+
+    #[test]
+    fn a_follower_that_missed_something_reads_it_without_joining_again() {
+        let mut follower = Follower::after(0);
+        follower.page(deliveries([1]));
+        follower.joined();
+        follower.page(Vec::new());
+        follower.live(deliveries([2]));
+        follower.missed();
+        assert_eq!(follower.need(), Need::Page { after: 2 });
+        assert_eq!(passed_on(follower.page(deliveries([3, 4]))), [3, 4]);
+        assert_eq!(follower.need(), Need::Live);
+        assert_eq!(passed_on(follower.live(deliveries([4, 5]))), [5]);
+    }
+}

@@ -1,0 +1,44 @@
+//! The engine: commands in, durable events out.
+//!
+//! In reading order:
+//! - [`key`]: a session's key as the engine's maps hold it
+//! - [`names`]: names that many sessions share
+//! - [`shard`]: the only writer of its sessions, a plain state machine
+//! - [`commit`]: one commit for the batches of all shards
+//! - [`errands`]: what spans two sessions
+//! - [`timers`]: when to wake which session
+//! - [`quota`]: how many sessions each agent has open
+//! - [`hub`]: who hears of which events
+//! - [`shell`]: the threads that carry out what these ask for
+//! - [`subscription`]: what is stored joined to what is live
+//! - [`index`]: the index, made again from the logs
+//! - [`codec`]: the bytes of an event in a log
+//! - [`view`]: what a list or a card shows of a session
+//! - [`counters`]: what is counted for the operator
+//! - [`clock`], [`locks`]: what the threads share
+//!
+//! Always: what is answered or published is durable. Never: a rule about tasks, an identity, a protocol.
+
+pub mod clock;
+pub mod codec;
+pub mod commit;
+pub mod counters;
+pub mod errands;
+pub mod hub;
+pub mod index;
+pub mod key;
+pub mod locks;
+pub mod names;
+pub mod quota;
+pub mod shard;
+pub mod shell;
+pub mod subscription;
+pub mod timers;
+pub mod view;
+
+pub use counters::Counters;
+pub use hub::{Delivery, Topic};
+pub use key::Key;
+pub use shard::{Accepted, Answer, Denied, Published};
+pub use shell::{Engine, OnEnd, Settings};
+pub use subscription::{Ended, Subscription};

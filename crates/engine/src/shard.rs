@@ -1,0 +1,728 @@
+//! One shard: the only writer of its sessions. A plain state machine that calls nothing.
+//!
+//! It takes inputs (a command, what was read, what became of a commit) and returns effects (read this, tell that). It
+//! decides on memory, ahead of the disk: what it decides gathers in a batch while the batch before it is being
+//! written, and every answer that rests on something that is not durable is held back until it is. If someone else
+//! appended first, the session is read again and its commands are decided again. If the store fails, nothing that
+//! rests on it is answered as accepted, and all memory is dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use handover_kernel::command::{Act, Command};
+use handover_kernel::errand::Errand;
+use handover_kernel::session::{Binding, Standing};
+use handover_kernel::{
+    Event, Fact, Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, replay, step,
+};
+use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
+
+use crate::codec;
+use crate::key::Key;
+use crate::names::Names;
+use crate::view::{self, Listed};
+
+/// How much a shard may hold.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Commands that may wait for the disk.
+    pub queue_max: usize,
+    /// Events that one batch may hold before no more commands are taken.
+    pub batch_events_max: usize,
+    /// Sessions that may stay in memory.
+    pub sessions_in_memory_max: usize,
+    /// How long a session that nobody asks for stays in memory.
+    pub idle_ms: u64,
+    /// How long a finished one does.
+    pub finished_idle_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            queue_max: 4096,
+            batch_events_max: 1024,
+            sessions_in_memory_max: 25_000,
+            idle_ms: 60_000,
+            finished_idle_ms: 1_000,
+        }
+    }
+}
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub enum Ticket<T> {
+    /// Somebody outside.
+    Client(T),
+    /// The watch over the clock.
+    Wake,
+    /// Nobody.
+    Nobody,
+    /// The session that owes an errand.
+    Errand(Box<Trip>),
+}
+
+/// An errand on its way.
+#[derive(Debug)]
+pub struct Trip {
+    /// Who owes it.
+    pub from: Key,
+    /// Which one it is.
+    pub errand: Seq,
+    /// Where it goes.
+    pub to: Key,
+}
+
+/// What the shard wants done.
+#[derive(Debug)]
+pub enum Effect<T> {
+    /// Read the whole log of this session and come back with [`Shard::loaded`].
+    Load(Key),
+    /// Tell whoever waits.
+    Answer {
+        /// Who.
+        ticket: Ticket<T>,
+        /// What.
+        answer: Answer,
+    },
+    /// These events are durable.
+    Publish(Published),
+    /// The session wants to be woken then, or not at all.
+    Wake {
+        /// Which session.
+        key: Key,
+        /// When.
+        at: Option<Timestamp>,
+    },
+    /// The session owes something to another one.
+    Errand {
+        /// Which session.
+        from: Key,
+        /// What.
+        errand: Errand,
+    },
+}
+
+/// Durable events of one session.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Which session.
+    pub key: Key,
+    /// What was bound when it started.
+    pub binding: Arc<Binding>,
+    /// The events, in order.
+    pub events: Vec<Arc<Event>>,
+    /// The position of the first of them among all events; the others follow.
+    pub first: u64,
+    /// How the session has ended with them, if it has.
+    pub ended: Option<End>,
+}
+
+impl Published {
+    /// Whether the session has started with them.
+    pub fn started(&self) -> bool {
+        self.events.first().is_some_and(|event| event.seq == Seq(1))
+    }
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its outcome was bound.
+    Resolved,
+    /// Its time was up.
+    Expired,
+    /// Somebody called it off.
+    Cancelled,
+}
+
+impl End {
+    /// Every way.
+    pub const ALL: [End; 3] = [End::Resolved, End::Expired, End::Cancelled];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Resolved => "resolved",
+            End::Expired => "expired",
+            End::Cancelled => "cancelled",
+        }
+    }
+
+    /// Of the session whose last fact this is, if it is a last one.
+    fn of(fact: &Fact) -> Option<End> {
+        let resolved = matches!(fact, Fact::Committed(_)).then_some(End::Resolved);
+        let expired = || matches!(fact, Fact::Expired { .. }).then_some(End::Expired);
+        let cancelled = || matches!(fact, Fact::Cancelled { .. }).then_some(End::Cancelled);
+        resolved.or_else(expired).or_else(cancelled)
+    }
+}
+
+/// What somebody is told.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The command was accepted, now or before, and is durable.
+    Accepted(Accepted),
+    /// It was not.
+    Denied(Denied),
+    /// The session as it is, durably; none if there is none.
+    State(Option<Arc<Session>>),
+}
+
+/// What the sender of an accepted command is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// What the kernel says.
+    pub receipt: Receipt,
+    /// Where the session stands now.
+    pub standing: Standing,
+}
+
+/// Why a command was not accepted.
+#[derive(Clone, Debug)]
+pub enum Denied {
+    /// The domain says no.
+    Refused(Refusal),
+    /// The world failed; the outcome may be unknown.
+    Fault(Arc<Fault>),
+    /// The log of the session cannot be read.
+    Unreadable(Arc<str>),
+    /// The engine takes no more commands.
+    Stopping,
+}
+
+/// Everything that was read of a session.
+#[derive(Debug)]
+pub struct Log {
+    /// Its events, all of them.
+    pub events: Vec<Vec<u8>>,
+    /// When it was deleted, if it was.
+    pub tombstone: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Work<T> {
+    Command { ticket: Ticket<T>, command: Command },
+    Read { reader: T },
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    Loading { waiting: Vec<Work<T>> },
+    Ready(Box<Ready>),
+}
+
+/// A session in memory, ahead of the disk by what the batches hold.
+#[derive(Debug)]
+struct Ready {
+    session: Option<Arc<Session>>,
+    /// Its id may not be used again yet.
+    tombstone: bool,
+    /// The last event that is on disk.
+    durable: Seq,
+    last_used: Timestamp,
+    /// Its place in [`Shard::idle`].
+    looked_at: Timestamp,
+}
+
+/// What a command led to, with what the index and the timers said before it.
+struct Decided {
+    events: Vec<Event>,
+    listed: Listed,
+    wake_at: Option<Timestamp>,
+}
+
+/// What one commit writes, and who waits for it.
+#[derive(Debug)]
+struct Batch<T> {
+    entries: BTreeMap<Key, Entry>,
+    held: Vec<Held<T>>,
+    events: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    append: Append,
+    events: Vec<Arc<Event>>,
+    binding: Arc<Binding>,
+    /// When the session wants to be woken, if that changed.
+    wake_at: Option<Option<Timestamp>>,
+    ended: Option<End>,
+}
+
+/// An answer that rests on something that is not durable yet, with the work to decide it again.
+#[derive(Debug)]
+struct Held<T> {
+    key: Key,
+    work: Work<T>,
+    answer: Answer,
+}
+
+impl<T> Default for Batch<T> {
+    fn default() -> Self {
+        Batch { entries: BTreeMap::new(), held: Vec::new(), events: 0 }
+    }
+}
+
+/// One shard.
+#[derive(Debug)]
+pub struct Shard<T> {
+    settings: Settings,
+    limits: Limits,
+    slots: BTreeMap<Key, Slot<T>>,
+    /// What is being gathered.
+    pending: Batch<T>,
+    /// What is being written, in the order in which it was handed to the store.
+    flight: Option<Batch<T>>,
+    /// Commands that wait for anything.
+    backlog: usize,
+    /// What the sessions in memory have in common.
+    names: Names,
+    /// When each session in memory is looked at again to see whether it is idle: one entry for each that is ready.
+    idle: BTreeSet<(Timestamp, Key)>,
+}
+
+impl<T> Shard<T> {
+    /// An empty shard.
+    pub fn new(settings: Settings, limits: Limits) -> Shard<T> {
+        Shard {
+            settings,
+            limits,
+            slots: BTreeMap::new(),
+            pending: Batch::default(),
+            flight: None,
+            backlog: 0,
+            names: Names::default(),
+            idle: BTreeSet::new(),
+        }
+    }
+
+    /// How many sessions are in memory.
+    pub fn sessions(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether anything waits to be written.
+    pub fn has_pending(&self) -> bool {
+        self.flight.is_none() && !self.pending.entries.is_empty()
+    }
+
+    /// Whether nothing waits for anything.
+    pub fn is_quiet(&self) -> bool {
+        self.backlog == 0 && self.flight.is_none() && self.pending.entries.is_empty()
+    }
+
+    /// A command for one of the shard's sessions.
+    pub fn submit(
+        &mut self,
+        ticket: Ticket<T>,
+        key: &Key,
+        command: Command,
+        now: Timestamp,
+    ) -> Vec<Effect<T>> {
+        let full =
+            self.backlog >= self.settings.queue_max || self.pending.events >= self.settings.batch_events_max;
+        if full && matches!(ticket, Ticket::Client(_)) {
+            return vec![Effect::Answer { ticket, answer: Answer::Denied(Denied::Refused(Refusal::Busy)) }];
+        }
+        let mut command = command;
+        self.names.share_command(&mut command);
+        // A start needs no look at the disk: if the session exists, the store will say so.
+        let optimistic = command.act.start().is_some();
+        let mut effects = Vec::new();
+        self.take(key, Work::Command { ticket, command }, optimistic, now, &mut effects);
+        effects
+    }
+
+    /// Somebody wants to see a session.
+    pub fn read(&mut self, reader: T, key: &Key, now: Timestamp) -> Vec<Effect<T>> {
+        if self.backlog >= self.settings.queue_max {
+            let answer = Answer::Denied(Denied::Refused(Refusal::Busy));
+            return vec![Effect::Answer { ticket: Ticket::Client(reader), answer }];
+        }
+        let mut effects = Vec::new();
+        self.take(key, Work::Read { reader }, false, now, &mut effects);
+        effects
+    }
+
+    /// A session that is in memory and durable as it is: nobody has to wait to see it.
+    pub fn glance(&mut self, key: &Key, now: Timestamp) -> Option<Arc<Session>> {
+        match self.slots.get_mut(key) {
+            Some(Slot::Ready(ready)) if ready.is_durable() => {
+                ready.last_used = now;
+                ready.session.clone()
+            }
+            Some(Slot::Ready(_) | Slot::Loading { .. }) | None => None,
+        }
+    }
+
+    fn take(
+        &mut self,
+        key: &Key,
+        work: Work<T>,
+        optimistic: bool,
+        now: Timestamp,
+        effects: &mut Vec<Effect<T>>,
+    ) {
+        match self.slots.get_mut(key) {
+            Some(Slot::Loading { waiting }) => {
+                waiting.push(work);
+                self.backlog += 1;
+            }
+            Some(Slot::Ready(_)) => self.decide(key, work, now, effects),
+            None if optimistic => {
+                self.settle_in(key, None, false, now);
+                self.decide(key, work, now, effects);
+            }
+            None => {
+                self.slots.insert(key.clone(), Slot::Loading { waiting: vec![work] });
+                self.backlog += 1;
+                effects.push(Effect::Load(key.clone()));
+            }
+        }
+    }
+
+    /// What was read of a session.
+    pub fn loaded(&mut self, key: &Key, log: Result<Log, Arc<Fault>>, now: Timestamp) -> Vec<Effect<T>> {
+        let mut effects = Vec::new();
+        let waiting = match self.slots.get_mut(key) {
+            Some(Slot::Loading { waiting }) => std::mem::take(waiting),
+            // The slot was dropped while the read was under way: nobody waits for it.
+            Some(Slot::Ready(_)) | None => return effects,
+        };
+        self.backlog -= waiting.len();
+        let read = match log {
+            Ok(log) => {
+                revive_sharing(key, &log, &mut self.names).map(|session| (session, log.tombstone.is_some()))
+            }
+            Err(fault) => Err(Denied::Fault(fault)),
+        };
+        match read {
+            Ok((session, tombstone)) => {
+                self.slots.remove(key);
+                self.settle_in(key, session, tombstone, now);
+                for work in waiting {
+                    // A decision may drop the slot again: a start that was refused leaves nothing.
+                    self.take(key, work, false, now, &mut effects);
+                }
+            }
+            Err(denied) => {
+                self.slots.remove(key);
+                effects.extend(waiting.into_iter().map(|work| work.answered(Answer::Denied(denied.clone()))));
+            }
+        }
+        effects
+    }
+
+    fn settle_in(&mut self, key: &Key, session: Option<Session>, tombstone: bool, now: Timestamp) {
+        let ready = Ready {
+            durable: session.as_ref().map_or(Seq(0), |session| session.head),
+            session: session.map(Arc::new),
+            tombstone,
+            last_used: now,
+            looked_at: now,
+        };
+        let looked_at = ready.leaves_at(&self.settings);
+        let ready = Ready { looked_at, ..ready };
+        self.slots.insert(key.clone(), Slot::Ready(Box::new(ready)));
+        self.idle.insert((looked_at, key.clone()));
+    }
+
+    fn decide(&mut self, key: &Key, work: Work<T>, now: Timestamp, effects: &mut Vec<Effect<T>>) {
+        let Some(Slot::Ready(ready)) = self.slots.get_mut(key) else {
+            unreachable!("a session is decided only when it is in memory");
+        };
+        ready.last_used = now;
+        let answer = match &work {
+            Work::Read { .. } => Answer::State(ready.session.clone()),
+            Work::Command { command, .. } => {
+                let (answer, decided) = ready.put(key, command, &self.limits, now);
+                if let (Some(decided), Some(session)) = (decided, &ready.session) {
+                    self.pending.add(key, session, decided);
+                }
+                if let (Act::Tick, Some(session)) = (&command.act, &ready.session) {
+                    // What a session owes is carried out once the reason for it is durable.
+                    if session.head == ready.durable {
+                        effects.extend(
+                            session
+                                .errands
+                                .iter()
+                                .map(|errand| Effect::Errand { from: key.clone(), errand: errand.clone() }),
+                        );
+                    }
+                }
+                answer
+            }
+        };
+        // One that has ended may leave sooner.
+        let leaves_at = ready.leaves_at(&self.settings);
+        if leaves_at < ready.looked_at {
+            self.idle.remove(&(ready.looked_at, key.clone()));
+            self.idle.insert((leaves_at, key.clone()));
+            ready.looked_at = leaves_at;
+        }
+        let settled = ready.is_durable();
+        if settled && ready.session.is_none() && !ready.tombstone {
+            // Nothing is known of this id: the next command looks at the disk.
+            self.forget(key);
+        }
+        if settled {
+            effects.push(work.answered(answer));
+            return;
+        }
+        self.backlog += 1;
+        let held = Held { key: key.clone(), work, answer };
+        match &mut self.flight {
+            Some(flight) if !self.pending.entries.contains_key(key) => flight.held.push(held),
+            Some(_) | None => self.pending.held.push(held),
+        }
+    }
+
+    /// What is to be written next, if nothing is being written. Its outcome comes back with [`Shard::complete`].
+    pub fn take_batch(&mut self) -> Option<Vec<Append>> {
+        if !self.has_pending() {
+            return None;
+        }
+        let mut batch = std::mem::take(&mut self.pending);
+        let appends = batch.entries.values_mut().map(Entry::take_append).collect();
+        self.flight = Some(batch);
+        Some(appends)
+    }
+
+    /// What became of the batch that was taken, one outcome for each of its items.
+    pub fn complete(&mut self, result: Result<&[Outcome], Arc<Fault>>, now: Timestamp) -> Vec<Effect<T>> {
+        let Some(flight) = self.flight.take() else {
+            unreachable!("a batch is completed once");
+        };
+        match result {
+            Ok(outcomes) => self.committed(flight, outcomes, now),
+            Err(fault) => self.failed(flight, &fault),
+        }
+    }
+
+    fn committed(&mut self, flight: Batch<T>, outcomes: &[Outcome], now: Timestamp) -> Vec<Effect<T>> {
+        assert_eq!(outcomes.len(), flight.entries.len(), "the store answers every item of a batch");
+        let mut effects = Vec::new();
+        let mut lost: BTreeMap<Key, Vec<Work<T>>> = BTreeMap::new();
+        for ((key, entry), outcome) in flight.entries.into_iter().zip(outcomes) {
+            match outcome {
+                Outcome::Appended { first } => self.published(key, entry, *first, &mut effects),
+                Outcome::Conflict { .. } | Outcome::Tombstone { .. } => {
+                    lost.insert(key, Vec::new());
+                }
+            }
+        }
+        for held in flight.held {
+            self.backlog -= 1;
+            match lost.get_mut(&held.key) {
+                Some(works) => works.push(held.work),
+                None => effects.push(held.work.answered(held.answer)),
+            }
+        }
+        for (key, works) in lost {
+            self.decide_again(key, works, now, &mut effects);
+        }
+        effects
+    }
+
+    fn published(&mut self, key: Key, entry: Entry, first: u64, effects: &mut Vec<Effect<T>>) {
+        if let (Some(Slot::Ready(ready)), Some(last)) = (self.slots.get_mut(&key), entry.events.last()) {
+            ready.durable = ready.durable.max(last.seq);
+        }
+        if let Some(at) = entry.wake_at {
+            effects.push(Effect::Wake { key: key.clone(), at });
+        }
+        let Entry { events, binding, ended, .. } = entry;
+        effects.push(Effect::Publish(Published { key, binding, events, first, ended }));
+    }
+
+    /// Someone else was first: forget the session, read it again, and decide again what was decided on it.
+    fn decide_again(
+        &mut self,
+        key: Key,
+        mut works: Vec<Work<T>>,
+        now: Timestamp,
+        effects: &mut Vec<Effect<T>>,
+    ) {
+        self.forget(&key);
+        if let Some(entry) = self.pending.entries.remove(&key) {
+            self.pending.events -= entry.events.len();
+        }
+        let (again, kept) =
+            std::mem::take(&mut self.pending.held).into_iter().partition(|held| held.key == key);
+        self.pending.held = kept;
+        self.backlog -= again.len();
+        works.extend(again.into_iter().map(|held: Held<T>| held.work));
+        for work in works {
+            self.take(&key, work, false, now, effects);
+        }
+    }
+
+    /// The store failed: the outcome of what was being written is unknown, and all memory is dropped.
+    fn failed(&mut self, flight: Batch<T>, fault: &Arc<Fault>) -> Vec<Effect<T>> {
+        let pending = std::mem::take(&mut self.pending);
+        let held = flight.held.into_iter().chain(pending.held);
+        let effects: Vec<Effect<T>> =
+            held.map(|held| held.work.answered(Answer::Denied(Denied::Fault(Arc::clone(fault))))).collect();
+        self.backlog -= effects.len();
+        self.slots.retain(|_, slot| matches!(slot, Slot::Loading { .. }));
+        self.idle.clear();
+        effects
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some(Slot::Ready(ready)) = self.slots.remove(key) {
+            self.idle.remove(&(ready.looked_at, key.clone()));
+        }
+    }
+
+    /// Let go of the sessions that nobody asked for in a while, finished ones first.
+    pub fn sweep(&mut self, now: Timestamp) {
+        while let Some((at, key)) = self.idle.first().cloned() {
+            let over = self.slots.len() > self.settings.sessions_in_memory_max;
+            if at > now && !over {
+                return;
+            }
+            let Some(Slot::Ready(ready)) = self.slots.get_mut(&key) else {
+                unreachable!("only sessions in memory can be idle");
+            };
+            let leaves_at = ready.leaves_at(&self.settings);
+            if leaves_at <= at && ready.is_durable() {
+                self.forget(&key);
+                continue;
+            }
+            // It was asked for since, or is still to be written.
+            let again = if leaves_at > at { leaves_at } else { at.max(now).plus(1) };
+            ready.looked_at = again;
+            self.idle.remove(&(at, key.clone()));
+            self.idle.insert((again, key));
+            if over && leaves_at <= at {
+                // What is left cannot go yet: look again when something has been written.
+                return;
+            }
+        }
+    }
+}
+
+impl Ready {
+    /// When it may leave memory, if nobody asks for it until then.
+    fn leaves_at(&self, settings: &Settings) -> Timestamp {
+        let ended = self.session.as_ref().is_none_or(|session| session.lifecycle.is_terminal());
+        self.last_used.plus(if ended { settings.finished_idle_ms } else { settings.idle_ms })
+    }
+
+    fn is_durable(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.head == self.durable)
+    }
+
+    /// Put a command to the session, and say what to answer and what was decided.
+    fn put(
+        &mut self,
+        key: &Key,
+        command: &Command,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> (Answer, Option<Decided>) {
+        if self.tombstone && self.session.is_none() {
+            let starts = command.act.start().is_some();
+            let refusal = if starts { Refusal::SessionExists } else { Refusal::SessionNotFound };
+            return (Answer::Denied(Denied::Refused(refusal)), None);
+        }
+        let id = match &self.session {
+            Some(session) => session.binding.id.clone(),
+            None => SessionId::from(&*key.session),
+        };
+        // What the index and the timers say now, if the store has been told.
+        let listed = self.session.as_ref().map_or_else(Listed::nothing, |session| Listed::of(session));
+        let wake_at = self.session.as_ref().and_then(|session| session.wake_at());
+        let mut slot = self.session.take().map(Arc::unwrap_or_clone);
+        let step = step(&mut slot, &id, command, limits, now);
+        self.session = slot.map(Arc::new);
+        let answer = match (step.answer, &self.session) {
+            (Ok(receipt), Some(session)) => {
+                Answer::Accepted(Accepted { receipt, standing: session.standing() })
+            }
+            (Ok(_), None) => unreachable!("an accepted command leaves a session"),
+            (Err(refusal), _) => Answer::Denied(Denied::Refused(refusal)),
+        };
+        let decided = (!step.events.is_empty()).then_some(Decided { events: step.events, listed, wake_at });
+        (answer, decided)
+    }
+}
+
+impl<T> Batch<T> {
+    /// Add what was decided on a session, with its index row and its wake time if they changed.
+    fn add(&mut self, key: &Key, session: &Session, decided: Decided) {
+        let Decided { events, listed, wake_at } = decided;
+        self.events += events.len();
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
+            append: Append {
+                key: SessionKey::clone(key),
+                expected: session.head.0 - events.len() as u64,
+                events: Vec::new(),
+                row: None,
+                wake: Wake::Unchanged,
+            },
+            events: Vec::new(),
+            binding: Arc::clone(&session.binding),
+            wake_at: None,
+            ended: None,
+        });
+        entry.append.events.extend(events.iter().map(codec::encode));
+        entry.ended = entry.ended.or_else(|| events.iter().find_map(|event| End::of(&event.fact)));
+        entry.events.extend(events.into_iter().map(Arc::new));
+        if Listed::of(session) != listed {
+            entry.append.row = Some(view::row(session));
+        }
+        if session.wake_at() != wake_at {
+            entry.wake_at = Some(session.wake_at());
+            entry.append.wake = wake(session.wake_at());
+        }
+    }
+}
+
+impl Entry {
+    fn take_append(&mut self) -> Append {
+        let key = self.append.key.clone();
+        let empty = Append { key, expected: 0, events: Vec::new(), row: None, wake: Wake::Unchanged };
+        std::mem::replace(&mut self.append, empty)
+    }
+}
+
+impl<T> Work<T> {
+    fn answered(self, answer: Answer) -> Effect<T> {
+        match self {
+            Work::Command { ticket, .. } => Effect::Answer { ticket, answer },
+            Work::Read { reader } => Effect::Answer { ticket: Ticket::Client(reader), answer },
+        }
+    }
+}
+
+/// The store's word for a wake time.
+pub fn wake(at: Option<Timestamp>) -> Wake {
+    match at {
+        Some(at) => Wake::At(at.0),
+        None => Wake::Never,
+    }
+}
+
+/// The session that a log tells of.
+pub fn revive(key: &SessionKey, log: &Log) -> Result<Option<Session>, Denied> {
+    revive_sharing(key, log, &mut Names::default())
+}
+
+fn revive_sharing(key: &SessionKey, log: &Log, names: &mut Names) -> Result<Option<Session>, Denied> {
+    let unreadable =
+        |what: String| Denied::Unreadable(Arc::from(format!("session {key} cannot be read: {what}")));
+    let mut events: Vec<Event> = log
+        .events
+        .iter()
+        .map(|bytes| codec::decode(bytes))
+        .collect::<Result<_, _>>()
+        .map_err(|error| unreadable(error.to_string()))?;
+    events.iter_mut().for_each(|event| names.share_event(event));
+    replay(&SessionId::from(&*key.session), &events).map_err(|error| unreadable(error.to_string()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

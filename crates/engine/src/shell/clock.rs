@@ -1,0 +1,157 @@
+//! The watch over the clock: wakes what is due, lets go of what is idle, deletes what is past its time.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use handover_kernel::command::{Act, Command};
+
+use super::{Inner, chain};
+use crate::clock::now;
+use crate::locks::lock;
+use crate::shard::Ticket;
+use crate::timers::{Found, SCAN_MAX};
+
+/// How many wakes may be under way at once, and how many are begun in a millisecond: a crowd that is due at one moment is
+/// spread out, so that every commit has room for everybody else.
+const WAKES_MAX: usize = 128;
+const WAKES_PER_MS: usize = 10;
+
+/// What a late look at the clock may make up for.
+const CATCH_UP_MS: usize = 10;
+
+/// How often the engine looks for sessions that nobody needs in memory.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// How often finished sessions past their time are deleted, and how many at a time.
+const RETENTION_EVERY: Duration = Duration::from_secs(60);
+const RETENTION_BATCH: usize = 500;
+
+impl Inner {
+    /// The watch over the clock: wakes what is due, lets go of what is idle, deletes what is past its time.
+    pub(super) fn watch_the_clock(&self) {
+        let mut swept = Instant::now();
+        let mut retained: Option<Instant> = None;
+        let mut pace = Pace::new();
+        while !self.stopping.load(Ordering::Acquire) {
+            self.pulse.store(now().0, Ordering::Release);
+            self.scan();
+            let more = self.wake_due(&mut pace);
+            if swept.elapsed() >= SWEEP_EVERY {
+                swept = Instant::now();
+                self.sweep();
+            }
+            if retained.is_none_or(|at| at.elapsed() >= RETENTION_EVERY) {
+                retained = Some(Instant::now());
+                self.retain();
+            }
+            let next = Duration::from_millis(lock(&self.timers).next_at().since(now()));
+            let pause = if more { Duration::from_millis(1) } else { next.min(SWEEP_EVERY) };
+            if !pause.is_zero() {
+                self.clock.wait(pause);
+            }
+        }
+    }
+
+    fn scan(&self) {
+        let Some(scan) = lock(&self.timers).scan(now()) else {
+            return;
+        };
+        let found = match self.store.due_after(scan.after, scan.until.0, SCAN_MAX) {
+            Ok(page) => Some(Found::from(page)),
+            Err(fault) => {
+                self.counters.store_faults.inc();
+                tracing::error!(error = %chain(&fault), "the store did not say who is due");
+                None
+            }
+        };
+        lock(&self.timers).scanned(found, now());
+    }
+
+    /// Wake what is due, as far as there is room. Says whether there may be more.
+    fn wake_due(&self, pace: &mut Pace) -> bool {
+        let room =
+            pace.room(Instant::now()).min(WAKES_MAX.saturating_sub(self.wakes.load(Ordering::Acquire)));
+        let due = lock(&self.timers).due(now(), room);
+        pace.left -= due.len();
+        let more = due.len() == room;
+        for key in due {
+            self.counters.ticks.inc();
+            self.wakes.fetch_add(1, Ordering::AcqRel);
+            let effects = self.put(Ticket::Wake, &key, Command::runtime(Act::Tick));
+            self.carry_out(effects);
+        }
+        more
+    }
+
+    fn sweep(&self) {
+        let mut in_memory = 0;
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.sweep(now());
+            in_memory += shard.sessions();
+        }
+        self.counters.sessions_in_memory.set(in_memory as i64);
+        self.counters.subscribers.set(lock(&self.hub).len() as i64);
+    }
+
+    /// Delete finished sessions past their time; their ids stay taken for as long again.
+    fn retain(&self) {
+        let Some(keep) = self.settings.retention_ms else {
+            return;
+        };
+        let before = now().0.saturating_sub(keep);
+        loop {
+            match self.store.delete_finished(before, now().0, RETENTION_BATCH) {
+                Ok(deleted) if deleted.len() < RETENTION_BATCH => break,
+                Ok(_) if self.stopping.load(Ordering::Acquire) => return,
+                Ok(_) => {}
+                Err(fault) => {
+                    tracing::error!(error = %chain(&fault), "finished sessions could not be deleted");
+                    return;
+                }
+            }
+        }
+        if let Err(fault) = self.store.forget_tombstones(before) {
+            tracing::error!(error = %chain(&fault), "tombstones could not be removed");
+        }
+    }
+}
+
+/// How many wakes may begin now, so that there are never more than [`WAKES_PER_MS`] over a longer time.
+struct Pace {
+    counted: Instant,
+    left: usize,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { counted: Instant::now(), left: 0 }
+    }
+
+    fn room(&mut self, now: Instant) -> usize {
+        let passed = now.duration_since(self.counted).as_millis() as usize;
+        if passed > 0 {
+            self.counted = now;
+            self.left = (self.left + passed.saturating_mul(WAKES_PER_MS)).min(CATCH_UP_MS * WAKES_PER_MS);
+        }
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakes_are_spread_out_and_a_late_look_makes_up_for_little() {
+        let mut pace = Pace::new();
+        let begun = pace.counted;
+        let after = |ms| begun + Duration::from_millis(ms);
+        assert_eq!(pace.room(begun), 0);
+        assert_eq!(pace.room(after(2)), 2 * WAKES_PER_MS);
+        pace.left = 1;
+        assert_eq!(pace.room(after(2)), 1, "the same moment gives nothing twice");
+        assert_eq!(pace.room(after(3)), 1 + WAKES_PER_MS);
+        assert_eq!(pace.room(after(1_000)), CATCH_UP_MS * WAKES_PER_MS);
+    }
+}

@@ -1,0 +1,22 @@
+//! The running engine on real stores, from the command to the log and to everybody who follows it.
+//!
+//! - [`stage`]: an engine to play on, and short words for what the cast does
+//! - [`faulty`]: a store that counts, fails and waits on demand
+//! - the plays, each about one promise
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod faulty;
+#[macro_use]
+mod stage;
+
+mod errands;
+mod faults;
+mod index;
+mod life;
+mod limits;
+mod memory;
+mod retention;
+mod stop;
+mod subscriptions;
+mod timers;

@@ -1,0 +1,95 @@
+//! The one place where a server is wired together, for `serve`, `mcp`, tests and benchmarks alike: a desk, and the faces in
+//! front of it.
+
+use std::sync::Arc;
+
+use handover_desk::gate::{self, Rates};
+use handover_desk::identity::Identity;
+use handover_desk::open::{EngineSettings, Failed, Limits, ShardSettings};
+use handover_desk::shutdown::Shutdown;
+use handover_desk::{Data, Desk};
+
+use crate::config::{self, Config};
+use crate::face::macp::Macp;
+use crate::face::mcp::{self, Mcp};
+use crate::telemetry::Metrics;
+
+/// A server, but for its listeners.
+#[derive(Clone)]
+pub struct House {
+    /// What every face stands on.
+    pub desk: Desk,
+    /// The MACP face.
+    pub macp: Macp,
+    /// The MCP face.
+    pub mcp: Mcp,
+    /// What the operator can count.
+    pub metrics: Arc<Metrics>,
+}
+
+impl House {
+    /// Open the data and start everything.
+    pub fn open(
+        data: Data,
+        config: &Config,
+        identity: Identity,
+        shutdown: Shutdown,
+    ) -> Result<House, Failed> {
+        House::with(data, desk_settings(config, &identity), mcp::Settings::new(config), identity, shutdown)
+    }
+
+    /// The same with settings that no configuration has.
+    pub fn with(
+        data: Data,
+        desk: handover_desk::Settings,
+        mcp: mcp::Settings,
+        identity: Identity,
+        shutdown: Shutdown,
+    ) -> Result<House, Failed> {
+        let desk = handover_desk::open(data, desk, identity, shutdown)?;
+        let metrics = Metrics::new(|registry| desk.register(registry));
+        Ok(House { macp: Macp::new(desk.clone()), mcp: Mcp::new(desk.clone(), mcp), desk, metrics })
+    }
+}
+
+/// What the configuration tells the desk and what is beneath it.
+pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Settings {
+    let Config { engine, limits, retention, .. } = config;
+    let shards = engine.shards.max(1);
+    handover_desk::Settings {
+        engine: EngineSettings {
+            shards,
+            shard: ShardSettings {
+                queue_max: engine.queue_max,
+                batch_events_max: engine.batch_events_max,
+                sessions_in_memory_max: engine.sessions_in_memory_max.div_ceil(shards),
+                idle_ms: engine.idle_seconds.saturating_mul(1000),
+                ..ShardSettings::default()
+            },
+            limits: Limits {
+                payload_bytes_max: limits.payload_bytes_max,
+                participants_max: limits.participants_max,
+                steers_pending_max: limits.steers_pending_max,
+                questions_open_max: limits.questions_open_max,
+                messages_per_task_max: limits.messages_per_task_max,
+                ..Limits::default()
+            },
+            sessions_open_per_agent_max: limits.sessions_open_per_agent_max as u64,
+            subscriber_queue_max: engine.subscriber_queue_max,
+            retention_ms: (retention.finished_days > 0)
+                .then(|| retention.finished_days.saturating_mul(24 * 60 * 60 * 1000)),
+            on_end: None,
+        },
+        gate: gate_settings(limits, identity),
+        audit: config.audit_path().map(|path| (path, config.audit.bytes_max)),
+    }
+}
+
+/// What the configuration lets each agent use.
+pub fn gate_settings(limits: &config::Limits, identity: &Identity) -> gate::Settings {
+    let rates = Rates {
+        starts_per_minute: limits.starts_per_minute,
+        messages_per_minute: limits.messages_per_minute,
+    };
+    gate::Settings::new(rates, limits.streams_per_agent_max as u64, identity)
+}

@@ -1,5 +1,8 @@
 //! The directory of agents on stores that count, fail and last.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[allow(dead_code, reason = "the engine's plays need more of it")]
 #[path = "../../engine/tests/engine/faulty.rs"]
 mod faulty;
 

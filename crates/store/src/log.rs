@@ -40,8 +40,8 @@ pub struct Append {
     pub key: SessionKey,
     /// The sequence number of the last event that the writer knows; 0 for a new session.
     pub expected: u64,
-    /// The new events; the first gets sequence number `expected + 1`. Without any, only the row and the wake time
-    /// change; that needs a session that is there, and is a conflict otherwise.
+    /// The new events; the first gets sequence number `expected + 1`. Without any, only the row, the wake time and the
+    /// snapshot change; that needs a session that is there, and is a conflict otherwise.
     pub events: Vec<Vec<u8>>,
     /// The index row, if a listed fact changed.
     pub row: Option<IndexRow>,

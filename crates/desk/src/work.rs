@@ -108,7 +108,7 @@ impl Work {
                 let filter = Filter {
                     tenant: Some(worker.tenant.clone()),
                     agent: Some(worker.agent.as_str().into()),
-                    status: Some(view::status_number(*standing)),
+                    statuses: 1 << view::status_number(*standing),
                     kind: Some(view::kind_number(ModeKind::Task)),
                     ..Filter::default()
                 };

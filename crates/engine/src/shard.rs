@@ -662,6 +662,7 @@ impl<T> Batch<T> {
                 events: Vec::new(),
                 row: None,
                 wake: Wake::Unchanged,
+                snapshot: None,
             },
             events: Vec::new(),
             binding: Arc::clone(&session.binding),
@@ -684,7 +685,8 @@ impl<T> Batch<T> {
 impl Entry {
     fn take_append(&mut self) -> Append {
         let key = self.append.key.clone();
-        let empty = Append { key, expected: 0, events: Vec::new(), row: None, wake: Wake::Unchanged };
+        let empty =
+            Append { key, expected: 0, events: Vec::new(), row: None, wake: Wake::Unchanged, snapshot: None };
         std::mem::replace(&mut self.append, empty)
     }
 }

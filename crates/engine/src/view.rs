@@ -142,6 +142,7 @@ pub fn row(session: &Session) -> IndexRow {
         created_at: binding.created_at.0,
         finished_at: session.ended_at.map(|at| at.0),
         summary: summary.encode_to_vec(),
+        waits: Vec::new(),
     }
 }
 

@@ -35,7 +35,9 @@ fn put_logs(store: &dyn Store) -> usize {
 }
 
 fn put(store: &dyn Store, key: SessionKey, events: Vec<Vec<u8>>) {
-    store.append(&[Append { key, expected: 0, events, row: None, wake: Wake::Unchanged }]).unwrap();
+    store
+        .append(&[Append { key, expected: 0, events, row: None, wake: Wake::Unchanged, snapshot: None }])
+        .unwrap();
 }
 
 fn from_hex(line: &str) -> Vec<u8> {

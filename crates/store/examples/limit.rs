@@ -149,6 +149,7 @@ impl Life {
                 created_at: 1_700_000_000_000 + high % 1_000_000,
                 finished_at: None,
                 summary: vec![b's'; 60],
+                waits: Vec::new(),
             },
             random: low,
         }
@@ -170,7 +171,7 @@ impl Life {
             6 => Wake::Never,
             _ => Wake::Unchanged,
         };
-        Append { key: self.key.clone(), expected: seq, events, row, wake }
+        Append { key: self.key.clone(), expected: seq, events, row, wake, snapshot: None }
     }
 }
 

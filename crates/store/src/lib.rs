@@ -15,8 +15,9 @@ pub mod sqlite;
 
 pub use fault::Fault;
 pub use log::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, IndexRow, Listed, OpenCount,
-    Order, Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow, Listed,
+    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredEvent,
+    Waiting, Waits, Wake,
 };
 pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;

@@ -40,13 +40,15 @@ pub struct Append {
     pub key: SessionKey,
     /// The sequence number of the last event that the writer knows; 0 for a new session.
     pub expected: u64,
-    /// The new events; the first gets sequence number `expected + 1`. Without any, only the row and the wake time
-    /// change; that needs a session that is there, and is a conflict otherwise.
+    /// The new events; the first gets sequence number `expected + 1`. Without any, only the row, the wake time and the
+    /// snapshot change; that needs a session that is there, and is a conflict otherwise.
     pub events: Vec<Vec<u8>>,
     /// The index row, if a listed fact changed.
     pub row: Option<IndexRow>,
     /// When the session next needs to be woken, if that changed.
     pub wake: Wake,
+    /// The writer's state after the last event of this append, opaque and disposable. Replaces the one before.
+    pub snapshot: Option<Vec<u8>>,
 }
 
 /// What an append says about the time to wake a session.
@@ -100,6 +102,39 @@ pub struct IndexRow {
     pub finished_at: Option<u64>,
     /// What else the list shows, opaque to the store.
     pub summary: Vec<u8>,
+    /// For which agents the session waits: whose inboxes show it. Every row can change it, and the agents need not be
+    /// among `agents`.
+    pub waits: Vec<Waits>,
+}
+
+impl IndexRow {
+    /// The kinds for which the session waits for `agent`, 0 if it does not.
+    pub fn waits_for(&self, agent: &str) -> u32 {
+        kinds_for(&self.waits, agent)
+    }
+}
+
+/// That a session waits for an agent, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// For whom.
+    pub agent: Box<str>,
+    /// A set of small numbers that the writer chooses, one bit for each.
+    pub kinds: u32,
+}
+
+/// An agent that is named twice is waited for because of both.
+pub(crate) fn kinds_for(waits: &[Waits], agent: &str) -> u32 {
+    waits.iter().filter(|waits| &*waits.agent == agent).fold(0, |kinds, waits| kinds | waits.kinds)
+}
+
+/// A writer's state, kept beside the log so that it need not be made from all events again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The last event that it includes.
+    pub seq: u64,
+    /// The very bytes that were appended.
+    pub bytes: Vec<u8>,
 }
 
 /// An event as it was stored.
@@ -143,8 +178,8 @@ pub struct Filter {
     pub tenant: Option<Box<str>>,
     /// On this agent's list.
     pub agent: Option<Box<str>>,
-    /// With this status.
-    pub status: Option<u8>,
+    /// With one of these statuses, one bit for each number from 0 to 63; 0 is any status.
+    pub statuses: u64,
     /// Of this kind.
     pub kind: Option<u8>,
     /// Started at this time or later.
@@ -183,6 +218,26 @@ pub struct Page {
     pub sessions: Vec<Listed>,
     /// Where the next page begins, if there may be one. A page can be short, even empty, and still have a next one: a
     /// store looks at a bounded number of sessions for one page.
+    pub next: Option<Cursor>,
+}
+
+/// One session in an agent's inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which session.
+    pub key: SessionKey,
+    /// Its index row.
+    pub row: IndexRow,
+    /// All kinds for which it waits for the agent, also those that were not asked for.
+    pub kinds: u32,
+}
+
+/// A page of an inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InboxPage {
+    /// The sessions, the oldest first.
+    pub sessions: Vec<Waiting>,
+    /// Where the next page begins, if there is one.
     pub next: Option<Cursor>,
 }
 
@@ -263,6 +318,10 @@ pub trait Store: Send + Sync {
     /// The last sequence number of a session, if there is such a session.
     fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault>;
 
+    /// The newest snapshot of a session. A damaged one is as good as none, never a fault: the log is the truth, and the
+    /// state can be made from it.
+    fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault>;
+
     /// The events after `after` in the order of their positions, at most `max` of them.
     fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault>;
 
@@ -272,6 +331,17 @@ pub trait Store: Send + Sync {
     /// A page of sessions, at most `max` of them. The cost of a page depends on its size, not on how many came before
     /// or how few match.
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault>;
+
+    /// A page of the sessions that wait for an agent for at least one of `kinds`, at most `max` of them, in the order in
+    /// which they were first written. The cost of a page depends on its size, not on what else the agent has or had.
+    fn inbox(
+        &self,
+        tenant: &str,
+        agent: &str,
+        kinds: u32,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<InboxPage, Fault>;
 
     /// The index row of one session.
     fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault>;
@@ -322,11 +392,28 @@ pub trait Store: Send + Sync {
     fn sessions(&self, after: Option<Cursor>, max: usize)
     -> Result<(Vec<SessionKey>, Option<Cursor>), Fault>;
 
-    /// Remove every index row and wake time. The logs stay.
+    /// The keys of the sessions whose index rows say that they have not ended, in the order in which they were first
+    /// written, for making their rows again.
+    fn unfinished(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault>;
+
+    /// Remove every index row, wake time and snapshot, and set the index version to 0. The logs stay.
     fn clear_index(&self) -> Result<(), Fault>;
 
-    /// Write index rows and wake times without touching the logs, for rebuilding the index.
+    /// Write index rows and wake times without touching the logs: fills an index that was cleared, and replaces the rows
+    /// of these sessions, their agents and their places in inboxes included, in one that was not. Nothing checks that a
+    /// session is still as its row says; while others append to it, append the row without events instead.
     fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault>;
+
+    /// What was last set as the version of the index, 0 if nothing was. The number is the writer's: it tells whether rows
+    /// were written by a release that knew less.
+    fn index_version(&self) -> Result<u32, Fault>;
+
+    /// Set the version of the index, durably.
+    fn set_index_version(&self, version: u32) -> Result<(), Fault>;
 
     /// Write something small, durably: shows that the store can take an append now.
     fn probe(&self) -> Result<(), Fault>;

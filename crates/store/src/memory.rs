@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, IndexRow, Listed, OpenCount,
-    Order, Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow, Listed,
+    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredEvent,
+    Waiting, Wake,
 };
 
 /// Logs and rows in memory. Nothing is ever lost, except with the process.
@@ -47,6 +48,7 @@ struct Data {
     watchers: Vec<SyncSender<Hint>>,
     last_number: Number,
     last_position: Position,
+    index_version: u32,
 }
 
 struct Session {
@@ -54,6 +56,7 @@ struct Session {
     events: Vec<StoredEvent>,
     row: Option<IndexRow>,
     wake: Option<u64>,
+    snapshot: Option<Snapshot>,
 }
 
 impl Session {
@@ -69,6 +72,23 @@ impl Session {
 impl Data {
     fn session(&self, key: &SessionKey) -> Option<&Session> {
         self.numbers.get(key).map(|number| &self.sessions[number])
+    }
+
+    /// A page of the sessions for which `chosen` finds something, the oldest first.
+    fn page<T>(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+        chosen: impl Fn(&Session) -> Option<T>,
+    ) -> (Vec<T>, Option<Cursor>) {
+        let from = after.map_or(Bound::Unbounded, |Cursor(after)| Bound::Excluded(after));
+        let mut rest = self
+            .sessions
+            .range((from, Bound::Unbounded))
+            .filter_map(|(number, session)| Some((*number, chosen(session)?)));
+        let (numbers, page): (Vec<Number>, Vec<T>) = rest.by_ref().take(max).unzip();
+        let end = numbers.last().map(|number| Cursor(*number)).or(after);
+        (page, end.filter(|_| rest.next().is_some()))
     }
 
     fn append(&mut self, item: &Append) -> Outcome {
@@ -90,6 +110,9 @@ impl Data {
             self.places.insert(event.position, (number, event.seq));
             session.events.push(event);
         }
+        if let Some(bytes) = &item.snapshot {
+            session.snapshot = Some(Snapshot { seq: session.head(), bytes: bytes.clone() });
+        }
         if let Some(row) = &item.row {
             self.write_row(number, row);
         }
@@ -99,7 +122,7 @@ impl Data {
 
     fn start(&mut self, key: &SessionKey) -> Number {
         self.last_number += 1;
-        let session = Session { key: key.clone(), events: Vec::new(), row: None, wake: None };
+        let session = Session { key: key.clone(), events: Vec::new(), row: None, wake: None, snapshot: None };
         self.sessions.insert(self.last_number, session);
         self.numbers.insert(key.clone(), self.last_number);
         self.last_number
@@ -160,7 +183,7 @@ impl Data {
 fn matches(filter: &Filter, session: &Session, row: &IndexRow) -> bool {
     filter.tenant.as_ref().is_none_or(|tenant| *tenant == session.key.tenant)
         && filter.agent.as_ref().is_none_or(|agent| session.is_listed_for(agent))
-        && filter.status.is_none_or(|status| status == row.status)
+        && (filter.statuses == 0 || 1_u64.checked_shl(row.status.into()).unwrap_or(0) & filter.statuses != 0)
         && filter.kind.is_none_or(|kind| kind == row.kind)
         && filter.created_from.is_none_or(|from| row.created_at >= from)
         && filter.created_before.is_none_or(|before| row.created_at < before)
@@ -183,6 +206,10 @@ impl Store for MemoryStore {
 
     fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
         Ok(self.data().session(key).map(Session::head))
+    }
+
+    fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault> {
+        Ok(self.data().session(key).and_then(|session| session.snapshot.clone()))
     }
 
     fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
@@ -231,6 +258,23 @@ impl Store for MemoryStore {
         let end = listed.last().map(|(number, _)| Cursor(*number)).or(after);
         let sessions = listed.into_iter().map(|(_, listed)| listed).collect();
         Ok(Page { sessions, next: end.filter(|_| more) })
+    }
+
+    fn inbox(
+        &self,
+        tenant: &str,
+        agent: &str,
+        kinds: u32,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<InboxPage, Fault> {
+        let (sessions, next) = self.data().page(after, max, |session| {
+            let row = session.row.as_ref().filter(|_| &*session.key.tenant == tenant)?;
+            let waits = row.waits_for(agent);
+            let waiting = || Waiting { key: session.key.clone(), row: row.clone(), kinds: waits };
+            (waits & kinds != 0).then(waiting)
+        });
+        Ok(InboxPage { sessions, next })
     }
 
     fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault> {
@@ -330,21 +374,26 @@ impl Store for MemoryStore {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
-        let data = self.data();
-        let from = after.map_or(Bound::Unbounded, |Cursor(after)| Bound::Excluded(after));
-        let mut rest = data.sessions.range((from, Bound::Unbounded));
-        let page: Vec<(&Number, &Session)> = rest.by_ref().take(max).collect();
-        let end = page.last().map(|(number, _)| Cursor(**number)).or(after);
-        let keys = page.into_iter().map(|(_, session)| session.key.clone()).collect();
-        Ok((keys, end.filter(|_| rest.next().is_some())))
+        Ok(self.data().page(after, max, |session| Some(session.key.clone())))
+    }
+
+    fn unfinished(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        let open = |session: &Session| session.row.as_ref().is_some_and(|row| row.finished_at.is_none());
+        Ok(self.data().page(after, max, |session| open(session).then(|| session.key.clone())))
     }
 
     fn clear_index(&self) -> Result<(), Fault> {
         let mut data = self.data();
         data.wakes.clear();
+        data.index_version = 0;
         for session in data.sessions.values_mut() {
             session.row = None;
             session.wake = None;
+            session.snapshot = None;
         }
         Ok(())
     }
@@ -353,10 +402,21 @@ impl Store for MemoryStore {
         let mut data = self.data();
         for (key, row, wake) in rows {
             if let Some(number) = data.numbers.get(key).copied() {
+                // Without one before, the new row says which agents there are.
+                data.sessions.get_mut(&number).expect("every number has a session").row = None;
                 data.write_row(number, row);
                 data.write_wake(number, *wake);
             }
         }
+        Ok(())
+    }
+
+    fn index_version(&self) -> Result<u32, Fault> {
+        Ok(self.data().index_version)
+    }
+
+    fn set_index_version(&self, version: u32) -> Result<(), Fault> {
+        self.data().index_version = version;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::thread;
 
 use handover_store::{
     Append, Cursor, Feed, Filter, Hint, IndexRow, Listed, MemoryStore, Order, Outcome, Put, Record,
-    SessionKey, SqliteStore, Store, Wake,
+    SessionKey, Snapshot, SqliteStore, Store, Waits, Wake,
 };
 
 /// Makes one test per store out of each check.
@@ -50,6 +50,13 @@ suite! {
     a_tombstone_keeps_the_id_until_it_is_forgotten,
     deleting_does_not_free_positions_or_cursors,
     hints_tell_of_appends_and_are_lost_when_nobody_reads,
+    an_inbox_shows_what_waits_for_the_agent_now,
+    an_inbox_is_asked_for_some_kinds_and_tells_all,
+    pages_of_an_inbox_reach_the_end_while_sessions_come_and_go,
+    a_snapshot_replaces_the_one_before_and_goes_with_its_session,
+    the_version_of_the_index_is_kept_until_the_index_is_cleared,
+    unfinished_sessions_can_be_paged_through,
+    restoring_rows_replaces_those_that_are_there,
     open_sessions_are_counted_by_requester,
     all_sessions_can_be_paged_through,
     a_cleared_index_can_be_restored_to_the_same_rows,
@@ -69,7 +76,14 @@ fn bytes(count: usize) -> Vec<Vec<u8>> {
 }
 
 fn item(key: &SessionKey, expected: u64, count: usize) -> Append {
-    Append { key: key.clone(), expected, events: bytes(count), row: None, wake: Wake::Unchanged }
+    Append {
+        key: key.clone(),
+        expected,
+        events: bytes(count),
+        row: None,
+        wake: Wake::Unchanged,
+        snapshot: None,
+    }
 }
 
 fn row(requester: &str, agents: &[&str]) -> IndexRow {
@@ -81,6 +95,7 @@ fn row(requester: &str, agents: &[&str]) -> IndexRow {
         created_at: 1000,
         finished_at: None,
         summary: b"summary".to_vec(),
+        waits: Vec::new(),
     }
 }
 
@@ -298,14 +313,17 @@ fn every_filter_narrows_the_list(store: &dyn Store) {
     assert_eq!(list(Filter { agent: Some("b".into()), ..acme() }), "s3 s2 s1 s0");
     assert_eq!(list(Filter { agent: Some("b".into()), ..Filter::default() }), "z0 s3 s2 s1 s0");
     assert_eq!(list(Filter { agent: Some("none".into()), ..acme() }), "");
-    assert_eq!(list(Filter { status: Some(1), ..acme() }), "s7 s5 s3 s1");
+    assert_eq!(list(Filter { statuses: 1 << 1, ..acme() }), "s7 s5 s3 s1");
+    assert_eq!(list(Filter { statuses: 1 << 0 | 1 << 1, ..acme() }), "s7 s6 s5 s4 s3 s2 s1 s0");
+    assert_eq!(list(Filter { statuses: 1 << 1 | 1 << 63, ..acme() }), "s7 s5 s3 s1");
+    assert_eq!(list(Filter { statuses: 1 << 2, ..acme() }), "");
     assert_eq!(list(Filter { kind: Some(0), ..acme() }), "s5 s4 s1 s0");
     assert_eq!(list(Filter { created_from: Some(106), ..acme() }), "s7 s6");
     assert_eq!(list(Filter { created_before: Some(102), ..acme() }), "s1 s0");
     let all = Filter {
         tenant: Some("acme".into()),
         agent: Some("c".into()),
-        status: Some(0),
+        statuses: 1 << 0,
         kind: Some(1),
         created_from: Some(101),
         created_before: Some(107),
@@ -317,7 +335,12 @@ fn pages_reach_the_end_while_sessions_are_added(store: &dyn Store) {
     let filters = [
         Filter::default(),
         Filter { tenant: Some("acme".into()), ..Filter::default() },
-        Filter { tenant: Some("acme".into()), agent: Some("a".into()), status: Some(1), ..Filter::default() },
+        Filter {
+            tenant: Some("acme".into()),
+            agent: Some("a".into()),
+            statuses: 1 << 1,
+            ..Filter::default()
+        },
     ];
     let mut added = 0;
     let add = |added: &mut usize| {
@@ -363,7 +386,7 @@ fn a_filter_that_few_match_reaches_the_end_in_bounded_pages(store: &dyn Store) {
     for (tenant, agent) in [(None, None), (None, Some("a")), (Some("acme"), None), (Some("acme"), Some("a"))]
     {
         let (tenant, agent) = (tenant.map(Into::into), agent.map(Into::into));
-        let filter = Filter { tenant, agent, status: Some(7), ..Filter::default() };
+        let filter = Filter { tenant, agent, statuses: 1 << 7, ..Filter::default() };
         for order in [Order::Newest, Order::Oldest] {
             let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
             loop {
@@ -606,6 +629,243 @@ fn hints_tell_of_appends_and_are_lost_when_nobody_reads(store: &dyn Store) {
     assert_eq!(narrow.try_iter().collect::<Vec<_>>(), [hint("two", 2)]);
 }
 
+/// For whom a session waits, as `agent:kind,kind` with spaces in between.
+fn waits(text: &str) -> Vec<Waits> {
+    let of_an_agent = |text: &str| {
+        let (agent, kinds) = text.split_once(':').unwrap();
+        let kinds = kinds.split(',').map(|kind| 1 << kind.parse::<u32>().unwrap()).sum();
+        Waits { agent: agent.into(), kinds }
+    };
+    text.split_whitespace().map(of_an_agent).collect()
+}
+
+fn waiting_row(text: &str) -> IndexRow {
+    IndexRow { waits: waits(text), ..row("a", &["a"]) }
+}
+
+/// Write a row that says for whom the session waits, and start the session if it is not there.
+fn wait(store: &dyn Store, session: &str, text: &str) {
+    let head = store.head(&key(session)).unwrap().unwrap_or(0);
+    appended(store, Append { row: Some(waiting_row(text)), ..item(&key(session), head, 1) });
+}
+
+/// An inbox as `session:kind,kind` with spaces in between.
+fn inbox(store: &dyn Store, agent: &str, kinds: u32) -> String {
+    let page = store.inbox("acme", agent, kinds, None, 100).unwrap();
+    assert_eq!(page.next, None);
+    let shown = page.sessions.iter().map(|waiting| {
+        assert_eq!(store.row(&waiting.key).unwrap().as_ref(), Some(&waiting.row));
+        let kinds = (0..32).filter(|kind| waiting.kinds >> kind & 1 == 1).map(|kind| kind.to_string());
+        format!("{}:{}", waiting.key.session, kinds.collect::<Vec<_>>().join(","))
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+fn an_inbox_shows_what_waits_for_the_agent_now(store: &dyn Store) {
+    // Each step: which session then waits for whom, and the inboxes of a and b after it.
+    for (session, text, a, b) in [
+        ("one", "", "", ""),
+        ("one", "a:0", "one:0", ""),
+        ("two", "a:0,31 b:1", "one:0 two:0,31", "two:1"),
+        ("two", "a:0,31 b:1", "one:0 two:0,31", "two:1"),
+        ("one", "a:0 b:0", "one:0 two:0,31", "one:0 two:1"),
+        ("two", "b:1 a:31,0", "one:0 two:0,31", "one:0 two:1"),
+        ("one", "b:0", "two:0,31", "one:0 two:1"),
+        ("two", "a:31 b:2", "two:31", "one:0 two:2"),
+        ("one", "b:3 a:2 b:4", "one:2 two:31", "one:3,4 two:2"),
+        ("one", "b:4", "two:31", "one:4 two:2"),
+        ("two", "", "", "one:4"),
+    ] {
+        wait(store, session, text);
+        assert_eq!(
+            (&*inbox(store, "a", u32::MAX), &*inbox(store, "b", u32::MAX)),
+            (a, b),
+            "{session} {text}"
+        );
+        assert_eq!(store.row(&key(session)).unwrap().unwrap().waits, waits(text));
+    }
+    appended(store, item(&key("one"), 6, 1));
+    assert_eq!(inbox(store, "b", u32::MAX), "one:4", "events without a row leave the inbox as it was");
+    let conflict = Append { row: Some(waiting_row("b:9")), ..item(&key("one"), 99, 1) };
+    assert!(matches!(append_one(store, conflict), Outcome::Conflict { .. }));
+    let steps = [("three", 0, "b:1"), ("three", 1, "b:2"), ("one", 7, "")];
+    let batch = steps
+        .map(|(session, head, text)| Append { row: Some(waiting_row(text)), ..item(&key(session), head, 1) });
+    store.append(&batch).unwrap();
+    assert_eq!(inbox(store, "b", u32::MAX), "three:2", "the last row of a batch wins");
+
+    // An agent that is waited for is not put on the list, and one of another tenant is another agent.
+    let listed = Filter { tenant: Some("acme".into()), agent: Some("b".into()), ..Filter::default() };
+    assert_eq!(store.list(&listed, Order::Oldest, None, 10).unwrap().sessions, []);
+    assert_eq!(store.inbox("zeta", "b", u32::MAX, None, 10).unwrap().sessions, []);
+
+    let finished = IndexRow { finished_at: Some(5), ..waiting_row("b:6") };
+    appended(store, Append { row: Some(finished), ..item(&key("three"), 2, 1) });
+    assert_eq!(inbox(store, "b", u32::MAX), "three:6", "a finished session can wait");
+    store.delete_finished(6, 7, 10).unwrap();
+    assert_eq!(inbox(store, "b", u32::MAX), "", "a deleted one cannot");
+    wait(store, "one", "b:1");
+    store.clear_index().unwrap();
+    assert_eq!(inbox(store, "b", u32::MAX), "");
+    wait(store, "one", "b:1,2");
+    assert_eq!(inbox(store, "b", u32::MAX), "one:1,2");
+}
+
+fn an_inbox_is_asked_for_some_kinds_and_tells_all(store: &dyn Store) {
+    for (session, text) in
+        [("s0", "a:0"), ("s1", "a:1,2"), ("s2", "b:0,1,2"), ("s3", "a:0,2,31"), ("s4", "a:2")]
+    {
+        wait(store, session, text);
+    }
+    for (kinds, expected) in [
+        (0, ""),
+        (1 << 0, "s0:0 s3:0,2,31"),
+        (1 << 1, "s1:1,2"),
+        (1 << 1 | 1 << 2, "s1:1,2 s3:0,2,31 s4:2"),
+        (1 << 0 | 1 << 2 | 1 << 31, "s0:0 s1:1,2 s3:0,2,31 s4:2"),
+        (1 << 31, "s3:0,2,31"),
+        (1 << 5, ""),
+        (u32::MAX, "s0:0 s1:1,2 s3:0,2,31 s4:2"),
+    ] {
+        assert_eq!(inbox(store, "a", kinds), expected, "{kinds:#b}");
+    }
+    assert_eq!(inbox(store, "nobody", u32::MAX), "");
+}
+
+fn pages_of_an_inbox_reach_the_end_while_sessions_come_and_go(store: &dyn Store) {
+    let names = |range: std::ops::Range<usize>| range.map(|at| format!("s{at:02}")).collect::<Vec<_>>();
+    for (at, session) in names(0..12).iter().enumerate() {
+        wait(store, session, ["a:0", "a:1", "a:0,1"][at % 3]);
+    }
+    let page = |after, max| {
+        let page = store.inbox("acme", "a", 0b11, after, max).unwrap();
+        (page.sessions.iter().map(|waiting| waiting.key.session.to_string()).collect::<Vec<_>>(), page.next)
+    };
+    for max in 1..=13 {
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let (sessions, next) = page(after, max);
+            assert!(sessions.len() == max || next.is_none());
+            seen.extend(sessions);
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, names(0..12), "{max} at a time");
+    }
+
+    let (first, after) = page(None, 4);
+    assert_eq!(first, names(0..4));
+    // The last one of the page and the next one leave, one of the page comes again, others come.
+    for (session, text) in [("s03", ""), ("s04", ""), ("s00", "a:1"), ("s12", "a:0"), ("s13", "b:0")] {
+        wait(store, session, text);
+    }
+    let (second, next) = page(after, 4);
+    assert_eq!(second, names(5..9));
+    let finished = IndexRow { finished_at: Some(5), ..waiting_row("a:0") };
+    appended(store, Append { row: Some(finished), ..item(&key("s08"), 1, 1) });
+    assert_eq!(store.delete_finished(6, 7, 10).unwrap().len(), 1);
+    wait(store, "s14", "a:0");
+    let (third, end) = page(next, 100);
+    assert_eq!((third, end), ([names(9..13), names(14..15)].concat(), None));
+}
+
+fn a_snapshot_replaces_the_one_before_and_goes_with_its_session(store: &dyn Store) {
+    let key = key("one");
+    let with = |expected, count, bytes: &[u8]| Append {
+        snapshot: Some(bytes.to_vec()),
+        ..item(&key, expected, count)
+    };
+    let found = || store.snapshot(&key).unwrap().map(|Snapshot { seq, bytes }| (seq, bytes));
+    assert_eq!(found(), None);
+    appended(store, item(&key, 0, 1));
+    assert_eq!(found(), None);
+    appended(store, with(1, 2, b"three"));
+    assert_eq!(found(), Some((3, b"three".to_vec())));
+    append_one(store, with(1, 1, b"conflict"));
+    appended(store, item(&key, 3, 1));
+    assert_eq!(found(), Some((3, b"three".to_vec())), "it stays while the log grows");
+    store.append(&[with(4, 1, b"five"), with(5, 2, b""), item(&key, 7, 1)]).unwrap();
+    assert_eq!(found(), Some((7, Vec::new())), "the last one of a batch wins");
+    appended(store, with(8, 0, b"eight"));
+    assert_eq!(found(), Some((8, b"eight".to_vec())), "it can come without events");
+    store.clear_index().unwrap();
+    assert_eq!(found(), None);
+
+    let finished = IndexRow { finished_at: Some(5), ..row("a", &["a"]) };
+    appended(store, Append { row: Some(finished), ..with(8, 1, b"nine") });
+    assert_eq!(found(), Some((9, b"nine".to_vec())));
+    store.delete_finished(6, 7, 10).unwrap();
+    assert_eq!(found(), None);
+    store.forget_tombstones(8).unwrap();
+    appended(store, item(&key, 0, 1));
+    assert_eq!(found(), None);
+}
+
+fn the_version_of_the_index_is_kept_until_the_index_is_cleared(store: &dyn Store) {
+    assert_eq!(store.index_version().unwrap(), 0);
+    for version in [1, u32::MAX, 3] {
+        store.set_index_version(version).unwrap();
+        assert_eq!(store.index_version().unwrap(), version);
+    }
+    store.clear_index().unwrap();
+    assert_eq!(store.index_version().unwrap(), 0);
+}
+
+fn unfinished_sessions_can_be_paged_through(store: &dyn Store) {
+    appended(store, item(&key("without a row"), 0, 1));
+    for at in 0..9 {
+        let finished_at = (at % 3 == 0).then_some(5);
+        appended(store, started(&format!("s{at}"), IndexRow { finished_at, ..row("a", &["a"]) }));
+    }
+    let page = |after, max| {
+        let (keys, next) = store.unfinished(after, max).unwrap();
+        (keys.iter().map(|key| key.session.to_string()).collect::<Vec<_>>().join(" "), next)
+    };
+    assert_eq!(page(None, 100), ("s1 s2 s4 s5 s7 s8".into(), None));
+    assert_eq!(page(None, 6), ("s1 s2 s4 s5 s7 s8".into(), None));
+    let (first, after) = page(None, 2);
+    assert_eq!(first, "s1 s2");
+    // The last one of the page ends, and so does the next one; one that had ended goes on.
+    for (session, finished_at) in [("s2", Some(5)), ("s4", Some(5)), ("s6", None)] {
+        let row = IndexRow { finished_at, ..row("a", &["a"]) };
+        appended(store, Append { row: Some(row), ..item(&key(session), 1, 1) });
+    }
+    assert_eq!(page(after, 100), ("s5 s6 s7 s8".into(), None));
+}
+
+fn restoring_rows_replaces_those_that_are_there(store: &dyn Store) {
+    for (session, text) in [("one", "a:0,1 b:0"), ("two", "a:0"), ("three", "")] {
+        let row = IndexRow { waits: waits(text), ..row("a", &["a", "b"]) };
+        appended(store, Append { wake: Wake::At(10), snapshot: Some(vec![1]), ..started(session, row) });
+    }
+    let changed = IndexRow { status: 5, waits: waits("b:2 c:0"), ..row("c", &["c", "b"]) };
+    let ended = IndexRow { finished_at: Some(5), ..row("a", &["a", "b"]) };
+    store
+        .restore_index(&[
+            (key("one"), changed.clone(), Wake::Unchanged),
+            (key("two"), ended, Wake::Never),
+            (key("none"), waiting_row("a:0"), Wake::At(1)),
+        ])
+        .unwrap();
+    assert_eq!(store.row(&key("one")).unwrap(), Some(changed));
+    let inboxes = ["a", "b", "c"].map(|agent| inbox(store, agent, u32::MAX));
+    assert_eq!(inboxes, ["", "one:2", "one:0"]);
+    let lists = ["a", "b", "c"].map(|agent| {
+        let filter = Filter { tenant: Some("acme".into()), agent: Some(agent.into()), ..Filter::default() };
+        names(&store.list(&filter, Order::Oldest, None, 10).unwrap().sessions).join(" ")
+    });
+    assert_eq!(lists, ["two three", "one two three", "one"]);
+    assert_eq!(store.due(u64::MAX, 10).unwrap(), [(key("one"), 10), (key("three"), 10)]);
+    assert_eq!(store.unfinished(None, 10).unwrap().0, [key("one"), key("three")]);
+    assert!(store.snapshot(&key("one")).unwrap().is_some(), "a snapshot is of the log, not of the row");
+    // What comes next rests on what was restored.
+    appended(store, Append { row: Some(waiting_row("b:1")), ..item(&key("one"), 1, 1) });
+    assert_eq!(["a", "b", "c"].map(|agent| inbox(store, agent, u32::MAX)), ["", "one:1", ""]);
+    assert_eq!(store.delete_finished(6, 7, 10).unwrap().len(), 1);
+}
+
 fn open_sessions_are_counted_by_requester(store: &dyn Store) {
     assert_eq!(store.open_counts().unwrap(), []);
     appended(store, started("one", row("b", &["a", "b"])));
@@ -649,6 +909,7 @@ fn a_cleared_index_can_be_restored_to_the_same_rows(store: &dyn Store) {
         let mut row = row(if at % 2 == 0 { "a" } else { "b" }, &["a", "b"]);
         row.status = at;
         row.finished_at = (at > 3).then_some(u64::from(at));
+        row.waits = waits(["a:0 b:1", "b:1,2", ""][usize::from(at) % 3]);
         let wake = if at < 2 { Wake::At(100 + u64::from(at)) } else { Wake::Never };
         appended(store, Append { wake, ..started(&format!("s{at}"), row) });
     }
@@ -658,7 +919,7 @@ fn a_cleared_index_can_be_restored_to_the_same_rows(store: &dyn Store) {
             store.list(&Filter::default(), Order::Newest, None, 10).unwrap(),
             store.list(&agent, Order::Oldest, None, 10).unwrap(),
             store.due(u64::MAX, 10).unwrap(),
-            store.open_counts().unwrap(),
+            (store.open_counts().unwrap(), inbox(store, "b", u32::MAX)),
         )
     };
     let before = view();
@@ -669,7 +930,7 @@ fn a_cleared_index_can_be_restored_to_the_same_rows(store: &dyn Store) {
     store.clear_index().unwrap();
     assert_eq!(view().0.sessions, []);
     assert_eq!(view().1.sessions, []);
-    assert_eq!((view().2, view().3), (Vec::new(), Vec::new()));
+    assert_eq!((view().2, view().3), (Vec::new(), (Vec::new(), String::new())));
     assert_eq!(store.row(&key("s0")).unwrap(), None);
     assert_eq!(seqs(store, &key("s0")), [1]);
 

@@ -17,7 +17,7 @@ fn key() -> SessionKey {
 fn five_events(dir: &Path) {
     let store = SqliteStore::open(dir).expect("the store opens");
     let events = (0..5).map(|at| format!("event {at}").into_bytes()).collect();
-    let item = Append { key: key(), expected: 0, events, row: None, wake: Wake::Unchanged };
+    let item = Append { key: key(), expected: 0, events, row: None, wake: Wake::Unchanged, snapshot: None };
     let outcomes = store.append(&[item]).expect("the append succeeds");
     assert_eq!(outcomes, [Outcome::Appended { first: 1 }]);
 }
@@ -81,6 +81,36 @@ fn a_session_under_another_name_is_found() {
 }
 
 #[test]
+fn a_damaged_snapshot_is_as_good_as_none() {
+    for damage in
+        ["bytes = x'00'", "checksum = 1 - checksum", "seq = 4", "number = 2", "bytes = 7", "checksum = 'x'"]
+    {
+        let dir = dir();
+        five_events(dir.path());
+        let store = SqliteStore::open(dir.path()).unwrap();
+        let item = |key, expected| Append {
+            key,
+            expected,
+            events: vec![vec![1]],
+            row: None,
+            wake: Wake::Unchanged,
+            snapshot: Some(b"state".to_vec()),
+        };
+        let other = SessionKey::new("acme", "two");
+        let batch = [item(key(), 5), Append { snapshot: None, ..item(other.clone(), 0) }];
+        store.append(&batch).unwrap();
+        assert_eq!(store.snapshot(&key()).unwrap().map(|found| found.seq), Some(6));
+        drop(store);
+        tamper(dir.path(), &format!("UPDATE index_snapshots SET {damage}"));
+        let store = SqliteStore::open(dir.path()).unwrap();
+        assert_eq!(store.snapshot(&key()).unwrap(), None, "{damage}");
+        assert_eq!(store.snapshot(&other).unwrap(), None, "{damage}");
+        store.append(&[item(key(), 6)]).unwrap();
+        assert_eq!(store.snapshot(&key()).unwrap().map(|found| found.seq), Some(7), "the next one is good");
+    }
+}
+
+#[test]
 fn a_directory_in_use_is_refused_until_it_is_free() {
     let dir = dir();
     let store = SqliteStore::open(dir.path()).unwrap();
@@ -96,7 +126,7 @@ fn a_newer_directory_is_refused() {
     let connection = Connection::open(dir.path().join("handover.db")).unwrap();
     connection.pragma_update(None, "user_version", 1000).unwrap();
     drop(connection);
-    assert!(matches!(SqliteStore::open(dir.path()), Err(Fault::TooNew { found: 1000, known: 1 })));
+    assert!(matches!(SqliteStore::open(dir.path()), Err(Fault::TooNew { found: 1000, known: 2 })));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use handover_store::{
     Append, Cursor, Feed, Filter, IndexRow, MemoryStore, Order, Put, Record, SessionKey, SqliteStore, Store,
-    Wake,
+    Waits, Wake,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -22,6 +22,7 @@ enum Step {
     Delete { before: u64, max: usize },
     Forget { before: u64 },
     Restore { clear: bool, sessions: Vec<(u8, Listed, Wake)> },
+    Version(u32),
     Reopen,
 }
 
@@ -33,6 +34,7 @@ struct Item {
     events: Vec<u8>,
     row: Option<Listed>,
     wake: Wake,
+    snapshot: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +43,7 @@ struct Listed {
     agents: Vec<usize>,
     created_at: u64,
     finished_at: Option<u64>,
+    waits: Vec<(usize, u32)>,
 }
 
 fn wake() -> impl Strategy<Value = Wake> {
@@ -49,15 +52,30 @@ fn wake() -> impl Strategy<Value = Wake> {
 
 fn listed() -> impl Strategy<Value = Listed> {
     let agents = vec(0..AGENTS.len(), 1..3);
-    (0..3_u8, agents, 0..50_u64, proptest::option::weighted(0.3, 0..50_u64)).prop_map(
-        |(status, agents, created_at, finished_at)| Listed { status, agents, created_at, finished_at },
+    let waits = vec((0..AGENTS.len(), 0..8_u32), 0..3);
+    (0..3_u8, agents, 0..50_u64, proptest::option::weighted(0.3, 0..50_u64), waits).prop_map(
+        |(status, agents, created_at, finished_at, waits)| Listed {
+            status,
+            agents,
+            created_at,
+            finished_at,
+            waits,
+        },
     )
 }
 
 fn item() -> impl Strategy<Value = Item> {
     let wrong_by = prop_oneof![8 => Just(0_u64), 1 => 1..3_u64];
-    (0..SESSIONS, wrong_by, vec(any::<u8>(), 0..4), proptest::option::of(listed()), wake())
-        .prop_map(|(session, wrong_by, events, row, wake)| Item { session, wrong_by, events, row, wake })
+    let snapshot = proptest::option::of(any::<u8>());
+    (0..SESSIONS, wrong_by, vec(any::<u8>(), 0..4), proptest::option::of(listed()), wake(), snapshot)
+        .prop_map(|(session, wrong_by, events, row, wake, snapshot)| Item {
+            session,
+            wrong_by,
+            events,
+            row,
+            wake,
+            snapshot,
+        })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -70,6 +88,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..60_u64, 0..3_usize).prop_map(|(before, max)| Step::Delete { before, max }),
         1 => (0..60_u64).prop_map(|before| Step::Forget { before }),
         1 => (any::<bool>(), restored).prop_map(|(clear, sessions)| Step::Restore { clear, sessions }),
+        1 => (0..4_u32).prop_map(Step::Version),
         1 => Just(Step::Reopen),
     ]
 }
@@ -88,6 +107,11 @@ fn row(listed: &Listed) -> IndexRow {
         created_at: listed.created_at,
         finished_at: listed.finished_at,
         summary: vec![listed.status; usize::from(listed.status) * 10],
+        waits: listed
+            .waits
+            .iter()
+            .map(|(at, kinds)| Waits { agent: AGENTS[*at].into(), kinds: *kinds })
+            .collect(),
     }
 }
 
@@ -105,6 +129,7 @@ fn batch(store: &dyn Store, items: &[Item]) -> Vec<Append> {
             events: item.events.iter().map(|byte| vec![*byte; usize::from(*byte)]).collect(),
             row: item.row.as_ref().map(row),
             wake: item.wake,
+            snapshot: item.snapshot.map(|byte| vec![byte]),
         }
     });
     items.collect()
@@ -133,6 +158,7 @@ fn take(store: &dyn Store, step: &Step, now: u64) -> String {
                 sessions.iter().map(|(session, listed, wake)| (key(*session), row(listed), *wake)).collect();
             format!("{:?}", store.restore_index(&rows).unwrap())
         }
+        Step::Version(version) => format!("{:?}", store.set_index_version(*version).unwrap()),
         Step::Reopen => String::new(),
     }
 }
@@ -144,8 +170,10 @@ fn look(store: &dyn Store) -> Vec<String> {
         let key = key(session);
         seen.push(format!("{key} {:?} {:?}", store.head(&key).unwrap(), store.read(&key, 1, 3).unwrap()));
         seen.push(format!("{:?} {:?}", store.row(&key).unwrap(), store.tombstone(&key).unwrap()));
+        seen.push(format!("{:?}", store.snapshot(&key).unwrap()));
     }
     seen.push(format!("{:?} {:?}", store.last_position().unwrap(), store.open_counts().unwrap()));
+    seen.push(format!("{:?} {:?}", store.index_version().unwrap(), store.unfinished(None, 2).unwrap()));
     seen.push(format!("{:?}", store.feed(&Feed::Everything, 2, 100).unwrap()));
     seen.push(format!("{:?} {:?}", store.due(25, 2).unwrap(), store.due(u64::MAX, 100).unwrap()));
     seen.push(format!(
@@ -158,13 +186,17 @@ fn look(store: &dyn Store) -> Vec<String> {
         for agent in AGENTS {
             let feed = Feed::Agent { tenant: tenant.into(), agent: agent.into() };
             seen.push(format!("{:?}", store.feed(&feed, 1, 100).unwrap()));
+            for kinds in [1, 6] {
+                seen.push(format!("{:?}", store.inbox(tenant, agent, kinds, None, 2).unwrap()));
+                seen.push(format!("{:?}", store.inbox(tenant, agent, kinds, Some(Cursor(3)), 9).unwrap()));
+            }
         }
     }
     for tenant in [None, Some("acme".into())] {
         for agent in [None, Some("b".into())] {
-            for status in [None, Some(1)] {
+            for statuses in [0, 0b10, 0b101] {
                 let filter =
-                    Filter { tenant: tenant.clone(), agent: agent.clone(), status, ..Filter::default() };
+                    Filter { tenant: tenant.clone(), agent: agent.clone(), statuses, ..Filter::default() };
                 for order in [Order::Newest, Order::Oldest] {
                     seen.push(format!("{:?}", store.list(&filter, order, None, 2).unwrap()));
                     seen.push(format!("{:?}", store.list(&filter, order, Some(Cursor(3)), 9).unwrap()));

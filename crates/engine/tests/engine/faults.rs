@@ -166,7 +166,7 @@ async fn a_log_that_cannot_be_read_is_said_to_be_so_and_harms_nobody_else() {
     in_time(async {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let events = vec![b"no event".to_vec()];
-        let append = Append { key: key("torn"), expected: 0, events, row: None, wake: Wake::At(1) };
+        let append = Append { key: key("torn"), expected: 0, events, row: None, wake: Wake::At(1), snapshot: None };
         store.append(&[append]).unwrap();
         let stage = Stage::on(&store);
         let told = stage.put("torn", "planner", request()).await;

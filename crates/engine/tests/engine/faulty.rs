@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 
 use handover_store::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, Hint, IndexRow, MemoryStore,
-    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow,
+    MemoryStore, OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store,
+    StoredEvent, Wake,
 };
 
 /// How an append fails.
@@ -164,6 +165,10 @@ impl Store for Faulty {
         self.inner.head(key)
     }
 
+    fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault> {
+        self.inner.snapshot(key)
+    }
+
     fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
         self.inner.feed(feed, after, max)
     }
@@ -174,6 +179,17 @@ impl Store for Faulty {
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
         self.inner.list(filter, order, after, max)
+    }
+
+    fn inbox(
+        &self,
+        tenant: &str,
+        agent: &str,
+        kinds: u32,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<InboxPage, Fault> {
+        self.inner.inbox(tenant, agent, kinds, after, max)
     }
 
     fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault> {
@@ -238,12 +254,28 @@ impl Store for Faulty {
         self.inner.sessions(after, max)
     }
 
+    fn unfinished(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        self.inner.unfinished(after, max)
+    }
+
     fn clear_index(&self) -> Result<(), Fault> {
         self.inner.clear_index()
     }
 
     fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault> {
         self.inner.restore_index(rows)
+    }
+
+    fn index_version(&self) -> Result<u32, Fault> {
+        self.inner.index_version()
+    }
+
+    fn set_index_version(&self, version: u32) -> Result<(), Fault> {
+        self.inner.set_index_version(version)
     }
 
     fn probe(&self) -> Result<(), Fault> {

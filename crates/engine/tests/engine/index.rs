@@ -156,7 +156,16 @@ on_every_store! {
 fn a_log_that_cannot_be_read_stops_the_rebuilding_and_is_named() {
     let store = MemoryStore::new();
     let events = vec![b"no event".to_vec()];
-    store.append(&[Append { key: key("torn"), expected: 0, events, row: None, wake: Wake::Never }]).unwrap();
+    store
+        .append(&[Append {
+            key: key("torn"),
+            expected: 0,
+            events,
+            row: None,
+            wake: Wake::Never,
+            snapshot: None,
+        }])
+        .unwrap();
     match index::rebuild(&store, |_| ()) {
         Err(Denied::Unreadable(what)) => assert!(what.starts_with("session stage/torn cannot be read: ")),
         other => panic!("found {other:?}"),

@@ -33,7 +33,7 @@ impl Readers {
                     filter.agent,
                     cursor,
                     end,
-                    filter.status,
+                    filter.statuses.cast_signed(),
                     filter.kind,
                     filter.created_from.map(signed),
                     filter.created_before.map(signed),
@@ -61,8 +61,8 @@ const LIST_SCAN_MAX: i64 = 10_000;
 
 /// Whether sessions must be looked at that do not match.
 fn is_sparse(filter: &Filter) -> bool {
-    let Filter { tenant, agent, status, kind, created_from, created_before } = filter;
-    let by_row = status.is_some() || kind.is_some() || created_from.is_some() || created_before.is_some();
+    let Filter { tenant, agent, statuses, kind, created_from, created_before } = filter;
+    let by_row = *statuses != 0 || kind.is_some() || created_from.is_some() || created_before.is_some();
     by_row || (tenant.is_none() && agent.is_some())
 }
 
@@ -70,7 +70,7 @@ fn is_sparse(filter: &Filter) -> bool {
 struct ListSql {
     /// The last session that the page looks at, if there are more. Parameter 4: how many to look at.
     end: String,
-    /// The page. Parameters: 4 the last to look at, 5 status, 6 kind, 7 created from, 8 created before, 9 how many.
+    /// The page. Parameters: 4 the last to look at, 5 statuses, 6 kind, 7 created from, 8 created before, 9 how many.
     page: String,
 }
 
@@ -106,7 +106,7 @@ fn list_sql(filter: &Filter, order: Order) -> ListSql {
              FROM {scan} {rows} CROSS JOIN sessions s ON s.number = r.number
              WHERE {list} {agent}
              AND {number} {beyond} ifnull(?3, {first}) AND {number} {until} ifnull(?4, {last})
-             AND (?5 IS NULL OR r.status = ?5) AND (?6 IS NULL OR r.kind = ?6)
+             AND (?5 = 0 OR (r.status < 64 AND ?5 >> r.status & 1)) AND (?6 IS NULL OR r.kind = ?6)
              AND (?7 IS NULL OR r.created_at >= ?7) AND (?8 IS NULL OR r.created_at < ?8)
              ORDER BY {number} {direction} LIMIT ?9"
         ),

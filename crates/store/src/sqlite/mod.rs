@@ -1,7 +1,7 @@
 //! The embedded store: one SQLite file, one process.
 //!
 //! In reading order: `schema` (the tables), `work` (what can be written), `queue` (group commit), `writer` (what a
-//! commit does), `reader` and `list` (reading).
+//! commit does), `rows` (the index rows of a session), `reader` and `list` (reading), `inbox` (what waits for an agent).
 //!
 //! A failed commit or sync is fatal for the connection that writes: it is dropped with all that it remembered, and the
 //! next call opens another. The sync is never tried again, because after a failed one the system may have thrown away
@@ -9,9 +9,11 @@
 
 mod agents;
 mod cache;
+mod inbox;
 mod list;
 mod queue;
 mod reader;
+mod rows;
 mod schema;
 mod work;
 mod writer;
@@ -30,8 +32,8 @@ use self::work::{Reply, Work};
 use self::writer::Writer;
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, IndexRow, OpenCount, Order,
-    Outcome, Page, Position, Put, Record, SessionKey, Store, StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow,
+    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredEvent, Wake,
 };
 
 /// How much memory to use, and when to pause for what.
@@ -188,7 +190,7 @@ fn lock(dir: &Path) -> Result<Lock, Fault> {
     }
 }
 
-/// What is stored beside each event and checked when it is read.
+/// What is stored beside each event and each snapshot, and checked when it is read.
 fn checksum(key: &SessionKey, seq: u64, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&(key.tenant.len() as u64).to_le_bytes());
@@ -249,6 +251,10 @@ impl Store for SqliteStore {
         self.readers.head(key)
     }
 
+    fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault> {
+        self.readers.snapshot(key)
+    }
+
     fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
         self.readers.feed(feed, after, max)
     }
@@ -259,6 +265,17 @@ impl Store for SqliteStore {
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
         self.readers.list(filter, order, after, max)
+    }
+
+    fn inbox(
+        &self,
+        tenant: &str,
+        agent: &str,
+        kinds: u32,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<InboxPage, Fault> {
+        self.readers.inbox(tenant, agent, kinds, after, max)
     }
 
     fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault> {
@@ -334,12 +351,28 @@ impl Store for SqliteStore {
         self.readers.sessions(after, max)
     }
 
+    fn unfinished(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        self.readers.unfinished(after, max)
+    }
+
     fn clear_index(&self) -> Result<(), Fault> {
         self.submit(Work::ClearIndex).map(|_| ())
     }
 
     fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault> {
         self.submit(Work::RestoreIndex(rows.to_vec())).map(|_| ())
+    }
+
+    fn index_version(&self) -> Result<u32, Fault> {
+        self.readers.index_version()
+    }
+
+    fn set_index_version(&self, version: u32) -> Result<(), Fault> {
+        self.submit(Work::SetIndexVersion(version)).map(|_| ())
     }
 
     fn probe(&self) -> Result<(), Fault> {

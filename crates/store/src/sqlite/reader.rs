@@ -9,7 +9,7 @@ use super::writer::{self, LAST_POSITION};
 use super::{Options, agents, checksum, fault, natural, schema, signed};
 use crate::fault::Fault;
 use crate::log::{
-    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Position, Record, SessionKey,
+    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Position, Record, SessionKey, Snapshot,
     StoredEvent,
 };
 
@@ -232,10 +232,30 @@ impl Readers {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
-        let mut found = self.ask("reading the sessions", |connection| {
-            let mut select = connection.prepare_cached(
-                "SELECT number, tenant, session FROM sessions WHERE number > ?1 ORDER BY number LIMIT ?2",
-            )?;
+        let sql = "SELECT number, tenant, session FROM sessions WHERE number > ?1 ORDER BY number LIMIT ?2";
+        self.keys("reading the sessions", sql, after, max)
+    }
+
+    pub(super) fn unfinished(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        let sql = "SELECT r.number, s.tenant, s.session
+             FROM index_rows r INDEXED BY index_open CROSS JOIN sessions s ON s.number = r.number
+             WHERE r.finished_at IS NULL AND r.number > ?1 ORDER BY r.number LIMIT ?2";
+        self.keys("reading the unfinished sessions", sql, after, max)
+    }
+
+    fn keys(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        let mut found = self.ask(doing, |connection| {
+            let mut select = connection.prepare_cached(sql)?;
             let from = after.map_or(0, |Cursor(number)| signed(number));
             let rows = select.query_map([from, signed(max as u64).saturating_add(1)], |row| {
                 Ok((natural(row.get(0)?), session_key(row, 1)?))
@@ -246,6 +266,34 @@ impl Readers {
         found.truncate(max);
         let end = found.last().map(|(number, _)| Cursor(*number)).or(after);
         Ok((found.into_iter().map(|(_, key)| key).collect(), end.filter(|_| more)))
+    }
+
+    pub(super) fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault> {
+        let found = self.ask("reading a snapshot", |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT p.seq, p.checksum, p.bytes
+                 FROM sessions s CROSS JOIN index_snapshots p ON p.number = s.number
+                 WHERE s.session = ?1 AND s.tenant = ?2",
+            )?;
+            let found = |row: &Row<'_>| -> rusqlite::Result<(Snapshot, Found)> {
+                let snapshot = Snapshot { seq: natural(row.get(0)?), bytes: row.get(2)? };
+                Ok((snapshot, row.get(1)?))
+            };
+            // A column that is not what it should be is damage too.
+            select.query_row([&*key.session, &*key.tenant], |row| Ok(found(row).ok())).optional()
+        })?;
+        let sound = |(snapshot, found): &(Snapshot, Found)| {
+            *found == i64::from(checksum(key, snapshot.seq, &snapshot.bytes))
+        };
+        // The log is the truth: the state is made from it when there is no sound snapshot.
+        Ok(found.flatten().filter(sound).map(|(snapshot, _)| snapshot))
+    }
+
+    pub(super) fn index_version(&self) -> Result<u32, Fault> {
+        self.ask("reading the version of the index", |connection| {
+            let sql = "SELECT value FROM counters WHERE name = 'index_version'";
+            connection.prepare_cached(sql)?.query_row([], |row| row.get(0))
+        })
     }
 }
 
@@ -275,7 +323,7 @@ pub(super) fn session_key(row: &Row<'_>, at: usize) -> rusqlite::Result<SessionK
 }
 
 pub(super) const ROW_COLUMNS: &str =
-    "r.kind, r.status, r.requester, r.agents, r.created_at, r.finished_at, r.summary";
+    "r.kind, r.status, r.requester, r.agents, r.created_at, r.finished_at, r.summary, r.waits";
 
 pub(super) fn index_row(row: &Row<'_>, at: usize) -> rusqlite::Result<IndexRow> {
     Ok(IndexRow {
@@ -286,6 +334,7 @@ pub(super) fn index_row(row: &Row<'_>, at: usize) -> rusqlite::Result<IndexRow> 
         created_at: natural(row.get(at + 4)?),
         finished_at: row.get::<_, Option<i64>>(at + 5)?.map(natural),
         summary: row.get(at + 6)?,
+        waits: agents::decode_waits(row.get_ref(at + 7)?.as_blob()?)?,
     })
 }
 

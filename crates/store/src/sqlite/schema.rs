@@ -9,7 +9,7 @@ use super::Options;
 use crate::fault::Fault;
 
 /// Each step takes the file from its place in the list to the next version. A released step never changes.
-const STEPS: &[&str] = &[V1];
+const STEPS: &[&str] = &[V1, V2];
 
 /// The newest version that this release knows.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
@@ -96,12 +96,39 @@ CREATE TABLE index_listed (
 ) WITHOUT ROWID;
 ";
 
-/// Empties what [`V1`] calls the index.
+/// The inbox of an agent, snapshots, and the version of the index.
+///
+/// The inbox has one row for each agent, kind and session. The column `waits` says which of them a session has, so that
+/// they are found by the session too, and changed by difference. A list without sessions can have an inbox.
+const V2: &str = "
+ALTER TABLE index_rows ADD COLUMN waits BLOB NOT NULL DEFAULT x'';
+
+CREATE TABLE index_inbox (
+    list INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (list, kind, number)
+) WITHOUT ROWID;
+
+CREATE TABLE index_snapshots (
+    number INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    bytes BLOB NOT NULL
+);
+
+INSERT INTO counters VALUES ('index_version', 0);
+";
+
+/// Empties the `index_` tables.
 pub(super) const CLEAR_INDEX: &str = "
 DELETE FROM index_rows;
 DELETE FROM index_wakes;
 DELETE FROM index_lists;
 DELETE FROM index_listed;
+DELETE FROM index_inbox;
+DELETE FROM index_snapshots;
+UPDATE counters SET value = 0 WHERE name = 'index_version';
 ";
 
 const BUSY_MS: u64 = 10_000;

@@ -11,6 +11,7 @@ pub(super) enum Work {
     ForgetTombstones { deleted_before: u64 },
     ClearIndex,
     RestoreIndex(Vec<(SessionKey, IndexRow, Wake)>),
+    SetIndexVersion(u32),
     Probe,
 }
 
@@ -31,7 +32,7 @@ impl Work {
             Work::DeleteFinished { max, .. } => *max,
             Work::RestoreIndex(rows) => rows.len(),
             Work::Put(..) | Work::Remove { .. } | Work::ForgetTombstones { .. } => 1,
-            Work::ClearIndex | Work::Probe => 1,
+            Work::ClearIndex | Work::SetIndexVersion(_) | Work::Probe => 1,
         }
     }
 
@@ -45,6 +46,7 @@ impl Work {
             Work::ForgetTombstones { .. } => "forgetting tombstones",
             Work::ClearIndex => "clearing the index",
             Work::RestoreIndex(_) => "restoring the index",
+            Work::SetIndexVersion(_) => "setting the version of the index",
             Work::Probe => "writing a probe",
         }
     }

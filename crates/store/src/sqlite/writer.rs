@@ -1,8 +1,8 @@
 //! The one connection that writes, and what it keeps in memory between commits.
 //!
-//! A commit takes a group of work of several callers. Events are written as they come; the index rows and wake times
-//! of the group are gathered and written once per session at the end, in the order of the sessions' numbers, so that
-//! neighbours are written together.
+//! A commit takes a group of work of several callers. Events are written as they come; the index rows, wake times and
+//! snapshots of the group are gathered and written once per session at the end, in the order of the sessions' numbers,
+//! so that neighbours are written together.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,38 +10,30 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::cache::Cache;
+use super::rows::Row;
 use super::work::{Reply, Work};
-use super::{Options, agents, checksum, natural, schema, signed};
+use super::{Options, checksum, natural, schema, signed};
 use crate::log::{Append, Deleted, Hint, IndexRow, Outcome, Put, Record, SessionKey, Wake};
 
 const SESSIONS_CACHED_MAX: usize = 8192;
 const LISTS_CACHED_MAX: usize = 4096;
 
-type Number = i64;
+pub(super) type Number = i64;
 
 /// Valid until the first fault: then it must be dropped, because what it remembers may not be on disk.
 pub(super) struct Writer {
-    connection: Connection,
-    sessions: Cache<SessionKey, Known>,
-    lists: Cache<String, i64>,
+    pub(super) connection: Connection,
+    pub(super) sessions: Cache<SessionKey, Known>,
+    pub(super) lists: Cache<String, i64>,
     last_position: i64,
     last_number: Number,
 }
 
 /// What the writer remembers of a session.
-#[derive(Clone, Copy)]
-struct Known {
+pub(super) struct Known {
     number: Number,
     head: i64,
-    listed: Row,
-}
-
-/// What the writer remembers of a session's index row.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Row {
-    Unknown,
-    Absent,
-    Present { finished_at: Option<i64> },
+    pub(super) row: Row,
 }
 
 /// What the items of a group leave to be written for one session: the last of each wins, but the first row says which
@@ -53,6 +45,8 @@ struct Touched<'a> {
     agents: &'a [Box<str>],
     row: Option<&'a IndexRow>,
     wake: Wake,
+    /// With the last sequence number that it includes.
+    snapshot: Option<(i64, &'a [u8])>,
 }
 
 type Group<'a> = BTreeMap<Number, Touched<'a>>;
@@ -102,6 +96,11 @@ impl Writer {
                 Work::ForgetTombstones { deleted_before } => Reply::Count(self.forget(*deleted_before)?),
                 Work::ClearIndex => self.clear_index().map(|()| Reply::Done)?,
                 Work::RestoreIndex(rows) => self.restore_index(rows).map(|()| Reply::Done)?,
+                Work::SetIndexVersion(version) => {
+                    let sql = "UPDATE counters SET value = ?1 WHERE name = 'index_version'";
+                    self.connection.prepare_cached(sql)?.execute([version])?;
+                    Reply::Done
+                }
                 Work::Probe => {
                     self.run("UPDATE counters SET value = value + 1 WHERE name = 'probe'")?;
                     Reply::Done
@@ -118,11 +117,11 @@ impl Writer {
     }
 
     fn append<'a>(&mut self, item: &'a Append, group: &mut Group<'a>) -> rusqlite::Result<Outcome> {
-        let known = match self.find(&item.key)? {
-            Some(known) if known.head != signed(item.expected) => {
-                return Ok(Outcome::Conflict { head: natural(known.head) });
+        let (number, before) = match self.find(&item.key)? {
+            Some((_, head)) if head != signed(item.expected) => {
+                return Ok(Outcome::Conflict { head: natural(head) });
             }
-            Some(known) => known,
+            Some(found) => found,
             None => {
                 if let Some(deleted_at) = tombstone(&self.connection, &item.key)? {
                     return Ok(Outcome::Tombstone { deleted_at });
@@ -130,26 +129,32 @@ impl Writer {
                 if item.expected != 0 || item.events.is_empty() {
                     return Ok(Outcome::Conflict { head: 0 });
                 }
-                self.start(&item.key)?
+                (self.start(&item.key)?, 0)
             }
         };
         let first = self.last_position + 1;
-        let mut head = known.head;
+        let mut head = before;
         let mut insert = self.connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
         for bytes in &item.events {
             self.last_position += 1;
             head += 1;
             let checksum = checksum(&item.key, natural(head), bytes);
-            insert.execute(params![self.last_position, known.number, head, checksum, bytes])?;
+            insert.execute(params![self.last_position, number, head, checksum, bytes])?;
         }
         drop(insert);
         if let Some(known) = self.sessions.get_mut(&item.key) {
             known.head = head;
         }
-        let unchanged =
-            Touched { key: &item.key, grown: None, agents: &[], row: None, wake: Wake::Unchanged };
-        let touched = group.entry(known.number).or_insert(unchanged);
-        touched.grown = (head > known.head).then_some(head).or(touched.grown);
+        let touched = group.entry(number).or_insert(Touched {
+            key: &item.key,
+            grown: None,
+            agents: &[],
+            row: None,
+            wake: Wake::Unchanged,
+            snapshot: None,
+        });
+        touched.grown = (head > before).then_some(head).or(touched.grown);
+        touched.snapshot = item.snapshot.as_deref().map(|bytes| (head, bytes)).or(touched.snapshot);
         if let Some(row) = &item.row {
             if touched.row.is_none() {
                 touched.agents = &row.agents;
@@ -162,172 +167,43 @@ impl Writer {
         Ok(Outcome::Appended { first: natural(first) })
     }
 
-    fn find(&mut self, key: &SessionKey) -> rusqlite::Result<Option<Known>> {
+    /// The number and the head of a session.
+    fn find(&mut self, key: &SessionKey) -> rusqlite::Result<Option<(Number, i64)>> {
         if let Some(known) = self.sessions.get_mut(key) {
-            return Ok(Some(*known));
+            return Ok(Some((known.number, known.head)));
         }
         let mut find = self.connection.prepare_cached(
             "SELECT number, (SELECT ifnull(max(seq), 0) FROM events e WHERE e.number = s.number)
              FROM sessions s WHERE session = ?1 AND tenant = ?2",
         )?;
-        let found = find.query_row([&*key.session, &*key.tenant], |row| {
-            Ok(Known { number: row.get(0)?, head: row.get(1)?, listed: Row::Unknown })
-        });
-        let known = found.optional()?;
-        if let Some(known) = known {
-            self.sessions.insert(key.clone(), known);
+        let found =
+            find.query_row([&*key.session, &*key.tenant], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        if let Some((number, head)) = found {
+            self.sessions.insert(key.clone(), Known { number, head, row: Row::Unknown });
         }
-        Ok(known)
+        Ok(found)
     }
 
-    fn start(&mut self, key: &SessionKey) -> rusqlite::Result<Known> {
+    fn start(&mut self, key: &SessionKey) -> rusqlite::Result<Number> {
         self.last_number += 1;
-        let known = Known { number: self.last_number, head: 0, listed: Row::Absent };
+        let number = self.last_number;
         let mut insert = self.connection.prepare_cached("INSERT INTO sessions VALUES (?1, ?2, ?3)")?;
-        insert.execute(params![known.number, key.tenant, key.session])?;
-        self.sessions.insert(key.clone(), known);
-        Ok(known)
+        insert.execute(params![number, key.tenant, key.session])?;
+        self.sessions.insert(key.clone(), Known { number, head: 0, row: Row::Absent });
+        Ok(number)
     }
 
-    /// Write the rows and wake times that the group has gathered, once per session.
+    /// Write the rows, wake times and snapshots that the group has gathered, once per session.
     fn settle(&mut self, group: &mut Group<'_>, hints: &mut Vec<Hint>) -> rusqlite::Result<()> {
         for (number, touched) in std::mem::take(group) {
             if let Some(row) = touched.row {
                 self.write_row(number, touched.key, row, touched.agents)?;
             }
             self.write_wake(number, touched.wake)?;
+            if let Some((seq, bytes)) = touched.snapshot {
+                self.write_snapshot(number, touched.key, seq, bytes)?;
+            }
             hints.extend(touched.grown.map(|head| Hint { key: touched.key.clone(), head: natural(head) }));
-        }
-        Ok(())
-    }
-
-    fn write_row(
-        &mut self,
-        number: Number,
-        key: &SessionKey,
-        row: &IndexRow,
-        agents: &[Box<str>],
-    ) -> rusqlite::Result<()> {
-        let known = self.sessions.get_mut(key).map_or(Row::Unknown, |known| known.listed);
-        let known = if known == Row::Unknown { self.read_row(number)? } else { known };
-        let finished_at = row.finished_at.map(signed);
-        match known {
-            Row::Unknown | Row::Absent => self.insert_row(number, key, row, agents)?,
-            Row::Present { finished_at: before } if before == finished_at => {
-                // Naming finished_at here would rewrite the entries of two more indexes.
-                let mut update = self.connection.prepare_cached(
-                    "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6
-                     WHERE number = ?1",
-                )?;
-                let created_at = signed(row.created_at);
-                update.execute(params![
-                    number,
-                    row.kind,
-                    row.status,
-                    created_at,
-                    row.requester,
-                    row.summary
-                ])?;
-            }
-            Row::Present { .. } => {
-                let mut update = self.connection.prepare_cached(
-                    "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6,
-                     finished_at = ?7 WHERE number = ?1",
-                )?;
-                let created_at = signed(row.created_at);
-                let (kind, status) = (row.kind, row.status);
-                update.execute(params![
-                    number,
-                    kind,
-                    status,
-                    created_at,
-                    row.requester,
-                    row.summary,
-                    finished_at
-                ])?;
-            }
-        }
-        if let Some(known) = self.sessions.get_mut(key) {
-            known.listed = Row::Present { finished_at };
-        }
-        Ok(())
-    }
-
-    fn read_row(&self, number: Number) -> rusqlite::Result<Row> {
-        let mut find =
-            self.connection.prepare_cached("SELECT finished_at FROM index_rows WHERE number = ?1")?;
-        let found = find.query_row([number], |row| row.get(0)).optional()?;
-        Ok(found.map_or(Row::Absent, |finished_at| Row::Present { finished_at }))
-    }
-
-    fn insert_row(
-        &mut self,
-        number: Number,
-        key: &SessionKey,
-        row: &IndexRow,
-        agents: &[Box<str>],
-    ) -> rusqlite::Result<()> {
-        let mut insert = self
-            .connection
-            .prepare_cached("INSERT INTO index_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
-        insert.execute(params![
-            number,
-            row.kind,
-            row.status,
-            signed(row.created_at),
-            row.finished_at.map(signed),
-            row.requester,
-            agents::encode(agents),
-            row.summary,
-        ])?;
-        drop(insert);
-        for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
-            let list = self.list(&key.tenant, agent)?;
-            let mut insert =
-                self.connection.prepare_cached("INSERT OR IGNORE INTO index_listed VALUES (?1, ?2)")?;
-            insert.execute([list, number])?;
-        }
-        Ok(())
-    }
-
-    /// The number of an agent's list, or of the whole tenant's.
-    fn list(&mut self, tenant: &str, agent: Option<&str>) -> rusqlite::Result<i64> {
-        let name = format!("{}:{tenant}{}{}", tenant.len(), agent.map_or("", |_| "/"), agent.unwrap_or(""));
-        if let Some(list) = self.lists.get_mut(&name) {
-            return Ok(*list);
-        }
-        let mut find = self
-            .connection
-            .prepare_cached("SELECT list FROM index_lists WHERE tenant = ?1 AND agent IS ?2")?;
-        let list = match find.query_row(params![tenant, agent], |row| row.get(0)).optional()? {
-            Some(list) => list,
-            None => {
-                let mut insert = self
-                    .connection
-                    .prepare_cached("INSERT INTO index_lists (tenant, agent) VALUES (?1, ?2)")?;
-                insert.insert(params![tenant, agent])?
-            }
-        };
-        drop(find);
-        self.lists.insert(name, list);
-        Ok(list)
-    }
-
-    fn write_wake(&self, number: Number, wake: Wake) -> rusqlite::Result<()> {
-        match wake {
-            Wake::Unchanged => {}
-            Wake::Never => {
-                self.connection
-                    .prepare_cached("DELETE FROM index_wakes WHERE number = ?1")?
-                    .execute([number])?;
-            }
-            Wake::At(at) => {
-                let mut put = self.connection.prepare_cached(
-                    "INSERT INTO index_wakes VALUES (?1, ?2)
-                     ON CONFLICT (number) DO UPDATE SET at = excluded.at WHERE at <> excluded.at",
-                )?;
-                put.execute([number, signed(at)])?;
-            }
         }
         Ok(())
     }
@@ -350,7 +226,7 @@ impl Writer {
 
     fn delete_finished(&mut self, before: u64, now: u64, max: usize) -> rusqlite::Result<Vec<Deleted>> {
         let mut oldest = self.connection.prepare_cached(
-            "SELECT r.number, s.tenant, s.session, r.finished_at, r.agents
+            "SELECT r.number, s.tenant, s.session, r.finished_at
              FROM index_rows r INDEXED BY index_finished JOIN sessions s ON s.number = r.number
              WHERE r.finished_at < ?1 AND NOT EXISTS (SELECT 1 FROM index_wakes w WHERE w.number = r.number)
              ORDER BY r.finished_at, r.number LIMIT ?2",
@@ -358,12 +234,12 @@ impl Writer {
         let found = oldest.query_map([signed(before), signed(max as u64)], |row| {
             let key = SessionKey::new(row.get::<_, Box<str>>(1)?, row.get::<_, Box<str>>(2)?);
             let deleted = Deleted { key, finished_at: natural(row.get(3)?) };
-            Ok((row.get::<_, Number>(0)?, deleted, agents::decode(row.get_ref(4)?)?))
+            Ok((row.get::<_, Number>(0)?, deleted))
         });
         let found = found?.collect::<rusqlite::Result<Vec<_>>>()?;
         drop(oldest);
-        for (number, deleted, agents) in &found {
-            self.delete(*number, &deleted.key, agents, now)?;
+        for (number, deleted) in &found {
+            self.delete(*number, &deleted.key, now)?;
         }
         if !found.is_empty() {
             let mut keep =
@@ -371,25 +247,14 @@ impl Writer {
             keep.execute(params!["position", self.last_position])?;
             keep.execute(params!["number", self.last_number])?;
         }
-        Ok(found.into_iter().map(|(_, deleted, _)| deleted).collect())
+        Ok(found.into_iter().map(|(_, deleted)| deleted).collect())
     }
 
-    fn delete(
-        &mut self,
-        number: Number,
-        key: &SessionKey,
-        agents: &[Box<str>],
-        now: u64,
-    ) -> rusqlite::Result<()> {
-        for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
-            let list = self.list(&key.tenant, agent)?;
-            let mut delete =
-                self.connection.prepare_cached("DELETE FROM index_listed WHERE list = ?1 AND number = ?2")?;
-            delete.execute([list, number])?;
-        }
+    fn delete(&mut self, number: Number, key: &SessionKey, now: u64) -> rusqlite::Result<()> {
+        self.remove_row(number, key)?;
         for sql in [
-            "DELETE FROM index_rows WHERE number = ?1",
             "DELETE FROM index_wakes WHERE number = ?1",
+            "DELETE FROM index_snapshots WHERE number = ?1",
             "DELETE FROM events WHERE number = ?1",
             "DELETE FROM sessions WHERE number = ?1",
         ] {
@@ -415,9 +280,11 @@ impl Writer {
 
     fn restore_index(&mut self, rows: &[(SessionKey, IndexRow, Wake)]) -> rusqlite::Result<()> {
         for (key, row, wake) in rows {
-            if let Some(known) = self.find(key)? {
-                self.write_row(known.number, key, row, &row.agents)?;
-                self.write_wake(known.number, *wake)?;
+            if let Some((number, _)) = self.find(key)? {
+                // Without one before, the new row says which agents there are.
+                self.remove_row(number, key)?;
+                self.write_row(number, key, row, &row.agents)?;
+                self.write_wake(number, *wake)?;
             }
         }
         Ok(())

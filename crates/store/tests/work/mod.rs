@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
-use handover_store::{Append, Fault, Feed, Filter, IndexRow, Order, Outcome, SessionKey, Store, Wake};
+use handover_store::{
+    Append, Fault, Feed, Filter, IndexRow, Order, Outcome, SessionKey, Snapshot, Store, Waits, Wake,
+};
 
 use crate::child::Random;
 
@@ -66,10 +68,12 @@ pub fn append(
             created_at: 1,
             finished_at: None,
             summary: (expected + count).to_string().into_bytes(),
+            waits: vec![Waits { agent: "a".into(), kinds: kinds_at(expected + count) }],
         };
         let events = texts.iter().map(|text| text.clone().into_bytes()).collect();
         let wake = Wake::At(expected + count);
-        batch.push(Append { key: key.clone(), expected, events, row: Some(row), wake });
+        let snapshot = Some(row.summary.clone());
+        batch.push(Append { key: key.clone(), expected, events, row: Some(row), wake, snapshot });
         lines.extend(texts);
     }
     let known = std::mem::replace(heads, Heads::unknown(false));
@@ -161,7 +165,12 @@ impl Acked {
     }
 }
 
-/// Rows and wake times are of the same commit as the last event.
+/// Why a session with this many events waits for its requester: something else after each event.
+fn kinds_at(head: u64) -> u32 {
+    1 << (head % 32) | 1 << (head / 32 % 32)
+}
+
+/// Rows, inbox, wake times and snapshots are of the same commit as the last event.
 fn check_index(store: &dyn Store, sessions: &[SessionKey]) -> Result<(), String> {
     let said = |fault: Fault| format!("{fault}: {fault:?}");
     let filter = Filter { tenant: Some("acme".into()), agent: Some("a".into()), ..Filter::default() };
@@ -170,10 +179,21 @@ fn check_index(store: &dyn Store, sessions: &[SessionKey]) -> Result<(), String>
     if !listed.iter().map(|listed| &listed.key).eq(sessions) {
         return Err(format!("expected {} listed sessions, found {}", sessions.len(), listed.len()));
     }
+    for kind in 0..32 {
+        let inbox = store.inbox("acme", "a", 1 << kind, None, usize::MAX).map_err(said)?.sessions;
+        let waiting = listed.iter().filter(|listed| listed.row.waits_for("a") >> kind & 1 == 1);
+        if !waiting.map(|listed| &listed.key).eq(inbox.iter().map(|waiting| &waiting.key)) {
+            return Err(format!("the inbox of kind {kind} is not as the rows say"));
+        }
+    }
     for listed in listed {
         let head = store.head(&listed.key).map_err(said)?;
-        if head.map(|head| head.to_string().into_bytes()) != Some(listed.row.summary) {
+        if head.map(|head| head.to_string().into_bytes()) != Some(listed.row.summary.clone()) {
             return Err(format!("the row of {} is not of its last event", listed.key));
+        }
+        let snapshot = store.snapshot(&listed.key).map_err(said)?;
+        if snapshot.map(|Snapshot { seq, bytes }| (Some(seq), bytes)) != Some((head, listed.row.summary)) {
+            return Err(format!("the snapshot of {} is not of its last event", listed.key));
         }
         if due.get(&listed.key).copied() != head {
             return Err(format!("the wake time of {} is not of its last event", listed.key));

@@ -176,7 +176,7 @@ impl Macp {
                 let filter = Filter {
                     tenant: Some(caller.tenant.clone()),
                     agent: Some(caller.agent.as_str().into()),
-                    status: Some(view::status_number(standing)),
+                    statuses: 1 << view::status_number(standing),
                     ..Filter::default()
                 };
                 let (keys, next) = self.page(filter, after, 256).await?;

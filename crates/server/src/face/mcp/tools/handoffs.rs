@@ -207,7 +207,7 @@ impl Mcp {
             let filter = Filter {
                 tenant: Some(caller.tenant.clone()),
                 agent: Some(caller.agent.as_str().into()),
-                status: Some(view::status_number(standing)),
+                statuses: 1 << view::status_number(standing),
                 kind: Some(view::kind_number(ModeKind::Handoff)),
                 ..Filter::default()
             };

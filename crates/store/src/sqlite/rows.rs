@@ -1,0 +1,205 @@
+//! What the index says of a session: its row, the lists and inboxes that it is in, its wake time and its snapshot.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::writer::{Number, Writer};
+use super::{agents, checksum, signed};
+use crate::log::{IndexRow, SessionKey, Wake};
+
+/// What the writer remembers of a session's index row.
+#[derive(Default)]
+pub(super) enum Row {
+    #[default]
+    Unknown,
+    Absent,
+    Present(Written),
+}
+
+/// The parts of a row of which it matters what was there before.
+pub(super) struct Written {
+    finished_at: Option<i64>,
+    /// As in the column.
+    waits: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn write_row(
+        &mut self,
+        number: Number,
+        key: &SessionKey,
+        row: &IndexRow,
+        agents: &[Box<str>],
+    ) -> rusqlite::Result<()> {
+        let before = self.written(number, key)?;
+        let now =
+            Written { finished_at: row.finished_at.map(signed), waits: agents::encode_waits(&row.waits) };
+        match &before {
+            None => self.insert_row(number, key, row, &now, agents)?,
+            Some(before) => self.update_row(number, row, &now, before.finished_at != now.finished_at)?,
+        }
+        let before = before.map_or_else(Vec::new, |before| before.waits);
+        if before != now.waits {
+            self.write_waits(number, &key.tenant, &before, &row.waits)?;
+        }
+        if let Some(known) = self.sessions.get_mut(key) {
+            known.row = Row::Present(now);
+        }
+        Ok(())
+    }
+
+    /// What was written before. The writer forgets it, because it is about to change.
+    fn written(&mut self, number: Number, key: &SessionKey) -> rusqlite::Result<Option<Written>> {
+        match self.sessions.get_mut(key).map(|known| std::mem::take(&mut known.row)) {
+            Some(Row::Present(written)) => Ok(Some(written)),
+            Some(Row::Absent) => Ok(None),
+            Some(Row::Unknown) | None => {
+                let mut find = self
+                    .connection
+                    .prepare_cached("SELECT finished_at, waits FROM index_rows WHERE number = ?1")?;
+                let written =
+                    |row: &rusqlite::Row<'_>| Ok(Written { finished_at: row.get(0)?, waits: row.get(1)? });
+                find.query_row([number], written).optional()
+            }
+        }
+    }
+
+    fn insert_row(
+        &mut self,
+        number: Number,
+        key: &SessionKey,
+        row: &IndexRow,
+        now: &Written,
+        agents: &[Box<str>],
+    ) -> rusqlite::Result<()> {
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT INTO index_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?;
+        insert.execute(params![
+            number,
+            row.kind,
+            row.status,
+            signed(row.created_at),
+            now.finished_at,
+            row.requester,
+            agents::encode(agents),
+            row.summary,
+            now.waits,
+        ])?;
+        drop(insert);
+        for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
+            let list = self.list(&key.tenant, agent)?;
+            let mut insert =
+                self.connection.prepare_cached("INSERT OR IGNORE INTO index_listed VALUES (?1, ?2)")?;
+            insert.execute([list, number])?;
+        }
+        Ok(())
+    }
+
+    fn update_row(
+        &self,
+        number: Number,
+        row: &IndexRow,
+        now: &Written,
+        finished: bool,
+    ) -> rusqlite::Result<()> {
+        // Naming finished_at would rewrite the entries of two more indexes, so it is named only if it changed.
+        let sql = if finished {
+            "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6, waits = ?7,
+             finished_at = ?8 WHERE number = ?1"
+        } else {
+            "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6, waits = ?7
+             WHERE number = ?1 AND ?8 IS ?8"
+        };
+        let mut update = self.connection.prepare_cached(sql)?;
+        update.execute(params![
+            number,
+            row.kind,
+            row.status,
+            signed(row.created_at),
+            row.requester,
+            row.summary,
+            now.waits,
+            now.finished_at,
+        ])?;
+        Ok(())
+    }
+
+    /// Remove a session's row, and take it off the lists and out of the inboxes.
+    pub(super) fn remove_row(&mut self, number: Number, key: &SessionKey) -> rusqlite::Result<()> {
+        let mut find =
+            self.connection.prepare_cached("SELECT agents, waits FROM index_rows WHERE number = ?1")?;
+        let found =
+            find.query_row([number], |row| Ok((agents::decode(row.get_ref(0)?)?, row.get::<_, Vec<u8>>(1)?)));
+        let found = found.optional()?;
+        drop(find);
+        if let Some(known) = self.sessions.get_mut(key) {
+            known.row = Row::Absent;
+        }
+        let Some((agents, waits)) = found else { return Ok(()) };
+        for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
+            let list = self.list(&key.tenant, agent)?;
+            let mut delete =
+                self.connection.prepare_cached("DELETE FROM index_listed WHERE list = ?1 AND number = ?2")?;
+            delete.execute([list, number])?;
+        }
+        self.write_waits(number, &key.tenant, &waits, &[])?;
+        self.connection.prepare_cached("DELETE FROM index_rows WHERE number = ?1")?.execute([number])?;
+        Ok(())
+    }
+
+    /// The number of an agent's list, or of the whole tenant's.
+    pub(super) fn list(&mut self, tenant: &str, agent: Option<&str>) -> rusqlite::Result<i64> {
+        let name = format!("{}:{tenant}{}{}", tenant.len(), agent.map_or("", |_| "/"), agent.unwrap_or(""));
+        if let Some(list) = self.lists.get_mut(&name) {
+            return Ok(*list);
+        }
+        let mut find = self
+            .connection
+            .prepare_cached("SELECT list FROM index_lists WHERE tenant = ?1 AND agent IS ?2")?;
+        let list = match find.query_row(params![tenant, agent], |row| row.get(0)).optional()? {
+            Some(list) => list,
+            None => {
+                let mut insert = self
+                    .connection
+                    .prepare_cached("INSERT INTO index_lists (tenant, agent) VALUES (?1, ?2)")?;
+                insert.insert(params![tenant, agent])?
+            }
+        };
+        drop(find);
+        self.lists.insert(name, list);
+        Ok(list)
+    }
+
+    pub(super) fn write_wake(&self, number: Number, wake: Wake) -> rusqlite::Result<()> {
+        match wake {
+            Wake::Unchanged => {}
+            Wake::Never => {
+                self.connection
+                    .prepare_cached("DELETE FROM index_wakes WHERE number = ?1")?
+                    .execute([number])?;
+            }
+            Wake::At(at) => {
+                let mut put = self.connection.prepare_cached(
+                    "INSERT INTO index_wakes VALUES (?1, ?2)
+                     ON CONFLICT (number) DO UPDATE SET at = excluded.at WHERE at <> excluded.at",
+                )?;
+                put.execute([number, signed(at)])?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_snapshot(
+        &self,
+        number: Number,
+        key: &SessionKey,
+        seq: i64,
+        bytes: &[u8],
+    ) -> rusqlite::Result<()> {
+        let mut put = self
+            .connection
+            .prepare_cached("INSERT OR REPLACE INTO index_snapshots VALUES (?1, ?2, ?3, ?4)")?;
+        put.execute(params![number, seq, checksum(key, super::natural(seq), bytes), bytes])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! Data that releases of before wrote still opens. What is in it, its README says.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::fs;
+use std::path::Path;
+
+use handover_store::{Filter, Order, SessionKey, SqliteStore, Store, Waits, Wake};
+use rusqlite::Connection;
+
+const UNFINISHED: [&str; 9] = [
+    "f6579cda-e6d8-4c95-a6a7-42421d7455db",
+    "cad5a373-130a-42ff-815f-f086065cffda",
+    "44129980-8a9b-4710-9336-a897d2f57358",
+    "52732bc2-8a0e-4d60-abdd-5da4e2a7deff",
+    "f7e6c190-dca3-4762-8681-c88ae51c662e",
+    "bf311412-6da4-4d75-ba48-f6a70f375429",
+    "94421ebf-04a6-49a9-8529-0eadbc67be27",
+    "c34ea428-ae42-457b-8c3b-28f3d97a8774",
+    "3c2717d0-1772-4958-a4db-b387d688dd69",
+];
+
+fn schema_version(dir: &Path) -> u32 {
+    let connection = Connection::open(dir.join("handover.db")).unwrap();
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn data_of_schema_1_opens_and_can_be_worked_with() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/schema-1/handover.db");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::copy(data, dir.path().join("handover.db")).unwrap();
+    assert_eq!(schema_version(dir.path()), 1);
+    let store = SqliteStore::open(dir.path()).unwrap();
+    assert_eq!(schema_version(dir.path()), 2);
+
+    let (keys, _) = store.sessions(None, 100).unwrap();
+    assert_eq!(keys.len(), 12);
+    for key in &keys {
+        let events = store.read(key, 0, 100).unwrap();
+        assert!(!events.is_empty());
+        assert_eq!(store.head(key).unwrap(), Some(events.len() as u64));
+        assert_eq!(store.row(key).unwrap().unwrap().waits, []);
+        assert_eq!(store.snapshot(key).unwrap(), None);
+    }
+    assert_eq!(store.list(&Filter::default(), Order::Oldest, None, 100).unwrap().sessions.len(), 12);
+    assert_eq!(store.index_version().unwrap(), 0);
+    let unfinished = UNFINISHED.map(|session| SessionKey::new("default", session));
+    assert_eq!(store.unfinished(None, 100).unwrap(), (unfinished.to_vec(), None));
+
+    // What a new release does with it: it writes the rows of the unfinished sessions again, as it knows them.
+    let rows = unfinished.map(|key| {
+        let mut row = store.row(&key).unwrap().unwrap();
+        row.waits = vec![Waits { agent: "builder".into(), kinds: 2 }];
+        (key, row, Wake::Unchanged)
+    });
+    store.restore_index(&rows).unwrap();
+    store.set_index_version(7).unwrap();
+    drop(store);
+    let store = SqliteStore::open(dir.path()).unwrap();
+    assert_eq!(store.index_version().unwrap(), 7);
+    let inbox = store.inbox("default", "builder", 2, None, 100).unwrap().sessions;
+    assert!(inbox.iter().map(|waiting| &waiting.key).eq(rows.iter().map(|(key, ..)| key)));
+    assert_eq!(store.due(u64::MAX, 10).unwrap().len(), 1);
+}

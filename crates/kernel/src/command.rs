@@ -4,7 +4,8 @@ use crate::charter::Charter;
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
 use crate::id::{
-    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, QuestionKey, Seq, SessionId, Text, Timestamp,
+    AgentId, Author, Blob, Face, HandoffId, IdScope, MessageId, Millis, QuestionKey, Seq, SessionId, Text,
+    Timestamp,
 };
 
 /// Message ids that begin so are the runtime's own.
@@ -19,6 +20,10 @@ pub struct Command {
     pub face: Face,
     /// What the sender calls this message; the same id twice has one effect.
     pub id: Option<MessageId>,
+    /// Among which messages that id is the only one.
+    pub id_scope: IdScope,
+    /// What it means if it starts a session that exists.
+    pub second_start: SecondStart,
     /// The bytes of the wire, where it must give back the very bytes that it took.
     pub verbatim: Option<Blob>,
     /// Whether the answer will carry the waiting orders to the assignee, so that they count as delivered.
@@ -28,9 +33,19 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command of an agent without a message id.
+    /// A command of an agent without a message id. An id that it gets is its sender's own, and a second start under it
+    /// is a retry.
     pub fn by(agent: &AgentId, face: Face, act: Act) -> Command {
-        Command { by: Author::Agent(agent.clone()), face, id: None, verbatim: None, takes_orders: false, act }
+        Command {
+            by: Author::Agent(agent.clone()),
+            face,
+            id: None,
+            id_scope: IdScope::Sender,
+            second_start: SecondStart::MayBeRetry,
+            verbatim: None,
+            takes_orders: false,
+            act,
+        }
     }
 
     /// A command of the runtime.
@@ -39,6 +54,8 @@ impl Command {
             by: Author::Runtime,
             face: Face::Runtime,
             id: None,
+            id_scope: IdScope::Runtime,
+            second_start: SecondStart::Refused,
             verbatim: None,
             takes_orders: false,
             act,
@@ -50,6 +67,23 @@ impl Command {
         self.id = Some(id.into());
         self
     }
+
+    /// The same on a wire whose message ids are one space per session, and where a session starts once: a second start
+    /// is refused whatever its id.
+    pub fn in_session_scope(mut self) -> Command {
+        self.id_scope = IdScope::Session;
+        self.second_start = SecondStart::Refused;
+        self
+    }
+}
+
+/// What a command that starts a session means if the session exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecondStart {
+    /// A retry, if the start had the same message id.
+    MayBeRetry,
+    /// Always a mistake.
+    Refused,
 }
 
 /// What is asked of a session.

@@ -4,8 +4,8 @@ use crate::command::{Answer, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
 use crate::id::{
-    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId, Text,
-    Timestamp,
+    AgentId, Author, Blob, Face, HandoffId, IdScope, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId,
+    Text, Timestamp,
 };
 
 /// One accepted fact of a session.
@@ -23,10 +23,19 @@ pub struct Event {
     pub ordinal: Option<Ordinal>,
     /// What the sender called it.
     pub id: Option<MessageId>,
+    /// Among which messages that id is the only one.
+    pub id_scope: IdScope,
     /// The very bytes of the wire, where they must be given back.
     pub verbatim: Option<Blob>,
     /// What it says.
     pub fact: Fact,
+}
+
+impl Event {
+    /// Whether the runtime wrote it, be it in an agent's name.
+    pub fn is_by_runtime(&self) -> bool {
+        self.face == Face::Runtime
+    }
 }
 
 /// What an event says.

@@ -38,8 +38,8 @@ pub use charter::Charter;
 pub use command::{Act, Command};
 pub use event::{Event, Fact};
 pub use id::{
-    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId, Text,
-    Timestamp,
+    AgentId, Author, Blob, Face, HandoffId, IdScope, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId,
+    Text, Timestamp,
 };
 pub use limits::Limits;
 pub use refusal::{Refusal, cut};

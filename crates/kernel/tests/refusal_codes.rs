@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use handover_kernel::command::ModeKind;
 use handover_kernel::policy::{Descriptor, Scope};
-use handover_kernel::{Act, Charter, Command, Refusal, Text};
+use handover_kernel::{Act, Charter, Refusal, Text};
 use stage::acts::*;
 use stage::{Stage, start};
 
@@ -132,7 +132,7 @@ fn codes_are_distinct_and_messages_say_something() {
     let distinct: BTreeSet<&&str> = Refusal::CODES.iter().collect();
     assert_eq!(distinct.len(), Refusal::CODES.len());
     for (mut stage, who, act) in scenarios() {
-        let command = Command::by(&stage::agent(who), stage.face, act);
+        let command = stage.command(who, act);
         let refusal = stage.put(&command).answer.unwrap_err();
         let message = refusal.to_string();
         assert!(!message.is_empty() && !message.ends_with('.'), "{message}");

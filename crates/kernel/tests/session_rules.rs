@@ -85,6 +85,23 @@ mod starting {
         }
     }
 
+    // No decision rests on the face: the command says where its id counts, and what a second start means.
+    #[test]
+    fn the_same_rules_hold_on_every_face() {
+        for face in [Face::Macp, Face::Mcp, Face::Grid, Face::Console, Face::Cli] {
+            let mut stage = Stage::empty();
+            let begin = Act::Start(Box::new(start(ModeKind::Task, Charter::macp())));
+            let own = |act: &Act| Command::by(&agent("planner"), face, act.clone()).with_id("m1");
+            stage.put(&own(&begin)).answer.unwrap();
+            assert!(stage.put(&own(&begin)).answer.unwrap().duplicate);
+            let again = stage.put(&own(&begin).in_session_scope()).answer;
+            assert_eq!(again.unwrap_err().code(), "SESSION_EXISTS");
+            let shared = own(&request(None)).in_session_scope();
+            assert!(!stage.put(&shared).answer.unwrap().duplicate);
+            assert!(stage.put(&shared).answer.unwrap().duplicate);
+        }
+    }
+
     #[test]
     fn before_the_start_there_is_nothing() {
         assert_eq!(Stage::empty().no("planner", cancel()), "SESSION_NOT_FOUND");

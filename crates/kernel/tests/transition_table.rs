@@ -15,7 +15,7 @@ use handover_kernel::errand::Verdict;
 use handover_kernel::session::Lifecycle;
 use handover_kernel::{Act, Charter, Command, Session};
 use stage::acts::*;
-use stage::{Stage, agent, kinds};
+use stage::{Stage, kinds};
 
 /// Who acts, and under which name on the stage; the runtime has none.
 type Role = (&'static str, Option<&'static str>);
@@ -188,7 +188,7 @@ fn place(session: &Session) -> String {
 
 fn command(stage: &Stage, name: Option<&str>, act: &Act) -> Command {
     match name {
-        Some(name) => Command::by(&agent(name), stage.face, act.clone()),
+        Some(name) => stage.command(name, act.clone()),
         None => Command::runtime(act.clone()),
     }
 }

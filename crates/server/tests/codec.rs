@@ -93,7 +93,7 @@ fn every_value_of_every_enum_comes_back_as_it_was() {
             .collect();
         assert_eq!(encoded.len(), T::ALL.len());
     }
-    check(|face: Face| Event { face, ..event(Fact::Acknowledged) });
+    check(|face: Face| Event { face, id_scope: codec::id_scope(face), ..event(Fact::Acknowledged) });
     check(|cause: ExpiryCause| event(Fact::Expired { cause }));
     check(|need: Need| {
         let question =
@@ -417,6 +417,7 @@ fn event(fact: Fact) -> Event {
         face: Face::Macp,
         ordinal: None,
         id: None,
+        id_scope: codec::id_scope(Face::Macp),
         verbatim: None,
         fact,
     }

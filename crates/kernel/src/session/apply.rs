@@ -4,7 +4,7 @@ use crate::command::ModeKind;
 use crate::commitment::Versions;
 use crate::errand::{Errand, What};
 use crate::event::{Event, Fact, Started};
-use crate::id::{Author, Face, Millis, Ordinal, Seq, SessionId, Timestamp};
+use crate::id::{Author, Millis, Ordinal, Seq, SessionId, Timestamp};
 use crate::seen::Seen;
 use crate::session::{Activities, Binding, Lifecycle, Mode, Session};
 use std::sync::Arc;
@@ -143,12 +143,10 @@ impl Session {
         if let Some(ordinal) = event.ordinal {
             self.ordinal = ordinal;
         }
-        if let Some(id) = &event.id {
-            self.seen.insert(event.face, &event.author, id, event.seq, event.at);
-        }
+        self.seen.insert(event);
         let started = matches!(event.fact, Fact::Started(_));
         if let (Some(_), Author::Agent(agent), false) =
-            (event.ordinal, &event.author, started || event.face == Face::Runtime)
+            (event.ordinal, &event.author, started || event.is_by_runtime())
         {
             self.activity.note(agent, event.at);
         }

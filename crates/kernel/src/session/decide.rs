@@ -1,11 +1,11 @@
 //! What a session makes of a command.
 
 use crate::charter::{Authority, Cancel, PauseAt};
-use crate::command::{Act, Command, ModeKind, RESERVED_PREFIXES, Start};
+use crate::command::{Act, Command, ModeKind, RESERVED_PREFIXES, SecondStart, Start};
 use crate::commitment::Commitment;
 use crate::errand::{Verdict, What};
 use crate::event::{Event, Fact, Started};
-use crate::id::{AgentId, Author, Face, MessageId, Ordinal, Seq, SessionId, Text, Timestamp};
+use crate::id::{AgentId, Author, Face, IdScope, MessageId, Ordinal, Seq, SessionId, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::session::apply::apply;
@@ -110,14 +110,19 @@ fn number(session: Option<&Session>, command: &Command, draft: Draft, now: Times
         (Some(session), Some(agent)) => *agent == session.binding.requester,
         (None, _) | (_, None) => false,
     };
+    let (face, id_scope) = match draft.by_runtime {
+        true => (Face::Runtime, IdScope::Runtime),
+        false => (command.face, command.id_scope),
+    };
     let envelope = draft.fact.is_envelope(by_requester);
     Event {
         seq: head.next(),
         at: draft.at.unwrap_or(now).max(last_at),
         author: draft.author,
-        face: if draft.by_runtime { Face::Runtime } else { command.face },
+        face,
         ordinal: envelope.then_some(Ordinal(ordinal.0 + 1)),
         id: draft.id.or_else(|| if draft.primary { command.id.clone() } else { None }),
+        id_scope,
         verbatim: if draft.primary { command.verbatim.clone() } else { None },
         fact: draft.fact,
     }
@@ -148,15 +153,11 @@ impl Session {
         {
             return Err(Refusal::NotParticipant { agent: agent.clone() });
         }
-        // A second MACP start is refused whatever its message id; on the other faces it may be a retry.
-        let starts = command.act.start().is_some();
-        if starts && command.face == Face::Macp {
+        if command.act.start().is_some() && command.second_start == SecondStart::Refused {
             return Err(Refusal::SessionExists);
         }
         check_shape(command, limits)?;
-        if let Some(id) = &command.id
-            && let Some((seq, at)) = self.seen.get(command.face, &command.by, id)
-        {
+        if let Some((seq, at)) = self.seen.get(command) {
             return Ok(Decision::Duplicate { seq, at });
         }
         self.decide_new(command, limits, now).map(Decision::New)

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestRunner};
 
 use crate::stage::acts::*;
-use crate::stage::{BEGIN, agent, start};
+use crate::stage::{BEGIN, by, start};
 
 /// Run a property over many plays. The same ones every time, unless PROPTEST_RNG_SEED asks for others.
 pub fn for_all<T: Debug>(
@@ -293,11 +293,10 @@ impl Play {
         begin.ttl_ms = self.ttl_ms;
         begin.sent_at = Some(Timestamp(BEGIN.0 - self.sent_before_ms));
         begin.parent = self.has_parent.then(|| SessionId::from("parent"));
-        let planner = agent("planner");
-        let mut opening = vec![Command::by(&planner, Face::Macp, Act::Start(Box::new(begin)))];
+        let mut opening = vec![by("planner", Face::Macp, Act::Start(Box::new(begin)))];
         if self.mode == ModeKind::Task {
             let named = self.sent_before_ms.is_multiple_of(2).then_some("worker");
-            opening.push(Command::by(&planner, Face::Macp, request(named)));
+            opening.push(by("planner", Face::Macp, request(named)));
         }
         opening
     }
@@ -321,10 +320,10 @@ impl Move {
         let act = self.act(session);
         let mut command = match &self.who {
             Who::Proper => match self.falls_to(session) {
-                Some(name) => Command::by(&agent(&name), self.face, act),
+                Some(name) => by(&name, self.face, act),
                 None => Command::runtime(act),
             },
-            Who::Agent(name) => Command::by(&agent(name), self.face, act),
+            Who::Agent(name) => by(name, self.face, act),
             Who::Runtime => Command::runtime(act),
         };
         command.id = self.id.map(|id| format!("m{id}").into());

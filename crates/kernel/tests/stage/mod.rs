@@ -72,6 +72,15 @@ pub fn start(mode: ModeKind, charter: Charter) -> Start {
     }
 }
 
+/// A command as the face sends it: where MACP's ids count is the one thing that sets it apart.
+pub fn by(who: &str, face: Face, act: Act) -> Command {
+    let command = Command::by(&agent(who), face, act);
+    match face {
+        Face::Macp => command.in_session_scope(),
+        Face::Mcp | Face::Grid | Face::Console | Face::Cli | Face::Runtime => command,
+    }
+}
+
 /// One session, its clock and its log.
 #[derive(Clone)]
 pub struct Stage {
@@ -190,7 +199,7 @@ impl Stage {
     }
 
     pub fn command(&self, who: &str, act: Act) -> Command {
-        Command::by(&agent(who), self.face, act)
+        by(who, self.face, act)
     }
 
     /// An agent acts; whatever comes of it.

@@ -14,6 +14,7 @@ use super::wire::{self, Numbered};
 pub(super) fn event(event: wire::Event) -> Result<Event, Error> {
     let seq = Seq(required("seq", event.seq)?);
     let fact = kernel_fact(event.fact.ok_or(Error::UnknownKind { seq })?)?;
+    let face = numbered("face", event.face)?;
     Ok(Event {
         seq,
         at: Timestamp(required("at", event.at)?),
@@ -21,9 +22,10 @@ pub(super) fn event(event: wire::Event) -> Result<Event, Error> {
             wire::Author::Agent(agent) => Author::Agent(agent.into()),
             wire::Author::Runtime(()) => Author::Runtime,
         },
-        face: numbered("face", event.face)?,
+        face,
         ordinal: event.ordinal.map(Ordinal),
         id: event.id.map(Into::into),
+        id_scope: super::id_scope(face),
         verbatim: event.verbatim.map(blob),
         fact,
     })

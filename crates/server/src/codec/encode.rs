@@ -13,7 +13,13 @@ use prost::bytes::Bytes;
 use super::wire::{self, Numbered};
 
 pub(super) fn event(event: &Event) -> wire::Event {
-    let Event { seq, at, author, face, ordinal, id, verbatim, fact } = event;
+    let Event { seq, at, author, face, ordinal, id, id_scope, verbatim, fact } = event;
+    // Otherwise the session would know other messages after a restart than before it.
+    assert_eq!(
+        *id_scope,
+        super::id_scope(*face),
+        "event {seq} came in another scope than its face {face:?} has"
+    );
     wire::Event {
         seq: Some(seq.0),
         at: Some(at.0),

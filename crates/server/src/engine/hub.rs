@@ -287,7 +287,9 @@ impl Follower {
 
 #[cfg(test)]
 mod tests {
-    use handover_kernel::{Author, Event, Face, Fact, Limits, Seq, SessionId, Text, Timestamp, step};
+    use handover_kernel::{
+        Author, Event, Face, Fact, IdScope, Limits, Seq, SessionId, Text, Timestamp, step,
+    };
 
     use super::*;
     use crate::engine::shard::tests::{NOW, key, start};
@@ -304,6 +306,7 @@ mod tests {
             face: Face::Runtime,
             ordinal: None,
             id: None,
+            id_scope: IdScope::Runtime,
             verbatim: None,
             fact: Fact::Steered { text: Text::default() },
         };

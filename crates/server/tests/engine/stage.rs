@@ -80,7 +80,7 @@ impl Stage {
     }
 
     pub async fn put(&self, session: &str, by: &str, act: Act) -> Result<Accepted, Denied> {
-        self.engine.submit(key(session), Command::by(&agent(by), Face::Macp, act)).await
+        self.engine.submit(key(session), Command::by(&agent(by), Face::Macp, act).in_session_scope()).await
     }
 
     /// The same with a message id, through a face that takes the retry of a start as one.

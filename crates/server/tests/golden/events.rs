@@ -8,6 +8,7 @@ use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question, Started};
 use handover_kernel::{AgentId, Author, Blob, Charter, Event, Face, Fact, Ordinal, Seq, Text, Timestamp};
+use handover_server::codec::id_scope;
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -115,6 +116,7 @@ pub fn event_of(kind: Kind) -> impl Strategy<Value = Event> {
             face,
             ordinal,
             id,
+            id_scope: id_scope(face),
             verbatim,
             fact,
         })

@@ -307,7 +307,8 @@ fn owing_a_handoff() -> Life {
 }
 
 fn command(by: &str, face: Face, act: Act) -> Command {
-    Command::by(&AgentId::from(by), face, act)
+    let command = Command::by(&AgentId::from(by), face, act);
+    if face == Face::Macp { command.in_session_scope() } else { command }
 }
 
 fn handoff(by: &str, act: HandoffAct) -> Command {

@@ -131,7 +131,7 @@ pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Ref
     session_id(&envelope.session_id)?;
     message_id(&envelope.message_id)?;
     let key = SessionKey::new(principal.tenant.clone(), envelope.session_id.as_str());
-    let mut command = Command::by(&principal.agent, Face::Macp, Act::Tick);
+    let mut command = Command::by(&principal.agent, Face::Macp, Act::Tick).in_session_scope();
     command.id = Some(MessageId::from(envelope.message_id.as_str()));
     command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
     if envelope.message_type == SESSION_START {

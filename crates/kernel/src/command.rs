@@ -454,14 +454,6 @@ pub enum HandoffAct {
     },
 }
 
-impl Command {
-    /// How many bytes the command carries: the wire's or the meaning's, whichever is more.
-    pub fn weight(&self) -> usize {
-        let verbatim = self.verbatim.as_ref().map_or(0, |bytes| bytes.len());
-        verbatim.max(self.act.weight())
-    }
-}
-
 impl Act {
     /// How it starts a session, if it starts one.
     pub fn start(&self) -> Option<&Start> {
@@ -477,84 +469,6 @@ impl Act {
             | Act::Handoff(_)
             | Act::SettleErrand { .. } => None,
         }
-    }
-
-    fn weight(&self) -> usize {
-        match self {
-            Act::Start(start) => start.weight(),
-            Act::Delegate(delegation) => delegation.start.weight() + delegation.request.weight(),
-            Act::Cancel { reason } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
-            Act::Tick | Act::SettleErrand { .. } => 0,
-            Act::Commit(commitment) => commitment.weight(),
-            Act::Task(act) => act.weight(),
-            Act::Handoff(act) => match act {
-                HandoffAct::Offer { scope, reason, .. } => scope.len() + reason.len(),
-                HandoffAct::Context { content_type, body, .. } => content_type.len() + body.len(),
-                HandoffAct::Accept { reason, .. } | HandoffAct::Decline { reason, .. } => reason.len(),
-            },
-        }
-    }
-}
-
-impl Start {
-    fn weight(&self) -> usize {
-        self.intent.len()
-            + self.context_id.len()
-            + self.extension_keys.iter().map(|key| key.len()).sum::<usize>()
-            + self.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
-    }
-}
-
-impl Request {
-    fn weight(&self) -> usize {
-        self.title.len() + self.instructions.len() + self.input.len()
-    }
-}
-
-impl NewQuestion {
-    fn weight(&self) -> usize {
-        self.text.len() + self.schema.len() + self.wire.as_ref().map_or(0, |wire| wire.len())
-    }
-}
-
-impl TaskAct {
-    fn weight(&self) -> usize {
-        match self {
-            TaskAct::Request(request) => request.weight(),
-            TaskAct::Accept { reason, .. } | TaskAct::Decline { reason, .. } | TaskAct::Hold { reason } => {
-                reason.len()
-            }
-            TaskAct::Update { progress, .. } => progress.weight(),
-            TaskAct::Ask { questions, progress, .. } => {
-                progress.weight() + questions.iter().map(NewQuestion::weight).sum::<usize>()
-            }
-            TaskAct::Answer { answers, .. } => answers
-                .iter()
-                .map(|answer| match &answer.reply {
-                    Reply::Content(body) => body.len(),
-                    Reply::Refused | Reply::Dismissed => 0,
-                })
-                .sum(),
-            TaskAct::Steer { text } => text.len(),
-            TaskAct::Complete { output, summary, .. } => output.len() + summary.len(),
-            TaskAct::Fail { failure, .. } => failure.code.len() + failure.reason.len() + failure.output.len(),
-            TaskAct::Say { body, .. } => body.len(),
-            TaskAct::SetKey { key } => key.as_ref().map_or(0, |key| key.len()),
-            TaskAct::Checkpoint
-            | TaskAct::Deliver { .. }
-            | TaskAct::Read { .. }
-            | TaskAct::Acknowledge
-            | TaskAct::CanHandOn { .. }
-            | TaskAct::CanHaveChild { .. }
-            | TaskAct::HandOn { .. }
-            | TaskAct::AddChild { .. } => 0,
-        }
-    }
-}
-
-impl Progress {
-    fn weight(&self) -> usize {
-        self.status.len() + self.message.len() + self.partial.len()
     }
 }
 

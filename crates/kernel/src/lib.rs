@@ -33,6 +33,7 @@ pub mod rehearsal;
 mod seen;
 pub mod session;
 pub mod task;
+mod weight;
 
 pub use charter::Charter;
 pub use command::{Act, Command};

@@ -55,6 +55,8 @@ pub fn rehearse(id: &SessionId, history: &[Event], charter: &Charter) -> Rehears
         messages_per_task_max: usize::MAX,
         children_per_task_max: usize::MAX,
         offers_per_handoff_max: usize::MAX,
+        log_events_max: u64::MAX,
+        log_bytes_max: u64::MAX,
     };
     let mut recorded = None;
     let mut candidate = None;

@@ -139,6 +139,8 @@ pub struct Session {
     pub suspended_ms: Millis,
     /// Its last event.
     pub head: Seq,
+    /// How much its events weigh.
+    pub log_bytes: u64,
     /// Its last MACP envelope.
     pub ordinal: Ordinal,
     /// When its last event was accepted.

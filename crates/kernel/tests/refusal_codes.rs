@@ -23,6 +23,8 @@ fn one() -> handover_kernel::Limits {
         messages_per_task_max: 0,
         children_per_task_max: 0,
         offers_per_handoff_max: 0,
+        log_events_max: 3,
+        log_bytes_max: u64::MAX,
     }
 }
 
@@ -97,6 +99,7 @@ fn scenarios() -> Vec<(Stage, &'static str, Act)> {
         (tight(Stage::working(macp())), "planner", message("hello")),
         (tight(Stage::working(macp())), "planner", can_have_child("planner")),
         (tight(Stage::handoff(macp())), "planner", offer("h1", "worker")),
+        (tight(Stage::working(macp())), "worker", update("so far")),
     ]
 }
 

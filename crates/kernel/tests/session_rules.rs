@@ -6,7 +6,7 @@ use handover_kernel::command::{Answer, HandoffAct, ModeKind, Need, Reply, Reques
 use handover_kernel::commitment::Commitment;
 use handover_kernel::event::{ExpiryCause, Fact};
 use handover_kernel::session::{Lifecycle, Standing, Unreadable, replay};
-use handover_kernel::{Act, Author, Charter, Command, Face, Seq, Text, Timestamp};
+use handover_kernel::{Act, Author, Charter, Command, Event, Face, Seq, Text, Timestamp};
 use stage::acts::*;
 use stage::{BEGIN, Stage, TTL_MS, agent, start};
 
@@ -721,6 +721,76 @@ mod limits {
             Stage::offered(Charter::macp()).with_limits(|limits| limits.offers_per_handoff_max = 1);
         stage.ok("worker", turn_down("h1"));
         assert_eq!(stage.no("planner", offer("h2", "helper")), "TOO_MANY_OFFERS");
+    }
+
+    #[test]
+    fn a_log_holds_so_many_events() {
+        let mut stage = Stage::working(Charter::mcp()).with_limits(|limits| limits.log_events_max = 4);
+        stage.ok("worker", update("four"));
+        assert_eq!(stage.no("worker", update("five")), "LOG_FULL");
+        assert_eq!(stage.no("planner", steer("left")), "LOG_FULL");
+        assert_eq!(stage.no("helper", update("five")), "NOT_ASSIGNEE", "who may not do it hears that first");
+        stage.ok("worker", complete("page"));
+        assert_eq!(stage.standing(), Standing::ResolvedPositive, "what follows from a report fits as well");
+    }
+
+    #[test]
+    fn a_log_holds_so_many_bytes() {
+        let mut stage = Stage::working(Charter::mcp());
+        assert_eq!(stage.session().log_bytes, stage.log.iter().map(Event::weight).sum::<u64>());
+        // What every event weighs, and a thousand bytes.
+        let room = stage.session().log_bytes + 64 + 1_000;
+        stage.limits.log_bytes_max = room;
+        let wire = |bytes: usize| Some(blob(&"x".repeat(bytes)));
+        let mut long = Command { verbatim: wire(1_001), ..stage.command("worker", update("so far")) };
+        let refusal = stage.put(&long).answer.unwrap_err();
+        assert_eq!(refusal.code(), "LOG_FULL");
+        let expected = format!(
+            "the session's log is full: it holds at most {room} bytes; \
+             the session can still be cancelled, reported or committed"
+        );
+        assert_eq!(refusal.to_string(), expected);
+        long.verbatim = wire(1_000);
+        stage.put(&long).answer.unwrap();
+        assert_eq!(stage.no("worker", update("one more")), "LOG_FULL");
+    }
+
+    #[test]
+    fn a_full_log_takes_what_leads_to_the_end_of_its_session() {
+        let full = |stage: Stage| stage.with_limits(|limits| limits.log_events_max = 0);
+        let mut steered = Stage::working(Charter::mcp());
+        steered.ok("planner", steer("left"));
+        steered = full(steered);
+        assert_eq!(steered.no("worker", checkpoint()), "LOG_FULL");
+        assert_eq!(steered.taking_orders("worker", checkpoint()).orders.len(), 1);
+        assert_eq!(steered.no("planner", pause()), "LOG_FULL");
+        assert!(steered.runtime(add_child("child")).answer.is_ok());
+        steered.ok("worker", fail("E1"));
+
+        let mut paused = Stage::working(Charter::macp());
+        paused.ok("planner", pause());
+        paused = full(paused);
+        paused.ok("planner", resume());
+        paused.ok("worker", complete("page"));
+        paused.ok("planner", commit_success());
+
+        let mut offered = full(Stage::offered(Charter::macp()));
+        assert_eq!(offered.no("planner", context("h1")), "LOG_FULL");
+        offered.ok("worker", turn_down("h1"));
+        assert_eq!(offered.no("planner", offer("h2", "helper")), "LOG_FULL");
+        offered.ok("planner", commit_no_transfer());
+
+        full(Stage::working(Charter::macp())).ok("planner", cancel());
+        let mut late = full(Stage::working(Charter::macp()));
+        assert_eq!(late.wait(TTL_MS + 1).tick(), ["Expired"]);
+    }
+
+    #[test]
+    fn a_retry_of_what_a_full_log_holds_is_a_duplicate() {
+        let mut stage = Stage::working(Charter::macp());
+        stage.named("worker", "m1", update("so far")).unwrap();
+        stage.limits.log_events_max = 0;
+        assert!(stage.named("worker", "m1", update("so far")).unwrap().duplicate);
     }
 
     #[test]

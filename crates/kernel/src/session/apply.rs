@@ -53,6 +53,7 @@ impl Session {
             ended_at: None,
             suspended_ms: 0,
             head: Seq(0),
+            log_bytes: 0,
             ordinal: Ordinal(0),
             last_at: event.at,
             activity: Activities::default(),
@@ -139,6 +140,7 @@ impl Session {
     fn note(&mut self, event: &Event) {
         assert_eq!(event.seq, self.head.next(), "session {} has a hole in its log", self.binding.id);
         self.head = event.seq;
+        self.log_bytes = self.log_bytes.saturating_add(event.weight());
         self.last_at = event.at;
         if let Some(ordinal) = event.ordinal {
             self.ordinal = ordinal;

@@ -283,6 +283,7 @@ impl Play {
             messages_per_task_max: 10,
             children_per_task_max: 2,
             offers_per_handoff_max: 3,
+            log_events_max: 40,
             ..Limits::default()
         }
     }

@@ -7,6 +7,7 @@ use crate::id::{
     AgentId, Author, Blob, Face, HandoffId, IdScope, MessageId, Millis, QuestionKey, Seq, SessionId, Text,
     Timestamp,
 };
+use crate::trace::Trace;
 
 /// Message ids that begin so are the runtime's own.
 pub const RESERVED_PREFIXES: [&str; 2] = ["handover:", "implicit-accept:"];
@@ -28,6 +29,8 @@ pub struct Command {
     pub verbatim: Option<Blob>,
     /// Whether the answer will carry the waiting orders to the assignee, so that they count as delivered.
     pub takes_orders: bool,
+    /// The trace that it belongs to: no part of what makes two messages the same.
+    pub trace: Option<Box<Trace>>,
     /// What is asked.
     pub act: Act,
 }
@@ -44,6 +47,7 @@ impl Command {
             second_start: SecondStart::MayBeRetry,
             verbatim: None,
             takes_orders: false,
+            trace: None,
             act,
         }
     }
@@ -58,6 +62,7 @@ impl Command {
             second_start: SecondStart::Refused,
             verbatim: None,
             takes_orders: false,
+            trace: None,
             act,
         }
     }

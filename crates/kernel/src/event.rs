@@ -7,6 +7,7 @@ use crate::id::{
     AgentId, Author, Blob, Face, HandoffId, IdScope, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId,
     Text, Timestamp,
 };
+use crate::trace::Trace;
 
 /// One accepted fact of a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub struct Event {
     pub id_scope: IdScope,
     /// The very bytes of the wire, where they must be given back.
     pub verbatim: Option<Blob>,
+    /// The trace of the command that led to it, on the first event that did.
+    pub trace: Option<Box<Trace>>,
     /// What it says.
     pub fact: Fact,
 }

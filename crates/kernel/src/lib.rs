@@ -4,7 +4,7 @@
 //! - [`id`]: a type for every id, number and time
 //! - [`charter`]: the rules bound to a session when it starts
 //! - [`policy`]: MACP policy descriptors, compiled into charters
-//! - [`command`]: what someone asks for
+//! - [`command`]: what someone asks for, and in which [`trace`]
 //! - [`event`]: what was accepted
 //! - [`refusal`]: why the kernel said no
 //! - [`limits`]: how much of everything
@@ -33,6 +33,7 @@ pub mod rehearsal;
 mod seen;
 pub mod session;
 pub mod task;
+pub mod trace;
 mod weight;
 
 pub use charter::Charter;
@@ -45,3 +46,4 @@ pub use id::{
 pub use limits::Limits;
 pub use refusal::{Refusal, cut};
 pub use session::{Receipt, Session, Step, replay, step};
+pub use trace::Trace;

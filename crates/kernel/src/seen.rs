@@ -127,6 +127,7 @@ mod tests {
             id: command.id.clone(),
             id_scope: command.id_scope,
             verbatim: None,
+            trace: None,
             fact: Fact::Acknowledged,
         }
     }

@@ -19,7 +19,8 @@ impl Command {
 impl Event {
     /// How much of its log the event takes up. A log's weight is the sum of its events', and only a function of them.
     pub fn weight(&self) -> u64 {
-        EVENT_BYTES + wire(&self.verbatim).max(self.fact.weight()) as u64
+        let trace = self.trace.as_ref().map_or(0, |trace| trace.parent.len() + trace.state.len());
+        EVENT_BYTES + (wire(&self.verbatim).max(self.fact.weight()) + trace) as u64
     }
 }
 

@@ -6,7 +6,7 @@ use handover_kernel::command::{Answer, HandoffAct, ModeKind, Need, Reply, Reques
 use handover_kernel::commitment::Commitment;
 use handover_kernel::event::{ExpiryCause, Fact};
 use handover_kernel::session::{Lifecycle, Standing, Unreadable, replay};
-use handover_kernel::{Act, Author, Charter, Command, Event, Face, Seq, Text, Timestamp};
+use handover_kernel::{Act, Author, Charter, Command, Event, Face, Seq, Text, Timestamp, Trace};
 use stage::acts::*;
 use stage::{BEGIN, Stage, TTL_MS, agent, start};
 
@@ -801,6 +801,51 @@ mod limits {
         let mut lowered = stage.with_limits(|limits| limits.steers_pending_max = 1);
         assert_eq!(lowered.no("planner", steer("three")), "TOO_MANY_STEERS");
         assert_eq!(lowered.taking_orders("worker", checkpoint()).orders.len(), 2);
+    }
+}
+
+mod tracing {
+    use super::*;
+
+    fn trace(span: &str) -> Option<Box<Trace>> {
+        let parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span}-01");
+        Trace::new(&parent, "vendor=1").map(Box::new)
+    }
+
+    #[test]
+    fn a_trace_is_kept_with_the_first_event_of_its_command() {
+        let mut stage = Stage::conversation();
+        let span = trace("00f067aa0ba902b7");
+        let said = Command { trace: span.clone(), ..stage.command("worker", message("hello")) };
+        let step = stage.put(&said);
+        let traces: Vec<_> = step.events.iter().map(|event| event.trace.clone()).collect();
+        assert_eq!(traces, [span, None], "the message was accepted by saying something");
+    }
+
+    #[test]
+    fn what_was_due_before_a_command_is_not_of_its_trace() {
+        let mut stage = Stage::conversation();
+        stage.ok("worker", accept());
+        stage.ok("planner", message("are you there?"));
+        stage.wait(handover_kernel::charter::CHECK_IN_DEFAULT_MS);
+        let span = trace("00f067aa0ba902b7");
+        let said = Command { trace: span.clone(), ..stage.command("worker", message("yes")) };
+        let step = stage.put(&said);
+        assert_eq!(stage::kinds(&step.events), ["CheckInMissed", "Said"]);
+        assert_eq!((&step.events[0].trace, &step.events[1].trace), (&None, &span));
+    }
+
+    #[test]
+    fn a_retry_in_another_trace_is_the_same_message() {
+        let mut stage = Stage::working(Charter::macp());
+        let of = |stage: &Stage, span: &str| Command {
+            trace: trace(span),
+            ..stage.command("worker", update("so far")).with_id("m1")
+        };
+        let (first, second) = (of(&stage, "00f067aa0ba902b7"), of(&stage, "00f067aa0ba902b8"));
+        stage.put(&first).answer.unwrap();
+        assert!(stage.put(&second).answer.unwrap().duplicate);
+        assert_eq!(stage.last().trace, trace("00f067aa0ba902b7"));
     }
 }
 

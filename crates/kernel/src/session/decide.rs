@@ -79,6 +79,7 @@ pub(super) fn accept(
     events: &mut Vec<Event>,
 ) -> Receipt {
     let mut own = None;
+    let mut trace = command.trace.clone();
     let mut orders = Vec::new();
     for draft in drafts {
         let primary = draft.primary;
@@ -87,7 +88,8 @@ pub(super) fn accept(
         {
             orders = session.orders().filter(|order| order.seq <= *up_to).cloned().collect();
         }
-        let event = number(slot.as_ref(), command, draft, now);
+        let mut event = number(slot.as_ref(), command, draft, now);
+        event.trace = trace.take();
         apply(slot, id, &event);
         if primary {
             own = Some((event.seq, event.at));
@@ -125,6 +127,7 @@ fn number(session: Option<&Session>, command: &Command, draft: Draft, now: Times
         id: draft.id.or_else(|| if draft.primary { command.id.clone() } else { None }),
         id_scope,
         verbatim: if draft.primary { command.verbatim.clone() } else { None },
+        trace: None,
         fact: draft.fact,
     }
 }

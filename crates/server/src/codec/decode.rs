@@ -5,7 +5,7 @@ use handover_kernel::command::{Answer, Failure, Progress, Reply, Request, Start}
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
-use handover_kernel::{Author, Blob, Charter, Event, Fact, Ordinal, Seq, Timestamp};
+use handover_kernel::{Author, Blob, Charter, Event, Fact, Ordinal, Seq, Timestamp, Trace};
 use prost::bytes::Bytes;
 
 use super::Error;
@@ -27,8 +27,13 @@ pub(super) fn event(event: wire::Event) -> Result<Event, Error> {
         id: event.id.map(Into::into),
         id_scope: super::id_scope(face),
         verbatim: event.verbatim.map(blob),
+        trace: event.trace.map(|found| trace(*found)).transpose()?.map(Box::new),
         fact,
     })
+}
+
+fn trace(trace: wire::Trace) -> Result<Trace, Error> {
+    Ok(Trace { parent: required("trace.parent", trace.parent)?.into(), state: trace.state.into() })
 }
 
 fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {

@@ -7,13 +7,13 @@ use handover_kernel::command::{Answer, Failure, Progress, Reply, Request, Start}
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
-use handover_kernel::{Author, Blob, Charter, Event, Fact};
+use handover_kernel::{Author, Blob, Charter, Event, Fact, Trace};
 use prost::bytes::Bytes;
 
 use super::wire::{self, Numbered};
 
 pub(super) fn event(event: &Event) -> wire::Event {
-    let Event { seq, at, author, face, ordinal, id, id_scope, verbatim, fact } = event;
+    let Event { seq, at, author, face, ordinal, id, id_scope, verbatim, trace, fact } = event;
     // Otherwise the session would know other messages after a restart than before it.
     assert_eq!(
         *id_scope,
@@ -31,6 +31,9 @@ pub(super) fn event(event: &Event) -> wire::Event {
         ordinal: ordinal.map(|ordinal| ordinal.0),
         id: id.as_ref().map(|id| string(id.as_str())),
         verbatim: verbatim.as_ref().map(bytes),
+        trace: trace.as_deref().map(|Trace { parent, state }| {
+            Box::new(wire::Trace { parent: Some(string(parent)), state: string(state) })
+        }),
         fact: Some(wire_fact(fact)),
     }
 }

@@ -308,6 +308,7 @@ mod tests {
             id: None,
             id_scope: IdScope::Runtime,
             verbatim: None,
+            trace: None,
             fact: Fact::Steered { text: Text::default() },
         };
         let events = (seq..seq + count).map(|seq| Arc::new(event(seq))).collect();

@@ -7,7 +7,9 @@ use handover_kernel::command::{Answer, Failure, ModeKind, Need, Progress, Reply,
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question, Started};
-use handover_kernel::{AgentId, Author, Blob, Charter, Event, Face, Fact, Ordinal, Seq, Text, Timestamp};
+use handover_kernel::{
+    AgentId, Author, Blob, Charter, Event, Face, Fact, Ordinal, Seq, Text, Timestamp, Trace,
+};
 use handover_server::codec::id_scope;
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -108,8 +110,10 @@ pub fn event() -> impl Strategy<Value = Event> {
 pub fn event_of(kind: Kind) -> impl Strategy<Value = Event> {
     let author = prop_oneof![id().prop_map(Author::Agent), Just(Author::Runtime)];
     let ordinal = option::of(number().prop_map(Ordinal));
-    (seq(), time(), author, one::<Face>(), ordinal, option::of(id()), option::of(blob()), fact(kind))
-        .prop_map(|(seq, at, author, face, ordinal, id, verbatim, fact)| Event {
+    let trace = option::of((text(), text()).prop_map(|(parent, state)| Box::new(Trace { parent, state })));
+    let wire = (option::of(blob()), trace);
+    (seq(), time(), author, one::<Face>(), ordinal, option::of(id()), wire, fact(kind)).prop_map(
+        |(seq, at, author, face, ordinal, id, (verbatim, trace), fact)| Event {
             seq,
             at,
             author,
@@ -118,8 +122,10 @@ pub fn event_of(kind: Kind) -> impl Strategy<Value = Event> {
             id,
             id_scope: id_scope(face),
             verbatim,
+            trace,
             fact,
-        })
+        },
+    )
 }
 
 fn fact(kind: Kind) -> BoxedStrategy<Fact> {

@@ -294,6 +294,7 @@ mod tests {
             id: Some(MessageId::from("mine")),
             id_scope: crate::codec::id_scope(face),
             verbatim: Some(Arc::from(&b"as it came"[..])),
+            trace: None,
             fact,
         }
     }

@@ -77,6 +77,7 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: (!tasks.is_empty() && rng.chance(200)).then(|| rng.pick(tasks).clone()),
+        contract: None,
     };
     (requester, face, Act::Start(Box::new(start)))
 }

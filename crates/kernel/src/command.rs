@@ -1,5 +1,7 @@
 //! What someone asks for, in the imperative.
 
+use std::sync::Arc;
+
 use crate::charter::Charter;
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -178,6 +180,19 @@ pub struct Start {
     pub extension_keys: Vec<Text>,
     /// The task that this one is part of.
     pub parent: Option<SessionId>,
+    /// What the work takes and gives, fixed from now on.
+    pub contract: Option<Arc<Contract>>,
+}
+
+/// The skill that a task was started for, as its agent described it then. Nothing here looks into the schemas.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Contract {
+    /// The name of the skill.
+    pub skill: Text,
+    /// A JSON Schema for the input; empty if any will do.
+    pub input: Blob,
+    /// A JSON Schema for the output; empty if any will do.
+    pub output: Blob,
 }
 
 /// How a task starts together with its work.

@@ -1,7 +1,7 @@
 //! How many bytes commands and events carry: the very bytes of the wire or their meaning, whichever is more.
 
 use crate::command::{
-    Act, Answer, Command, Failure, HandoffAct, NewQuestion, Progress, Request, Start, TaskAct,
+    Act, Answer, Command, Contract, Failure, HandoffAct, NewQuestion, Progress, Request, Start, TaskAct,
 };
 use crate::event::{Event, Fact, Question};
 use crate::id::Blob;
@@ -119,6 +119,14 @@ impl Start {
             + self.context_id.len()
             + self.extension_keys.iter().map(|key| key.len()).sum::<usize>()
             + self.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
+            + self.contract.as_ref().map_or(0, |contract| contract.weight())
+    }
+}
+
+impl Contract {
+    /// How many bytes it carries.
+    pub fn weight(&self) -> usize {
+        self.skill.len() + self.input.len() + self.output.len()
     }
 }
 

@@ -2,7 +2,11 @@
 
 mod stage;
 
-use handover_kernel::command::{Answer, HandoffAct, ModeKind, Need, Reply, Request, Start, TaskAct};
+use std::sync::Arc;
+
+use handover_kernel::command::{
+    Answer, Contract, HandoffAct, ModeKind, Need, Reply, Request, Start, TaskAct,
+};
 use handover_kernel::commitment::Commitment;
 use handover_kernel::event::{ExpiryCause, Fact};
 use handover_kernel::session::{Lifecycle, Standing, Unreadable, replay};
@@ -58,6 +62,20 @@ mod starting {
         assert_eq!((&*binding.context_id, &*binding.intent), ("ctx", "a play"));
         assert_eq!(&*binding.versions.policy, "policy.default");
         assert_eq!(binding.extension_keys, [Text::from("x")]);
+    }
+
+    #[test]
+    fn a_contract_is_bound_when_a_task_starts_and_weighs_what_its_schemas_do() {
+        let contract = |bytes: usize| {
+            let (skill, input) = (Text::from("sum"), blob(&" ".repeat(bytes)));
+            Some(Arc::new(Contract { skill, input, output: blob("not even JSON") }))
+        };
+        let bare = started(|_| {});
+        assert_eq!(bare.session().binding.contract, None);
+        let bound = started(|start| start.contract = contract(1_000));
+        assert_eq!(bound.session().binding.contract, contract(1_000));
+        assert_eq!(bound.session().log_bytes - bare.session().log_bytes, 3 + 1_000 + 13);
+        assert_eq!(refused(|start| start.contract = contract(2_000_000)), "PAYLOAD_TOO_LARGE");
     }
 
     // RFC-MACP-0001: a second start is refused whatever its message id.

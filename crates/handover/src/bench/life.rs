@@ -113,6 +113,7 @@ fn start(planner: &AgentId, worker: &AgentId) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 

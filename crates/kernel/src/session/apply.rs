@@ -41,6 +41,7 @@ impl Session {
             context_id: start.context_id.clone(),
             extension_keys: start.extension_keys.clone(),
             parent: start.parent.clone(),
+            contract: start.contract.clone(),
         };
         let errands = start
             .parent

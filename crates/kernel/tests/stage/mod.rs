@@ -69,6 +69,7 @@ pub fn start(mode: ModeKind, charter: Charter) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 

@@ -1,7 +1,9 @@
 //! From the wire's words to the kernel's.
 
+use std::sync::Arc;
+
 use handover_kernel::charter::Authority;
-use handover_kernel::command::{Answer, Failure, Progress, Reply, Request, Start};
+use handover_kernel::command::{Answer, Contract, Failure, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
@@ -137,8 +139,13 @@ fn started(started: wire::Started) -> Result<Started, Error> {
             context_id: started.context_id.into(),
             extension_keys: texts(started.extension_keys),
             parent: started.parent.map(Into::into),
+            contract: started.contract.map(|contract| Arc::new(bound(*contract))),
         },
     })
+}
+
+fn bound(contract: wire::Contract) -> Contract {
+    Contract { skill: contract.skill.into(), input: blob(contract.input), output: blob(contract.output) }
 }
 
 fn charter(charter: wire::Charter) -> Result<Charter, Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use handover_kernel::charter::Authority;
-use handover_kernel::command::{Answer, Failure, Progress, Reply, Request, Start};
+use handover_kernel::command::{Answer, Contract, Failure, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
@@ -142,6 +142,7 @@ fn started(started: &Started) -> wire::Started {
         context_id,
         extension_keys,
         parent,
+        contract,
     } = start;
     wire::Started {
         base: Some(base.0),
@@ -157,6 +158,9 @@ fn started(started: &Started) -> wire::Started {
         context_id: string(context_id),
         extension_keys: extension_keys.iter().map(|key| string(key)).collect(),
         parent: parent.as_ref().map(|id| string(id.as_str())),
+        contract: contract.as_deref().map(|Contract { skill, input, output }| {
+            Box::new(wire::Contract { skill: string(skill), input: bytes(input), output: bytes(output) })
+        }),
     }
 }
 

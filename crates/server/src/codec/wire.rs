@@ -191,6 +191,19 @@ pub(super) struct Started {
     pub extension_keys: Vec<String>,
     #[prost(string, optional, tag = "13")]
     pub parent: Option<String>,
+    #[prost(message, optional, boxed, tag = "14")]
+    pub contract: Option<Box<Contract>>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Contract {
+    #[prost(string, tag = "1")]
+    pub skill: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub input: Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub output: Bytes,
 }
 
 /// Never reuse a number.

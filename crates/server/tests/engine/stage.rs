@@ -207,6 +207,7 @@ pub fn task(charter: Charter) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 

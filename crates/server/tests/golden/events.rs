@@ -1,9 +1,10 @@
 //! Events of every kind with anything in them, whether or not a session could have written them.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use handover_kernel::charter::{Authority, Cancel, OnDecline, PauseAt, Settlement};
-use handover_kernel::command::{Answer, Failure, ModeKind, Need, Progress, Reply, Request, Start};
+use handover_kernel::command::{Answer, Contract, Failure, ModeKind, Need, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question, Started};
@@ -201,8 +202,11 @@ fn start() -> impl Strategy<Value = Start> {
     let versions = (text(), text(), text());
     let times = (option::of(number()), option::of(time()));
     let words = (text(), text(), vec(text(), 0..3));
-    (one::<ModeKind>(), vec(id(), 0..4), charter(), versions, times, words, option::of(id())).prop_map(
-        |(mode, participants, charter, versions, (ttl_ms, sent_at), words, parent)| {
+    let contract = (text(), blob(), blob())
+        .prop_map(|(skill, input, output)| Arc::new(Contract { skill, input, output }));
+    let bound = (option::of(id()), option::of(contract));
+    (one::<ModeKind>(), vec(id(), 0..4), charter(), versions, times, words, bound).prop_map(
+        |(mode, participants, charter, versions, (ttl_ms, sent_at), words, (parent, contract))| {
             let (mode_version, configuration_version, policy_version) = versions;
             let (intent, context_id, extension_keys) = words;
             Start {
@@ -218,6 +222,7 @@ fn start() -> impl Strategy<Value = Start> {
                 context_id,
                 extension_keys,
                 parent,
+                contract,
             }
         },
     )

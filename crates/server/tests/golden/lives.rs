@@ -329,6 +329,7 @@ fn start(mode: ModeKind, charter: Charter, participants: &[&str]) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 

@@ -78,6 +78,7 @@ pub fn start(charter: Charter, ttl_ms: Option<u64>) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 

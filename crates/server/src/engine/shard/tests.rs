@@ -30,6 +30,7 @@ pub(crate) fn start(parent: Option<&str>) -> Command {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: parent.map(SessionId::from),
+        contract: None,
     };
     by("planner", Act::Start(Box::new(start)))
 }

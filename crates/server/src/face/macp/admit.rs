@@ -171,6 +171,7 @@ fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<St
         context_id: Text::from(payload.context_id),
         extension_keys,
         parent: None,
+        contract: None,
     }));
     let suspension_cap_ms = u64::try_from(payload.max_suspend_ms).ok().filter(|cap| *cap > 0);
     Ok(StartRequest { policy, suspension_cap_ms, command })

@@ -178,6 +178,7 @@ impl Mcp {
             context_id: Text::default(),
             extension_keys: Vec::new(),
             parent: None,
+            contract: None,
         };
         self.put(caller, &id, Command::by(&caller.agent, Face::Mcp, Act::Start(Box::new(start)))).await?;
         let handoff = HandoffId::from(id.as_str());

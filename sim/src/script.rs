@@ -311,5 +311,6 @@ fn offer(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> Act {
         target: rng.pick(&session.binding.participants).clone(),
         scope,
         reason: text(rng),
+        context: None,
     })
 }

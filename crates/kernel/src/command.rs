@@ -442,6 +442,8 @@ pub enum HandoffAct {
         scope: Text,
         /// Why.
         reason: Text,
+        /// What is attached to it, so that nobody ever sees the offer without.
+        context: Option<OfferContext>,
     },
     /// Attach something to an offer.
     Context {
@@ -472,6 +474,15 @@ pub enum HandoffAct {
         /// Why.
         reason: Text,
     },
+}
+
+/// What is attached to an offer when it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfferContext {
+    /// The media type of the body.
+    pub content_type: Text,
+    /// What the target should know.
+    pub body: Blob,
 }
 
 impl Act {

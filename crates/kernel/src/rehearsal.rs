@@ -168,6 +168,8 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
             target: target.clone(),
             scope: scope.clone(),
             reason: reason.clone(),
+            // It is an event of its own, and so given again by itself.
+            context: None,
         }),
         Fact::ContextAdded { handoff, content_type, body } => Act::Handoff(HandoffAct::Context {
             handoff: handoff.clone(),

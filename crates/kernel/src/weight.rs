@@ -1,7 +1,8 @@
 //! How many bytes commands and events carry: the very bytes of the wire or their meaning, whichever is more.
 
 use crate::command::{
-    Act, Answer, Command, Contract, Failure, HandoffAct, NewQuestion, Progress, Request, Start, TaskAct,
+    Act, Answer, Command, Contract, Failure, HandoffAct, NewQuestion, OfferContext, Progress, Request, Start,
+    TaskAct,
 };
 use crate::event::{Event, Fact, Question};
 use crate::id::Blob;
@@ -38,7 +39,10 @@ impl Act {
             Act::Commit(commitment) => commitment.weight(),
             Act::Task(act) => act.weight(),
             Act::Handoff(act) => match act {
-                HandoffAct::Offer { scope, reason, .. } => scope.len() + reason.len(),
+                HandoffAct::Offer { scope, reason, context, .. } => {
+                    let context = context.as_ref().map_or(0, OfferContext::weight);
+                    scope.len() + reason.len() + context
+                }
                 HandoffAct::Context { content_type, body, .. } => content_type.len() + body.len(),
                 HandoffAct::Accept { reason, .. } | HandoffAct::Decline { reason, .. } => reason.len(),
             },
@@ -157,6 +161,12 @@ impl Question {
 impl Answer {
     fn weight(&self) -> usize {
         self.reply.content().map_or(0, |body| body.len())
+    }
+}
+
+impl OfferContext {
+    fn weight(&self) -> usize {
+        self.content_type.len() + self.body.len()
     }
 }
 

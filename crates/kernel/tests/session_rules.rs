@@ -673,6 +673,7 @@ mod limits {
             message(&long),
             set_key(&long),
             offer_of(&long, "h1", "worker"),
+            offer_with(&long, "h1", "worker"),
             Act::Handoff(HandoffAct::Context {
                 handoff: "h1".into(),
                 content_type: Text::default(),

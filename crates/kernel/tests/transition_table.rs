@@ -162,6 +162,7 @@ fn handoff_acts(_: &Session) -> Vec<(&'static str, Act)> {
         ("Offer to target", offer("h9", "worker")),
         ("Offer to other", offer("h9", "helper")),
         ("Offer again", offer("h1", "helper")),
+        ("Offer with context", offer_with("the runbook", "h9", "helper")),
         ("Context", context("h1")),
         ("Accept", take("h1")),
         ("Accept the second", take("h2")),

@@ -394,8 +394,12 @@ impl Move {
             Deed::HandOn => hand_on(self.other()),
             Deed::AddChild => add_child(&word),
             Deed::Offer => {
-                let scope = if self.pick < 4 { "task:session-9" } else { "on call" };
-                offer_of(scope, &format!("h{}", session.head.0 / 2), self.other())
+                let handoff = format!("h{}", session.head.0 / 2);
+                match self.pick {
+                    0..4 => offer_of("task:session-9", &handoff, self.other()),
+                    4 => offer_with(&word, &handoff, self.other()),
+                    _ => offer(&handoff, self.other()),
+                }
             }
             Deed::Context => context(&self.an_offer(session)),
             Deed::Take => take(&self.an_offer(session)),

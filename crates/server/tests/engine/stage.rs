@@ -284,6 +284,7 @@ pub fn offer(name: &str, target: &str, scope: &str) -> Act {
         target: agent(target),
         scope: Text::from(scope),
         reason: Text::from("leaving"),
+        context: None,
     })
 }
 

@@ -378,6 +378,7 @@ fn offer(handoff: &str, target: &str) -> HandoffAct {
         target: AgentId::from(target),
         scope: Text::from("task:parent-cancelled-with-children"),
         reason: Text::from("going off duty"),
+        context: None,
     }
 }
 

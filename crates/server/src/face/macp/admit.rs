@@ -281,6 +281,7 @@ fn handoff_act(name: &str, payload: &[u8]) -> Result<HandoffAct, Refused> {
                 target: AgentId::from(payload.target_participant),
                 scope: Text::from(payload.scope),
                 reason: Text::from(payload.reason),
+                context: None,
             }
         }
         "HandoffContext" => {

@@ -187,6 +187,7 @@ impl Mcp {
             target,
             scope: Text::from(scope),
             reason: text(asked.reason),
+            context: None,
         };
         if let Err(no) = self.act(caller, &id, Act::Handoff(offer)).await {
             // What was started for an offer that is refused is good for nothing.

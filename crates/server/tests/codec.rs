@@ -316,19 +316,18 @@ fn every_life_replays_from_its_bytes_to_the_session_that_lived_it() {
     }
 }
 
-fn logs_of_version_1() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")
-}
+/// A folder for each step: the version of the envelope, and how often fields were added to it since.
+const STEPS: [&str; 2] = ["v1", "v1.1"];
 
-/// The logs of this version, after those of new lives have been added if that is wanted.
+/// The logs of every step, after those of new lives have been added to the last one if that is wanted.
 fn stored_logs() -> Vec<PathBuf> {
-    let folder = logs_of_version_1();
+    let folders = STEPS.map(|step| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(step));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::create_dir_all(&folder).expect("the folder can be made");
-        lives::all().iter().for_each(|life| keep_if_new(&folder, life));
+        lives::all().iter().for_each(|life| keep_if_new(&folders, life));
     }
-    let mut logs: Vec<PathBuf> = fs::read_dir(&folder)
-        .expect("the logs are there")
+    let mut logs: Vec<PathBuf> = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("the logs are there"))
         .map(|entry| entry.expect("a folder can be read").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
         .collect();
@@ -337,13 +336,13 @@ fn stored_logs() -> Vec<PathBuf> {
 }
 
 /// Stored logs are never written again: they are what a release wrote.
-fn keep_if_new(folder: &Path, life: &lives::Life) {
-    let path = folder.join(format!("{}.log", life.name));
-    let mut file = match fs::File::create_new(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return,
-        Err(error) => panic!("cannot create {}: {error}", path.display()),
-    };
+fn keep_if_new(folders: &[PathBuf; STEPS.len()], life: &lives::Life) {
+    let paths = folders.each_ref().map(|folder| folder.join(format!("{}.log", life.name)));
+    let [.., path] = &paths;
+    if paths.iter().any(|path| path.exists()) {
+        return;
+    }
+    let mut file = fs::File::create_new(path).expect("the folder is there");
     let mut text: String = life.events.iter().map(|event| to_hex(&encode(event)) + "\n").collect();
     text += &digest(life.session.as_ref().expect("a life has a session"));
     file.write_all((text + "\n").as_bytes()).expect("the log can be written");

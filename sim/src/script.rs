@@ -9,7 +9,9 @@ use handover_kernel::command::{
 use handover_kernel::commitment::Commitment;
 use handover_kernel::session::{Lifecycle, Mode};
 use handover_kernel::task::Phase;
-use handover_kernel::{AgentId, Blob, Face, HandoffId, QuestionKey, Session, SessionId, Text, Timestamp};
+use handover_kernel::{
+    AgentId, Blob, Command, Face, HandoffId, QuestionKey, Session, SessionId, Text, Timestamp,
+};
 
 use crate::rng::Rng;
 
@@ -35,6 +37,12 @@ pub fn face(rng: &mut Rng, session: Option<&Session>) -> Face {
         Some(session) if rng.chance(700) => session.binding.face,
         Some(_) | None => *rng.pick(&[Face::Macp, Face::Mcp, Face::Grid, Face::Console, Face::Cli]),
     }
+}
+
+/// A command as the face sends it.
+pub fn by(agent: &AgentId, face: Face, act: Act) -> Command {
+    let command = Command::by(agent, face, act);
+    if face == Face::Macp { command.in_session_scope() } else { command }
 }
 
 /// A new session: who starts it, through which face, and how.
@@ -69,6 +77,7 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: (!tasks.is_empty() && rng.chance(200)).then(|| rng.pick(tasks).clone()),
+        contract: None,
     };
     (requester, face, Act::Start(Box::new(start)))
 }
@@ -302,5 +311,6 @@ fn offer(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> Act {
         target: rng.pick(&session.binding.participants).clone(),
         scope,
         reason: text(rng),
+        context: None,
     })
 }

@@ -311,21 +311,21 @@ impl World {
             if self.nodes.len() == 1 && self.rng.chance(400) {
                 self.follow(Topic::Session(key.clone()));
             }
-            (key, Command::by(&by, face, act))
+            (key, script::by(&by, face, act))
         } else {
             let (key, session) = self.choose()?;
             match session {
                 Some(session) => {
                     let (by, act) = script::act(&mut self.rng, &session, &self.tasks);
                     let face = script::face(&mut self.rng, Some(&session));
-                    let mut command = Command::by(&by, face, act);
+                    let mut command = script::by(&by, face, act);
                     command.takes_orders = self.rng.chance(500);
                     (key, command)
                 }
                 None => {
                     let by = handover_kernel::AgentId::from(*self.rng.pick(&script::AGENTS));
                     let face = script::face(&mut self.rng, None);
-                    (key, Command::by(&by, face, Act::Cancel { reason: "".into() }))
+                    (key, script::by(&by, face, Act::Cancel { reason: "".into() }))
                 }
             }
         };

@@ -108,7 +108,8 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         Refusal::PolicyUnknown { .. } => {
             meaning("UNKNOWN_POLICY_VERSION", Grpc::NotFound, 404, INVALID_PARAMS, false)
         }
-        Refusal::PayloadTooLarge { .. } => {
+        // A full log stays full, so that no client may be told to try again.
+        Refusal::PayloadTooLarge { .. } | Refusal::LogFull { .. } => {
             meaning("PAYLOAD_TOO_LARGE", Grpc::ResourceExhausted, 413, INVALID_PARAMS, false)
         }
         Refusal::TooManySteers { .. }
@@ -237,6 +238,7 @@ mod tests {
             Refusal::TooManyMessages { limit: 1 },
             Refusal::TooManyChildren { limit: 1 },
             Refusal::TooManyOffers { limit: 1 },
+            Refusal::LogFull { limit: 1, unit: "events" },
             Refusal::TooManySessions { limit: 1 },
             Refusal::Busy,
         ]

@@ -110,7 +110,7 @@ pub struct Limit(&'static str);
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 12] = [
+    pub const ALL: [Limit; 13] = [
         Limit("session_starts"),
         Limit("messages"),
         Limit("streams"),
@@ -122,6 +122,7 @@ impl Limit {
         Limit("messages_per_task"),
         Limit("children"),
         Limit("offers"),
+        Limit("log"),
         Limit("queue"),
     ];
 
@@ -141,6 +142,7 @@ impl Limit {
             "TOO_MANY_MESSAGES" => "messages_per_task",
             "TOO_MANY_CHILDREN" => "children",
             "TOO_MANY_OFFERS" => "offers",
+            "LOG_FULL" => "log",
             "BUSY" => "queue",
             _ => return None,
         }))

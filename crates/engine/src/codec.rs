@@ -10,7 +10,7 @@ mod decode;
 mod encode;
 mod wire;
 
-use handover_kernel::{Event, Seq};
+use handover_kernel::{Event, Face, IdScope, Seq};
 use prost::Message;
 
 /// The version of the envelope that this release writes.
@@ -53,6 +53,15 @@ pub enum Error {
         /// Its value.
         value: u32,
     },
+}
+
+/// Where the message ids of a wire count. It is not stored: it never changes for a wire, so the face tells it.
+pub fn id_scope(face: Face) -> IdScope {
+    match face {
+        Face::Macp => IdScope::Session,
+        Face::Mcp | Face::Grid | Face::Console | Face::Cli => IdScope::Sender,
+        Face::Runtime => IdScope::Runtime,
+    }
 }
 
 /// The bytes of an event, the same on every machine.

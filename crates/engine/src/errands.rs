@@ -114,6 +114,7 @@ mod tests {
                 target: AgentId::from("helper"),
                 scope: Text::from(scope),
                 reason: Text::default(),
+                context: None,
             }),
         )
     }

@@ -287,7 +287,9 @@ impl Follower {
 
 #[cfg(test)]
 mod tests {
-    use handover_kernel::{Author, Event, Face, Fact, Limits, Seq, SessionId, Text, Timestamp, step};
+    use handover_kernel::{
+        Author, Event, Face, Fact, IdScope, Limits, Seq, SessionId, Text, Timestamp, step,
+    };
 
     use super::*;
     use crate::shard::tests::{NOW, key, start};
@@ -304,7 +306,9 @@ mod tests {
             face: Face::Runtime,
             ordinal: None,
             id: None,
+            id_scope: IdScope::Runtime,
             verbatim: None,
+            trace: None,
             fact: Fact::Steered { text: Text::default() },
         };
         let events = (seq..seq + count).map(|seq| Arc::new(event(seq))).collect();

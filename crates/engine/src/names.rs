@@ -1,9 +1,10 @@
-//! Names that many sessions share, kept once: agents, versions, policies. A session then holds a reference instead of a
-//! copy of its own.
+//! What many sessions have in common, kept once: the names of agents, versions and policies, and the contracts of skills. A
+//! session then holds a reference instead of a copy of its own.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use handover_kernel::command::{Act, Command, Request, Start, TaskAct};
+use handover_kernel::command::{Act, Command, Contract, Request, Start, TaskAct};
 use handover_kernel::id::Author;
 use handover_kernel::{AgentId, Event, Fact, Text};
 
@@ -13,11 +14,16 @@ const NAMES_MAX: usize = 10_000;
 /// Longer texts are no names.
 const NAME_BYTES_MAX: usize = 128;
 
-/// The names that were seen lately.
+/// How many bytes the contracts may have together: beyond that they begin anew too.
+const CONTRACTS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The names and contracts that were seen lately.
 #[derive(Debug, Default)]
 pub struct Names {
     agents: BTreeSet<AgentId>,
     texts: BTreeSet<Text>,
+    contracts: BTreeSet<Arc<Contract>>,
+    contracts_bytes: usize,
 }
 
 impl Names {
@@ -66,6 +72,27 @@ impl Names {
         self.text(&mut start.mode_version);
         self.text(&mut start.configuration_version);
         self.text(&mut start.policy_version);
+        if let Some(contract) = &mut start.contract {
+            self.contract(contract);
+        }
+    }
+
+    fn contract(&mut self, contract: &mut Arc<Contract>) {
+        if let Some(same) = self.contracts.get(contract) {
+            *contract = Arc::clone(same);
+            return;
+        }
+        // What a set costs for each counts as well: a contract may be empty.
+        let bytes = contract.weight() + NAME_BYTES_MAX;
+        if bytes > CONTRACTS_BYTES_MAX {
+            return;
+        }
+        if self.contracts_bytes + bytes > CONTRACTS_BYTES_MAX {
+            self.contracts.clear();
+            self.contracts_bytes = 0;
+        }
+        self.contracts_bytes += bytes;
+        self.contracts.insert(Arc::clone(contract));
     }
 
     fn author(&mut self, author: &mut Author) {
@@ -118,5 +145,27 @@ mod tests {
         }
         names.text(&mut Text::from("x".repeat(NAME_BYTES_MAX + 1)));
         assert!(names.texts.is_empty());
+    }
+
+    fn contract(skill: usize, bytes: usize) -> Arc<Contract> {
+        let schema = vec![b' '; bytes].into();
+        Arc::new(Contract { skill: Text::from(skill.to_string()), input: schema, output: [].into() })
+    }
+
+    #[test]
+    fn equal_contracts_are_kept_once_and_so_many_bytes_of_them() {
+        let mut names = Names::default();
+        let (mut one, mut two) = (contract(1, 1_000), contract(1, 1_000));
+        names.contract(&mut one);
+        names.contract(&mut two);
+        assert!(Arc::ptr_eq(&one, &two));
+        for skill in 0..10 {
+            names.contract(&mut contract(skill, CONTRACTS_BYTES_MAX / 4));
+            let kept: usize = names.contracts.iter().map(|contract| contract.weight()).sum();
+            assert!(kept <= names.contracts_bytes && names.contracts_bytes <= CONTRACTS_BYTES_MAX);
+        }
+        let count = names.contracts.len();
+        names.contract(&mut contract(11, CONTRACTS_BYTES_MAX));
+        assert_eq!(names.contracts.len(), count);
     }
 }

@@ -93,7 +93,7 @@ fn every_value_of_every_enum_comes_back_as_it_was() {
             .collect();
         assert_eq!(encoded.len(), T::ALL.len());
     }
-    check(|face: Face| Event { face, ..event(Fact::Acknowledged) });
+    check(|face: Face| Event { face, id_scope: codec::id_scope(face), ..event(Fact::Acknowledged) });
     check(|cause: ExpiryCause| event(Fact::Expired { cause }));
     check(|need: Need| {
         let question =
@@ -193,7 +193,7 @@ fn a_field_that_a_newer_release_added_is_passed_over() {
 
 #[test]
 fn a_kind_that_a_newer_release_added_is_refused_and_never_skipped() {
-    for unknown in [9, 17, 29, 48, 59, 64, 1000] {
+    for unknown in [17, 29, 48, 59, 64, 1000] {
         let found = decode(&raw(&[head(), part(unknown, b"")]));
         assert_eq!(found, Err(Error::UnknownKind { seq: Seq(7) }));
     }
@@ -233,6 +233,9 @@ fn a_missing_field_is_named() {
     assert_eq!(decode(&raw(&[number(1, 1), runtime.clone(), rest.clone()])), missing("at"));
     assert_eq!(decode(&raw(&[number(1, 1), number(2, 1), rest])), missing("author"));
     assert_eq!(decode(&raw(&[number(1, 1), number(2, 1), runtime, part(44, b"")])), missing("face"));
+
+    let traced = raw(&[head(), part(9, &part(2, b"vendor=1")), part(44, b"")]);
+    assert_eq!(decode(&traced), missing("trace.parent"));
 
     let id = part(1, b"h");
     let rows: [(u32, &[Vec<u8>], &str); 22] = [
@@ -313,19 +316,18 @@ fn every_life_replays_from_its_bytes_to_the_session_that_lived_it() {
     }
 }
 
-fn logs_of_version_1() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")
-}
+/// A folder for each step: the version of the envelope, and how often fields were added to it since.
+const STEPS: [&str; 2] = ["v1", "v1.1"];
 
-/// The logs of this version, after those of new lives have been added if that is wanted.
+/// The logs of every step, after those of new lives have been added to the last one if that is wanted.
 fn stored_logs() -> Vec<PathBuf> {
-    let folder = logs_of_version_1();
+    let folders = STEPS.map(|step| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(step));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::create_dir_all(&folder).expect("the folder can be made");
-        lives::all().iter().for_each(|life| keep_if_new(&folder, life));
+        lives::all().iter().for_each(|life| keep_if_new(&folders, life));
     }
-    let mut logs: Vec<PathBuf> = fs::read_dir(&folder)
-        .expect("the logs are there")
+    let mut logs: Vec<PathBuf> = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("the logs are there"))
         .map(|entry| entry.expect("a folder can be read").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
         .collect();
@@ -334,13 +336,13 @@ fn stored_logs() -> Vec<PathBuf> {
 }
 
 /// Stored logs are never written again: they are what a release wrote.
-fn keep_if_new(folder: &Path, life: &lives::Life) {
-    let path = folder.join(format!("{}.log", life.name));
-    let mut file = match fs::File::create_new(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return,
-        Err(error) => panic!("cannot create {}: {error}", path.display()),
-    };
+fn keep_if_new(folders: &[PathBuf; STEPS.len()], life: &lives::Life) {
+    let paths = folders.each_ref().map(|folder| folder.join(format!("{}.log", life.name)));
+    let [.., path] = &paths;
+    if paths.iter().any(|path| path.exists()) {
+        return;
+    }
+    let mut file = fs::File::create_new(path).expect("the folder is there");
     let mut text: String = life.events.iter().map(|event| to_hex(&encode(event)) + "\n").collect();
     text += &digest(life.session.as_ref().expect("a life has a session"));
     file.write_all((text + "\n").as_bytes()).expect("the log can be written");
@@ -417,7 +419,9 @@ fn event(fact: Fact) -> Event {
         face: Face::Macp,
         ordinal: None,
         id: None,
+        id_scope: codec::id_scope(Face::Macp),
         verbatim: None,
+        trace: None,
         fact,
     }
 }

@@ -1,11 +1,15 @@
 //! What someone asks for, in the imperative.
 
+use std::sync::Arc;
+
 use crate::charter::Charter;
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
 use crate::id::{
-    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, QuestionKey, Seq, SessionId, Text, Timestamp,
+    AgentId, Author, Blob, Face, HandoffId, IdScope, MessageId, Millis, QuestionKey, Seq, SessionId, Text,
+    Timestamp,
 };
+use crate::trace::Trace;
 
 /// Message ids that begin so are the runtime's own.
 pub const RESERVED_PREFIXES: [&str; 2] = ["handover:", "implicit-accept:"];
@@ -19,18 +23,35 @@ pub struct Command {
     pub face: Face,
     /// What the sender calls this message; the same id twice has one effect.
     pub id: Option<MessageId>,
+    /// Among which messages that id is the only one.
+    pub id_scope: IdScope,
+    /// What it means if it starts a session that exists.
+    pub second_start: SecondStart,
     /// The bytes of the wire, where it must give back the very bytes that it took.
     pub verbatim: Option<Blob>,
     /// Whether the answer will carry the waiting orders to the assignee, so that they count as delivered.
     pub takes_orders: bool,
+    /// The trace that it belongs to: no part of what makes two messages the same.
+    pub trace: Option<Box<Trace>>,
     /// What is asked.
     pub act: Act,
 }
 
 impl Command {
-    /// A command of an agent without a message id.
+    /// A command of an agent without a message id. An id that it gets is its sender's own, and a second start under it
+    /// is a retry.
     pub fn by(agent: &AgentId, face: Face, act: Act) -> Command {
-        Command { by: Author::Agent(agent.clone()), face, id: None, verbatim: None, takes_orders: false, act }
+        Command {
+            by: Author::Agent(agent.clone()),
+            face,
+            id: None,
+            id_scope: IdScope::Sender,
+            second_start: SecondStart::MayBeRetry,
+            verbatim: None,
+            takes_orders: false,
+            trace: None,
+            act,
+        }
     }
 
     /// A command of the runtime.
@@ -39,8 +60,11 @@ impl Command {
             by: Author::Runtime,
             face: Face::Runtime,
             id: None,
+            id_scope: IdScope::Runtime,
+            second_start: SecondStart::Refused,
             verbatim: None,
             takes_orders: false,
+            trace: None,
             act,
         }
     }
@@ -50,6 +74,23 @@ impl Command {
         self.id = Some(id.into());
         self
     }
+
+    /// The same on a wire whose message ids are one space per session, and where a session starts once: a second start
+    /// is refused whatever its id.
+    pub fn in_session_scope(mut self) -> Command {
+        self.id_scope = IdScope::Session;
+        self.second_start = SecondStart::Refused;
+        self
+    }
+}
+
+/// What a command that starts a session means if the session exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecondStart {
+    /// A retry, if the start had the same message id.
+    MayBeRetry,
+    /// Always a mistake.
+    Refused,
 }
 
 /// What is asked of a session.
@@ -139,6 +180,19 @@ pub struct Start {
     pub extension_keys: Vec<Text>,
     /// The task that this one is part of.
     pub parent: Option<SessionId>,
+    /// What the work takes and gives, fixed from now on.
+    pub contract: Option<Arc<Contract>>,
+}
+
+/// The skill that a task was started for, as its agent described it then. Nothing here looks into the schemas.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Contract {
+    /// The name of the skill.
+    pub skill: Text,
+    /// A JSON Schema for the input; empty if any will do.
+    pub input: Blob,
+    /// A JSON Schema for the output; empty if any will do.
+    pub output: Blob,
 }
 
 /// How a task starts together with its work.
@@ -388,6 +442,8 @@ pub enum HandoffAct {
         scope: Text,
         /// Why.
         reason: Text,
+        /// What is attached to it, so that nobody ever sees the offer without.
+        context: Option<OfferContext>,
     },
     /// Attach something to an offer.
     Context {
@@ -420,12 +476,13 @@ pub enum HandoffAct {
     },
 }
 
-impl Command {
-    /// How many bytes the command carries: the wire's or the meaning's, whichever is more.
-    pub fn weight(&self) -> usize {
-        let verbatim = self.verbatim.as_ref().map_or(0, |bytes| bytes.len());
-        verbatim.max(self.act.weight())
-    }
+/// What is attached to an offer when it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfferContext {
+    /// The media type of the body.
+    pub content_type: Text,
+    /// What the target should know.
+    pub body: Blob,
 }
 
 impl Act {
@@ -443,84 +500,6 @@ impl Act {
             | Act::Handoff(_)
             | Act::SettleErrand { .. } => None,
         }
-    }
-
-    fn weight(&self) -> usize {
-        match self {
-            Act::Start(start) => start.weight(),
-            Act::Delegate(delegation) => delegation.start.weight() + delegation.request.weight(),
-            Act::Cancel { reason } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
-            Act::Tick | Act::SettleErrand { .. } => 0,
-            Act::Commit(commitment) => commitment.weight(),
-            Act::Task(act) => act.weight(),
-            Act::Handoff(act) => match act {
-                HandoffAct::Offer { scope, reason, .. } => scope.len() + reason.len(),
-                HandoffAct::Context { content_type, body, .. } => content_type.len() + body.len(),
-                HandoffAct::Accept { reason, .. } | HandoffAct::Decline { reason, .. } => reason.len(),
-            },
-        }
-    }
-}
-
-impl Start {
-    fn weight(&self) -> usize {
-        self.intent.len()
-            + self.context_id.len()
-            + self.extension_keys.iter().map(|key| key.len()).sum::<usize>()
-            + self.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
-    }
-}
-
-impl Request {
-    fn weight(&self) -> usize {
-        self.title.len() + self.instructions.len() + self.input.len()
-    }
-}
-
-impl NewQuestion {
-    fn weight(&self) -> usize {
-        self.text.len() + self.schema.len() + self.wire.as_ref().map_or(0, |wire| wire.len())
-    }
-}
-
-impl TaskAct {
-    fn weight(&self) -> usize {
-        match self {
-            TaskAct::Request(request) => request.weight(),
-            TaskAct::Accept { reason, .. } | TaskAct::Decline { reason, .. } | TaskAct::Hold { reason } => {
-                reason.len()
-            }
-            TaskAct::Update { progress, .. } => progress.weight(),
-            TaskAct::Ask { questions, progress, .. } => {
-                progress.weight() + questions.iter().map(NewQuestion::weight).sum::<usize>()
-            }
-            TaskAct::Answer { answers, .. } => answers
-                .iter()
-                .map(|answer| match &answer.reply {
-                    Reply::Content(body) => body.len(),
-                    Reply::Refused | Reply::Dismissed => 0,
-                })
-                .sum(),
-            TaskAct::Steer { text } => text.len(),
-            TaskAct::Complete { output, summary, .. } => output.len() + summary.len(),
-            TaskAct::Fail { failure, .. } => failure.code.len() + failure.reason.len() + failure.output.len(),
-            TaskAct::Say { body, .. } => body.len(),
-            TaskAct::SetKey { key } => key.as_ref().map_or(0, |key| key.len()),
-            TaskAct::Checkpoint
-            | TaskAct::Deliver { .. }
-            | TaskAct::Read { .. }
-            | TaskAct::Acknowledge
-            | TaskAct::CanHandOn { .. }
-            | TaskAct::CanHaveChild { .. }
-            | TaskAct::HandOn { .. }
-            | TaskAct::AddChild { .. } => 0,
-        }
-    }
-}
-
-impl Progress {
-    fn weight(&self) -> usize {
-        self.status.len() + self.message.len() + self.partial.len()
     }
 }
 

@@ -4,9 +4,10 @@ use crate::command::{Answer, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
 use crate::id::{
-    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId, Text,
-    Timestamp,
+    AgentId, Author, Blob, Face, HandoffId, IdScope, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId,
+    Text, Timestamp,
 };
+use crate::trace::Trace;
 
 /// One accepted fact of a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,10 +24,21 @@ pub struct Event {
     pub ordinal: Option<Ordinal>,
     /// What the sender called it.
     pub id: Option<MessageId>,
+    /// Among which messages that id is the only one.
+    pub id_scope: IdScope,
     /// The very bytes of the wire, where they must be given back.
     pub verbatim: Option<Blob>,
+    /// The trace of the command that led to it, on the first event that did.
+    pub trace: Option<Box<Trace>>,
     /// What it says.
     pub fact: Fact,
+}
+
+impl Event {
+    /// Whether the runtime wrote it, be it in an agent's name.
+    pub fn is_by_runtime(&self) -> bool {
+        self.face == Face::Runtime
+    }
 }
 
 /// What an event says.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::charter::Charter;
-use crate::command::{Command, HandoffAct};
+use crate::command::{Command, HandoffAct, OfferContext};
 use crate::commitment::Commitment;
 use crate::errand::{Errand, What};
 use crate::event::{Event, Fact};
@@ -100,10 +100,16 @@ impl Handoff {
         session.must_be_open()?;
         let agent =
             command.by.agent().ok_or_else(|| Refusal::invalid("expected an agent, found the runtime"))?;
+        let mut context = None;
         let fact = match act {
-            HandoffAct::Offer { handoff, target, scope, reason } => {
+            HandoffAct::Offer { handoff, target, scope, reason, context: attached } => {
                 session.must_be_requester(&command.by)?;
                 self.check_offer(session, handoff, target, limits)?;
+                context = attached.as_ref().map(|OfferContext { content_type, body }| Fact::ContextAdded {
+                    handoff: handoff.clone(),
+                    content_type: content_type.clone(),
+                    body: body.clone(),
+                });
                 Fact::Offered {
                     handoff: handoff.clone(),
                     target: target.clone(),
@@ -134,7 +140,9 @@ impl Handoff {
                 Fact::OfferDeclined { handoff: handoff.clone(), reason: reason.clone() }
             }
         };
-        Ok(vec![Draft::primary(command, fact)])
+        let mut drafts = vec![Draft::primary(command, fact)];
+        drafts.extend(context.map(|fact| Draft::also(command, fact)));
+        Ok(drafts)
     }
 
     /// RFC-MACP-0010 §5 rules 1, 3a, 5.

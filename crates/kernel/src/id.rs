@@ -128,7 +128,18 @@ impl Author {
     }
 }
 
-/// The wire that a command came through.
+/// Where a message id means one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IdScope {
+    /// In the whole session, whoever sends it.
+    Session,
+    /// Among the messages of one agent on one wire.
+    Sender,
+    /// Among what the runtime writes, which no sender can reach.
+    Runtime,
+}
+
+/// The wire that a command came through: a label, on which no decision rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Face {
     /// The Multi-Agent Coordination Protocol.

@@ -4,7 +4,7 @@
 //! - [`id`]: a type for every id, number and time
 //! - [`charter`]: the rules bound to a session when it starts
 //! - [`policy`]: MACP policy descriptors, compiled into charters
-//! - [`command`]: what someone asks for
+//! - [`command`]: what someone asks for, and in which [`trace`]
 //! - [`event`]: what was accepted
 //! - [`refusal`]: why the kernel said no
 //! - [`limits`]: how much of everything
@@ -33,14 +33,17 @@ pub mod rehearsal;
 mod seen;
 pub mod session;
 pub mod task;
+pub mod trace;
+mod weight;
 
 pub use charter::Charter;
 pub use command::{Act, Command};
 pub use event::{Event, Fact};
 pub use id::{
-    AgentId, Author, Blob, Face, HandoffId, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId, Text,
-    Timestamp,
+    AgentId, Author, Blob, Face, HandoffId, IdScope, MessageId, Millis, Ordinal, QuestionKey, Seq, SessionId,
+    Text, Timestamp,
 };
 pub use limits::Limits;
 pub use refusal::{Refusal, cut};
 pub use session::{Receipt, Session, Step, replay, step};
+pub use trace::Trace;

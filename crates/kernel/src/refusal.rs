@@ -141,6 +141,8 @@ refusals! {
     TooManyChildren { limit: usize } = "TOO_MANY_CHILDREN", "the task has {limit} subtasks and takes no more";
     /// A limit.
     TooManyOffers { limit: usize } = "TOO_MANY_OFFERS", "the session has seen {limit} offers and takes no more";
+    /// A limit.
+    LogFull { limit: u64, unit: &'static str } = "LOG_FULL", "the session's log is full: it holds at most {limit} {unit}; the session can still be cancelled, reported or committed";
     /// A limit, kept by the engine.
     TooManySessions { limit: u64 } = "TOO_MANY_SESSIONS", "the agent has {limit} open sessions and may start no more";
     /// A limit, kept by the engine: try again later.

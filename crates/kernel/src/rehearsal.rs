@@ -6,7 +6,7 @@
 use crate::charter::Charter;
 use crate::command::{Act, Command, HandoffAct, NewQuestion, TaskAct};
 use crate::event::{Event, Fact, Question};
-use crate::id::{Face, Seq, SessionId};
+use crate::id::{Seq, SessionId};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::session::{Lifecycle, Session, Standing, apply, step};
@@ -55,6 +55,8 @@ pub fn rehearse(id: &SessionId, history: &[Event], charter: &Charter) -> Rehears
         messages_per_task_max: usize::MAX,
         children_per_task_max: usize::MAX,
         offers_per_handoff_max: usize::MAX,
+        log_events_max: u64::MAX,
+        log_bytes_max: u64::MAX,
     };
     let mut recorded = None;
     let mut candidate = None;
@@ -96,12 +98,13 @@ fn is_open(session: &Session) -> bool {
 /// The command that an agent gave for this event; none if the runtime wrote it, or if it only followed from another.
 fn command_of(event: &Event, charter: &Charter) -> Option<Command> {
     let agent = event.author.agent()?;
-    if event.face == Face::Runtime {
+    if event.is_by_runtime() {
         return None;
     }
     let act = act_of(&event.fact, charter)?;
     let mut command = Command::by(agent, event.face, act);
     command.id = event.id.clone();
+    command.id_scope = event.id_scope;
     command.verbatim = event.verbatim.clone();
     Some(command)
 }
@@ -165,6 +168,8 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
             target: target.clone(),
             scope: scope.clone(),
             reason: reason.clone(),
+            // It is an event of its own, and so given again by itself.
+            context: None,
         }),
         Fact::ContextAdded { handoff, content_type, body } => Act::Handoff(HandoffAct::Context {
             handoff: handoff.clone(),

@@ -1,11 +1,13 @@
 //! Which messages were accepted: the same message id twice has one effect.
 //!
-//! Ids of MACP senders are one space per session; ids from other faces are scoped by face and agent. Kept small, because
-//! every open session has one: most sessions see few messages, and most ids are UUIDs.
+//! An id counts within its scope: the session, one agent on one wire, or the runtime. Kept small, because every open
+//! session has one: most sessions see few messages, and most ids are UUIDs.
 
 use std::collections::BTreeMap;
 
-use crate::id::{Author, Face, MessageId, Seq, Text, Timestamp};
+use crate::command::Command;
+use crate::event::Event;
+use crate::id::{Author, Face, IdScope, MessageId, Seq, Text, Timestamp};
 
 /// Up to so many messages a list is smaller than a map, and searching it costs nothing.
 const FEW_MAX: usize = 16;
@@ -20,7 +22,7 @@ pub(crate) enum Seen {
 /// A message id within its scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Name {
-    /// A UUID in its usual form, of a MACP sender.
+    /// A UUID in its usual form, in the scope of the session.
     Uuid([u8; 16]),
     /// Anything else, with its scope.
     Text(Text),
@@ -34,17 +36,19 @@ impl Default for Seen {
 
 impl Seen {
     /// Where and when a message was accepted, if it was.
-    pub(crate) fn get(&self, face: Face, author: &Author, id: &MessageId) -> Option<(Seq, Timestamp)> {
-        let name = name(face, author, id);
+    pub(crate) fn get(&self, command: &Command) -> Option<(Seq, Timestamp)> {
+        let name = name(command.id_scope, command.face, &command.by, command.id.as_ref()?);
         match self {
             Seen::Few(few) => few.iter().find(|(known, _, _)| *known == name).map(|(_, seq, at)| (*seq, *at)),
             Seen::Many(many) => many.get(&name).copied(),
         }
     }
 
-    /// A message was accepted.
-    pub(crate) fn insert(&mut self, face: Face, author: &Author, id: &MessageId, seq: Seq, at: Timestamp) {
-        let name = name(face, author, id);
+    /// A message was accepted, if the event has an id.
+    pub(crate) fn insert(&mut self, event: &Event) {
+        let Some(id) = &event.id else { return };
+        let name = name(event.id_scope, event.face, &event.author, id);
+        let (seq, at) = (event.seq, event.at);
         match self {
             Seen::Few(few) if few.len() < FEW_MAX => few.push((name, seq, at)),
             Seen::Few(few) => {
@@ -60,16 +64,16 @@ impl Seen {
     }
 }
 
-fn name(face: Face, author: &Author, id: &MessageId) -> Name {
-    match (face, author) {
-        (Face::Macp, _) => match uuid(id.as_str()) {
+fn name(scope: IdScope, face: Face, author: &Author, id: &MessageId) -> Name {
+    match (scope, author) {
+        (IdScope::Session, _) => match uuid(id.as_str()) {
             Some(bytes) => Name::Uuid(bytes),
             None => Name::Text(Text::from(format!("m {id}"))),
         },
-        (Face::Mcp | Face::Grid | Face::Console | Face::Cli, Author::Agent(agent)) => {
+        (IdScope::Sender, Author::Agent(agent)) => {
             Name::Text(Text::from(format!("{face:?} {} {agent} {id}", agent.as_str().len())))
         }
-        (Face::Mcp | Face::Grid | Face::Console | Face::Cli, Author::Runtime) | (Face::Runtime, _) => {
+        (IdScope::Sender, Author::Runtime) | (IdScope::Runtime, _) => {
             Name::Text(Text::from(format!("r {id}")))
         }
     }
@@ -104,10 +108,28 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Act;
+    use crate::event::Fact;
     use crate::id::AgentId;
 
-    fn planner() -> Author {
-        Author::Agent(AgentId::from("planner"))
+    fn by(agent: &str, face: Face) -> Command {
+        Command::by(&AgentId::from(agent), face, Act::Tick)
+    }
+
+    /// The event of a command, ten milliseconds after the one before it.
+    fn event(command: &Command, n: u64) -> Event {
+        Event {
+            seq: Seq(n),
+            at: Timestamp(n * 10),
+            author: command.by.clone(),
+            face: command.face,
+            ordinal: None,
+            id: command.id.clone(),
+            id_scope: command.id_scope,
+            verbatim: None,
+            trace: None,
+            fact: Fact::Acknowledged,
+        }
     }
 
     #[test]
@@ -125,15 +147,12 @@ mod tests {
     #[test]
     fn a_message_is_found_among_few_and_among_many() {
         let mut seen = Seen::default();
-        let id = |n: u64| MessageId::from(format!("message {n}"));
+        let put = |n: u64| by("planner", Face::Mcp).in_session_scope().with_id(format!("message {n}"));
         for n in 1..=(FEW_MAX as u64 * 3) {
-            assert_eq!(seen.get(Face::Macp, &planner(), &id(n)), None);
-            seen.insert(Face::Macp, &planner(), &id(n), Seq(n), Timestamp(n * 10));
+            assert_eq!(seen.get(&put(n)), None);
+            seen.insert(&event(&put(n), n));
             for known in 1..=n {
-                assert_eq!(
-                    seen.get(Face::Macp, &planner(), &id(known)),
-                    Some((Seq(known), Timestamp(known * 10)))
-                );
+                assert_eq!(seen.get(&put(known)), Some((Seq(known), Timestamp(known * 10))));
             }
         }
     }
@@ -141,14 +160,15 @@ mod tests {
     #[test]
     fn scopes_do_not_meet() {
         let mut seen = Seen::default();
-        let id = MessageId::from("one");
-        let other = Author::Agent(AgentId::from("worker"));
-        seen.insert(Face::Mcp, &planner(), &id, Seq(1), Timestamp(1));
-        assert_eq!(seen.get(Face::Mcp, &other, &id), None);
-        assert_eq!(seen.get(Face::Grid, &planner(), &id), None);
-        assert_eq!(seen.get(Face::Macp, &planner(), &id), None);
-        assert!(seen.get(Face::Mcp, &planner(), &id).is_some());
-        seen.insert(Face::Macp, &planner(), &id, Seq(2), Timestamp(2));
-        assert!(seen.get(Face::Macp, &other, &id).is_some(), "MACP ids are one space, whoever sends");
+        let one = |agent, face| by(agent, face).with_id("one");
+        seen.insert(&event(&one("planner", Face::Mcp), 1));
+        assert_eq!(seen.get(&one("worker", Face::Mcp)), None);
+        assert_eq!(seen.get(&one("planner", Face::Grid)), None);
+        assert_eq!(seen.get(&one("planner", Face::Mcp).in_session_scope()), None);
+        assert_eq!(seen.get(&Command::runtime(Act::Tick).with_id("one")), None);
+        assert!(seen.get(&one("planner", Face::Mcp)).is_some());
+        seen.insert(&event(&one("planner", Face::Macp).in_session_scope(), 2));
+        let other = one("worker", Face::Mcp).in_session_scope();
+        assert!(seen.get(&other).is_some(), "one space, whoever sends and on whatever wire");
     }
 }

@@ -8,7 +8,7 @@ mod decide;
 use std::sync::Arc;
 
 use crate::charter::{Authority, Charter};
-use crate::command::{Command, ModeKind};
+use crate::command::{Command, Contract, ModeKind};
 use crate::commitment::{Commitment, Versions};
 use crate::errand::Errand;
 use crate::event::{Event, ExpiryCause, Fact};
@@ -139,6 +139,8 @@ pub struct Session {
     pub suspended_ms: Millis,
     /// Its last event.
     pub head: Seq,
+    /// How much its events weigh.
+    pub log_bytes: u64,
     /// Its last MACP envelope.
     pub ordinal: Ordinal,
     /// When its last event was accepted.
@@ -179,6 +181,8 @@ pub struct Binding {
     pub extension_keys: Vec<Text>,
     /// The task that this one is part of.
     pub parent: Option<SessionId>,
+    /// What the work takes and gives.
+    pub contract: Option<Arc<Contract>>,
 }
 
 /// Where a session stands.

@@ -132,6 +132,62 @@ mod handoff_context {
     }
 }
 
+mod handoff_offer_with_context {
+    use super::*;
+
+    fn place(stage: &Stage, name: &str) -> Option<u64> {
+        stage.the(name).ordinal.map(|ordinal| ordinal.0)
+    }
+
+    #[test]
+    fn an_offer_and_its_context_are_one_act_and_two_envelopes() {
+        let mut stage = Stage::handoff(Charter::macp());
+        let receipt = stage.ok("planner", offer_with("the runbook", "h1", "worker"));
+        assert_eq!(stage.story(), ["Offered", "ContextAdded"]);
+        assert_eq!((place(&stage, "Offered"), place(&stage, "ContextAdded")), (Some(2), Some(3)));
+        assert_eq!(stage.author_of("ContextAdded"), Some("planner"));
+        assert_eq!(receipt.seq, stage.the("Offered").seq, "the answer speaks of the offer");
+        let offers = &stage.session().handoff().unwrap().offers;
+        assert_eq!((offers.len(), offers[0].contexts), (1, 1));
+    }
+
+    #[test]
+    fn a_refused_offer_leaves_no_context() {
+        let mut stage = Stage::offered(Charter::macp());
+        assert_eq!(stage.no("planner", offer_with("the runbook", "h2", "helper")), "OFFER_OUTSTANDING");
+        assert_eq!(stage.no("worker", offer_with("the runbook", "h2", "helper")), "NOT_REQUESTER");
+        assert_eq!(stage.count("ContextAdded"), 0);
+    }
+
+    #[test]
+    fn an_offer_whose_context_has_no_room_is_not_made() {
+        let mut stage = Stage::handoff(Charter::macp()).with_limits(|limits| limits.log_events_max = 2);
+        assert_eq!(stage.no("planner", offer_with("the runbook", "h1", "worker")), "LOG_FULL");
+        assert_eq!(stage.count("Offered"), 0);
+        stage.ok("planner", offer("h1", "worker"));
+    }
+
+    // RFC-MACP-0001: the same message id twice has one effect.
+    #[test]
+    fn a_retried_offer_with_context_is_one_duplicate() {
+        let mut stage = Stage::handoff(Charter::macp());
+        let act = || offer_with("the runbook", "h1", "worker");
+        let first = stage.named("planner", "m1", act()).unwrap();
+        let second = stage.wait(5).named("planner", "m1", act()).unwrap();
+        assert_eq!((second.seq, second.at, second.duplicate), (first.seq, first.at, true));
+        assert_eq!(stage.story(), ["Offered", "ContextAdded"]);
+        assert_eq!(stage.the("ContextAdded").id, None);
+    }
+
+    #[test]
+    fn more_context_may_follow() {
+        let mut stage = Stage::handoff(Charter::macp());
+        stage.ok("planner", offer_with("the runbook", "h1", "worker"));
+        stage.ok("planner", context("h1"));
+        assert_eq!(stage.session().handoff().unwrap().offers[0].contexts, 2);
+    }
+}
+
 mod handoff_answers {
     use super::*;
 

@@ -10,8 +10,8 @@ use handover_kernel::event::ExpiryCause;
 use handover_kernel::orders::OrderKind;
 use handover_kernel::session::{Lifecycle, apply};
 use handover_kernel::{
-    Act, AgentId, Charter, Command, Event, Face, Fact, Limits, Millis, QuestionKey, Seq, Session, SessionId,
-    Step, Timestamp, replay, step,
+    Act, AgentId, Charter, Command, Event, Fact, IdScope, Limits, Millis, QuestionKey, Seq, Session,
+    SessionId, Step, Timestamp, replay, step,
 };
 use plays::{Play, for_all, plays};
 use proptest::prelude::*;
@@ -231,12 +231,13 @@ fn however_two_agents_race_one_of_them_has_it() {
 fn a_message_id_has_one_effect() {
     let duplicates = RefCell::new(0);
     for_all(1_000, plays(100), |play| {
-        let mut first: BTreeMap<(Face, Option<AgentId>, String), (Seq, Timestamp)> = BTreeMap::new();
+        let mut first = BTreeMap::new();
         perform(&play, |before, (command, now), step, _| {
             let (Some(id), Ok(receipt)) = (&command.id, &step.answer) else { return Ok(()) };
-            // MACP ids are one space per session; those of other faces are scoped by face and agent.
-            let agent = command.by.agent().filter(|_| command.face != Face::Macp).cloned();
-            let key = (command.face, agent, id.as_str().to_owned());
+            // Some ids are one space per session; the others are scoped by face and agent.
+            let own = command.id_scope == IdScope::Sender;
+            let sender = own.then(|| (command.face, command.by.agent().cloned()));
+            let key = (command.id_scope, sender, id.as_str().to_owned());
             match first.get(&key) {
                 Some((seq, at)) => {
                     prop_assert!(receipt.duplicate && receipt.orders.is_empty());

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use handover_kernel::command::ModeKind;
 use handover_kernel::policy::{Descriptor, Scope};
-use handover_kernel::{Act, Charter, Command, Refusal, Text};
+use handover_kernel::{Act, Charter, Refusal, Text};
 use stage::acts::*;
 use stage::{Stage, start};
 
@@ -23,6 +23,8 @@ fn one() -> handover_kernel::Limits {
         messages_per_task_max: 0,
         children_per_task_max: 0,
         offers_per_handoff_max: 0,
+        log_events_max: 3,
+        log_bytes_max: u64::MAX,
     }
 }
 
@@ -97,6 +99,7 @@ fn scenarios() -> Vec<(Stage, &'static str, Act)> {
         (tight(Stage::working(macp())), "planner", message("hello")),
         (tight(Stage::working(macp())), "planner", can_have_child("planner")),
         (tight(Stage::handoff(macp())), "planner", offer("h1", "worker")),
+        (tight(Stage::working(macp())), "worker", update("so far")),
     ]
 }
 
@@ -132,7 +135,7 @@ fn codes_are_distinct_and_messages_say_something() {
     let distinct: BTreeSet<&&str> = Refusal::CODES.iter().collect();
     assert_eq!(distinct.len(), Refusal::CODES.len());
     for (mut stage, who, act) in scenarios() {
-        let command = Command::by(&stage::agent(who), stage.face, act);
+        let command = stage.command(who, act);
         let refusal = stage.put(&command).answer.unwrap_err();
         let message = refusal.to_string();
         assert!(!message.is_empty() && !message.ends_with('.'), "{message}");

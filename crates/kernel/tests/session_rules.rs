@@ -2,11 +2,15 @@
 
 mod stage;
 
-use handover_kernel::command::{Answer, HandoffAct, ModeKind, Need, Reply, Request, Start, TaskAct};
+use std::sync::Arc;
+
+use handover_kernel::command::{
+    Answer, Contract, HandoffAct, ModeKind, Need, Reply, Request, Start, TaskAct,
+};
 use handover_kernel::commitment::Commitment;
 use handover_kernel::event::{ExpiryCause, Fact};
 use handover_kernel::session::{Lifecycle, Standing, Unreadable, replay};
-use handover_kernel::{Act, Author, Charter, Command, Face, Seq, Text, Timestamp};
+use handover_kernel::{Act, Author, Charter, Command, Event, Face, Seq, Text, Timestamp, Trace};
 use stage::acts::*;
 use stage::{BEGIN, Stage, TTL_MS, agent, start};
 
@@ -60,6 +64,20 @@ mod starting {
         assert_eq!(binding.extension_keys, [Text::from("x")]);
     }
 
+    #[test]
+    fn a_contract_is_bound_when_a_task_starts_and_weighs_what_its_schemas_do() {
+        let contract = |bytes: usize| {
+            let (skill, input) = (Text::from("sum"), blob(&" ".repeat(bytes)));
+            Some(Arc::new(Contract { skill, input, output: blob("not even JSON") }))
+        };
+        let bare = started(|_| {});
+        assert_eq!(bare.session().binding.contract, None);
+        let bound = started(|start| start.contract = contract(1_000));
+        assert_eq!(bound.session().binding.contract, contract(1_000));
+        assert_eq!(bound.session().log_bytes - bare.session().log_bytes, 3 + 1_000 + 13);
+        assert_eq!(refused(|start| start.contract = contract(2_000_000)), "PAYLOAD_TOO_LARGE");
+    }
+
     // RFC-MACP-0001: a second start is refused whatever its message id.
     #[test]
     fn a_session_starts_once() {
@@ -82,6 +100,23 @@ mod starting {
             assert_eq!(stage.named("planner", "m2", begin()).unwrap_err().code(), "SESSION_EXISTS");
             assert_eq!(stage.named("outsider", "m1", begin()).unwrap_err().code(), "SESSION_EXISTS");
             assert_eq!(stage.no("planner", begin()), "SESSION_EXISTS");
+        }
+    }
+
+    // No decision rests on the face: the command says where its id counts, and what a second start means.
+    #[test]
+    fn the_same_rules_hold_on_every_face() {
+        for face in [Face::Macp, Face::Mcp, Face::Grid, Face::Console, Face::Cli] {
+            let mut stage = Stage::empty();
+            let begin = Act::Start(Box::new(start(ModeKind::Task, Charter::macp())));
+            let own = |act: &Act| Command::by(&agent("planner"), face, act.clone()).with_id("m1");
+            stage.put(&own(&begin)).answer.unwrap();
+            assert!(stage.put(&own(&begin)).answer.unwrap().duplicate);
+            let again = stage.put(&own(&begin).in_session_scope()).answer;
+            assert_eq!(again.unwrap_err().code(), "SESSION_EXISTS");
+            let shared = own(&request(None)).in_session_scope();
+            assert!(!stage.put(&shared).answer.unwrap().duplicate);
+            assert!(stage.put(&shared).answer.unwrap().duplicate);
         }
     }
 
@@ -638,6 +673,7 @@ mod limits {
             message(&long),
             set_key(&long),
             offer_of(&long, "h1", "worker"),
+            offer_with(&long, "h1", "worker"),
             Act::Handoff(HandoffAct::Context {
                 handoff: "h1".into(),
                 content_type: Text::default(),
@@ -707,6 +743,76 @@ mod limits {
     }
 
     #[test]
+    fn a_log_holds_so_many_events() {
+        let mut stage = Stage::working(Charter::mcp()).with_limits(|limits| limits.log_events_max = 4);
+        stage.ok("worker", update("four"));
+        assert_eq!(stage.no("worker", update("five")), "LOG_FULL");
+        assert_eq!(stage.no("planner", steer("left")), "LOG_FULL");
+        assert_eq!(stage.no("helper", update("five")), "NOT_ASSIGNEE", "who may not do it hears that first");
+        stage.ok("worker", complete("page"));
+        assert_eq!(stage.standing(), Standing::ResolvedPositive, "what follows from a report fits as well");
+    }
+
+    #[test]
+    fn a_log_holds_so_many_bytes() {
+        let mut stage = Stage::working(Charter::mcp());
+        assert_eq!(stage.session().log_bytes, stage.log.iter().map(Event::weight).sum::<u64>());
+        // What every event weighs, and a thousand bytes.
+        let room = stage.session().log_bytes + 64 + 1_000;
+        stage.limits.log_bytes_max = room;
+        let wire = |bytes: usize| Some(blob(&"x".repeat(bytes)));
+        let mut long = Command { verbatim: wire(1_001), ..stage.command("worker", update("so far")) };
+        let refusal = stage.put(&long).answer.unwrap_err();
+        assert_eq!(refusal.code(), "LOG_FULL");
+        let expected = format!(
+            "the session's log is full: it holds at most {room} bytes; \
+             the session can still be cancelled, reported or committed"
+        );
+        assert_eq!(refusal.to_string(), expected);
+        long.verbatim = wire(1_000);
+        stage.put(&long).answer.unwrap();
+        assert_eq!(stage.no("worker", update("one more")), "LOG_FULL");
+    }
+
+    #[test]
+    fn a_full_log_takes_what_leads_to_the_end_of_its_session() {
+        let full = |stage: Stage| stage.with_limits(|limits| limits.log_events_max = 0);
+        let mut steered = Stage::working(Charter::mcp());
+        steered.ok("planner", steer("left"));
+        steered = full(steered);
+        assert_eq!(steered.no("worker", checkpoint()), "LOG_FULL");
+        assert_eq!(steered.taking_orders("worker", checkpoint()).orders.len(), 1);
+        assert_eq!(steered.no("planner", pause()), "LOG_FULL");
+        assert!(steered.runtime(add_child("child")).answer.is_ok());
+        steered.ok("worker", fail("E1"));
+
+        let mut paused = Stage::working(Charter::macp());
+        paused.ok("planner", pause());
+        paused = full(paused);
+        paused.ok("planner", resume());
+        paused.ok("worker", complete("page"));
+        paused.ok("planner", commit_success());
+
+        let mut offered = full(Stage::offered(Charter::macp()));
+        assert_eq!(offered.no("planner", context("h1")), "LOG_FULL");
+        offered.ok("worker", turn_down("h1"));
+        assert_eq!(offered.no("planner", offer("h2", "helper")), "LOG_FULL");
+        offered.ok("planner", commit_no_transfer());
+
+        full(Stage::working(Charter::macp())).ok("planner", cancel());
+        let mut late = full(Stage::working(Charter::macp()));
+        assert_eq!(late.wait(TTL_MS + 1).tick(), ["Expired"]);
+    }
+
+    #[test]
+    fn a_retry_of_what_a_full_log_holds_is_a_duplicate() {
+        let mut stage = Stage::working(Charter::macp());
+        stage.named("worker", "m1", update("so far")).unwrap();
+        stage.limits.log_events_max = 0;
+        assert!(stage.named("worker", "m1", update("so far")).unwrap().duplicate);
+    }
+
+    #[test]
     fn a_session_beyond_a_lowered_limit_still_replays() {
         let mut stage = Stage::working(Charter::mcp());
         stage.ok("planner", steer("one"));
@@ -714,6 +820,51 @@ mod limits {
         let mut lowered = stage.with_limits(|limits| limits.steers_pending_max = 1);
         assert_eq!(lowered.no("planner", steer("three")), "TOO_MANY_STEERS");
         assert_eq!(lowered.taking_orders("worker", checkpoint()).orders.len(), 2);
+    }
+}
+
+mod tracing {
+    use super::*;
+
+    fn trace(span: &str) -> Option<Box<Trace>> {
+        let parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span}-01");
+        Trace::new(&parent, "vendor=1").map(Box::new)
+    }
+
+    #[test]
+    fn a_trace_is_kept_with_the_first_event_of_its_command() {
+        let mut stage = Stage::conversation();
+        let span = trace("00f067aa0ba902b7");
+        let said = Command { trace: span.clone(), ..stage.command("worker", message("hello")) };
+        let step = stage.put(&said);
+        let traces: Vec<_> = step.events.iter().map(|event| event.trace.clone()).collect();
+        assert_eq!(traces, [span, None], "the message was accepted by saying something");
+    }
+
+    #[test]
+    fn what_was_due_before_a_command_is_not_of_its_trace() {
+        let mut stage = Stage::conversation();
+        stage.ok("worker", accept());
+        stage.ok("planner", message("are you there?"));
+        stage.wait(handover_kernel::charter::CHECK_IN_DEFAULT_MS);
+        let span = trace("00f067aa0ba902b7");
+        let said = Command { trace: span.clone(), ..stage.command("worker", message("yes")) };
+        let step = stage.put(&said);
+        assert_eq!(stage::kinds(&step.events), ["CheckInMissed", "Said"]);
+        assert_eq!((&step.events[0].trace, &step.events[1].trace), (&None, &span));
+    }
+
+    #[test]
+    fn a_retry_in_another_trace_is_the_same_message() {
+        let mut stage = Stage::working(Charter::macp());
+        let of = |stage: &Stage, span: &str| Command {
+            trace: trace(span),
+            ..stage.command("worker", update("so far")).with_id("m1")
+        };
+        let (first, second) = (of(&stage, "00f067aa0ba902b7"), of(&stage, "00f067aa0ba902b8"));
+        stage.put(&first).answer.unwrap();
+        assert!(stage.put(&second).answer.unwrap().duplicate);
+        assert_eq!(stage.last().trace, trace("00f067aa0ba902b7"));
     }
 }
 

@@ -15,7 +15,7 @@ use handover_kernel::errand::Verdict;
 use handover_kernel::session::Lifecycle;
 use handover_kernel::{Act, Charter, Command, Session};
 use stage::acts::*;
-use stage::{Stage, agent, kinds};
+use stage::{Stage, kinds};
 
 /// Who acts, and under which name on the stage; the runtime has none.
 type Role = (&'static str, Option<&'static str>);
@@ -162,6 +162,7 @@ fn handoff_acts(_: &Session) -> Vec<(&'static str, Act)> {
         ("Offer to target", offer("h9", "worker")),
         ("Offer to other", offer("h9", "helper")),
         ("Offer again", offer("h1", "helper")),
+        ("Offer with context", offer_with("the runbook", "h9", "helper")),
         ("Context", context("h1")),
         ("Accept", take("h1")),
         ("Accept the second", take("h2")),
@@ -188,7 +189,7 @@ fn place(session: &Session) -> String {
 
 fn command(stage: &Stage, name: Option<&str>, act: &Act) -> Command {
     match name {
-        Some(name) => Command::by(&agent(name), stage.face, act.clone()),
+        Some(name) => stage.command(name, act.clone()),
         None => Command::runtime(act.clone()),
     }
 }

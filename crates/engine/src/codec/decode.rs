@@ -1,11 +1,13 @@
 //! From the wire's words to the kernel's.
 
+use std::sync::Arc;
+
 use handover_kernel::charter::Authority;
-use handover_kernel::command::{Answer, Failure, Progress, Reply, Request, Start};
+use handover_kernel::command::{Answer, Contract, Failure, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
-use handover_kernel::{Author, Blob, Charter, Event, Fact, Ordinal, Seq, Timestamp};
+use handover_kernel::{Author, Blob, Charter, Event, Fact, Ordinal, Seq, Timestamp, Trace};
 use prost::bytes::Bytes;
 
 use super::Error;
@@ -14,6 +16,7 @@ use super::wire::{self, Numbered};
 pub(super) fn event(event: wire::Event) -> Result<Event, Error> {
     let seq = Seq(required("seq", event.seq)?);
     let fact = kernel_fact(event.fact.ok_or(Error::UnknownKind { seq })?)?;
+    let face = numbered("face", event.face)?;
     Ok(Event {
         seq,
         at: Timestamp(required("at", event.at)?),
@@ -21,12 +24,18 @@ pub(super) fn event(event: wire::Event) -> Result<Event, Error> {
             wire::Author::Agent(agent) => Author::Agent(agent.into()),
             wire::Author::Runtime(()) => Author::Runtime,
         },
-        face: numbered("face", event.face)?,
+        face,
         ordinal: event.ordinal.map(Ordinal),
         id: event.id.map(Into::into),
+        id_scope: super::id_scope(face),
         verbatim: event.verbatim.map(blob),
+        trace: event.trace.map(|found| trace(*found)).transpose()?.map(Box::new),
         fact,
     })
+}
+
+fn trace(trace: wire::Trace) -> Result<Trace, Error> {
+    Ok(Trace { parent: required("trace.parent", trace.parent)?.into(), state: trace.state.into() })
 }
 
 fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
@@ -130,8 +139,13 @@ fn started(started: wire::Started) -> Result<Started, Error> {
             context_id: started.context_id.into(),
             extension_keys: texts(started.extension_keys),
             parent: started.parent.map(Into::into),
+            contract: started.contract.map(|contract| Arc::new(bound(*contract))),
         },
     })
+}
+
+fn bound(contract: wire::Contract) -> Contract {
+    Contract { skill: contract.skill.into(), input: blob(contract.input), output: blob(contract.output) }
 }
 
 fn charter(charter: wire::Charter) -> Result<Charter, Error> {

@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use handover_kernel::charter::Authority;
-use handover_kernel::command::{Answer, Failure, Progress, Reply, Request, Start};
+use handover_kernel::command::{Answer, Contract, Failure, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
-use handover_kernel::{Author, Blob, Charter, Event, Fact};
+use handover_kernel::{Author, Blob, Charter, Event, Fact, Trace};
 use prost::bytes::Bytes;
 
 use super::wire::{self, Numbered};
 
 pub(super) fn event(event: &Event) -> wire::Event {
-    let Event { seq, at, author, face, ordinal, id, verbatim, fact } = event;
+    let Event { seq, at, author, face, ordinal, id, id_scope, verbatim, trace, fact } = event;
+    // Otherwise the session would know other messages after a restart than before it.
+    assert_eq!(
+        *id_scope,
+        super::id_scope(*face),
+        "event {seq} came in another scope than its face {face:?} has"
+    );
     wire::Event {
         seq: Some(seq.0),
         at: Some(at.0),
@@ -25,6 +31,9 @@ pub(super) fn event(event: &Event) -> wire::Event {
         ordinal: ordinal.map(|ordinal| ordinal.0),
         id: id.as_ref().map(|id| string(id.as_str())),
         verbatim: verbatim.as_ref().map(bytes),
+        trace: trace.as_deref().map(|Trace { parent, state }| {
+            Box::new(wire::Trace { parent: Some(string(parent)), state: string(state) })
+        }),
         fact: Some(wire_fact(fact)),
     }
 }
@@ -133,6 +142,7 @@ fn started(started: &Started) -> wire::Started {
         context_id,
         extension_keys,
         parent,
+        contract,
     } = start;
     wire::Started {
         base: Some(base.0),
@@ -148,6 +158,9 @@ fn started(started: &Started) -> wire::Started {
         context_id: string(context_id),
         extension_keys: extension_keys.iter().map(|key| string(key)).collect(),
         parent: parent.as_ref().map(|id| string(id.as_str())),
+        contract: contract.as_deref().map(|Contract { skill, input, output }| {
+            Box::new(wire::Contract { skill: string(skill), input: bytes(input), output: bytes(output) })
+        }),
     }
 }
 

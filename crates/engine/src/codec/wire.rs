@@ -50,8 +50,8 @@ numbered! {
     ExpiryCause { Deadline = 1, SuspensionCap = 2 }
 }
 
-/// Numbers 1 to 9 are of every event; 10 to 29 are facts of the session, 30 to 59 of the task, 60 on of the handoff.
-/// Never reuse one.
+/// Numbers 1 to 9 and 100 on are of every event; 10 to 29 are facts of the session, 30 to 59 of the task, 60 to 99 of the
+/// handoff. Never reuse one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Event {
     #[prost(uint64, optional, tag = "1")]
@@ -68,6 +68,8 @@ pub(super) struct Event {
     pub id: Option<String>,
     #[prost(bytes = "bytes", optional, tag = "8")]
     pub verbatim: Option<Bytes>,
+    #[prost(message, optional, boxed, tag = "9")]
+    pub trace: Option<Box<Trace>>,
     #[prost(
         oneof = "Fact",
         tags = "10, 11, 12, 13, 14, 15, 16, \
@@ -75,6 +77,15 @@ pub(super) struct Event {
                 60, 61, 62, 63"
     )]
     pub fact: Option<Fact>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Trace {
+    #[prost(string, optional, tag = "1")]
+    pub parent: Option<String>,
+    #[prost(string, tag = "2")]
+    pub state: String,
 }
 
 /// Fields of [`Event`]. Never reuse a number.
@@ -180,6 +191,19 @@ pub(super) struct Started {
     pub extension_keys: Vec<String>,
     #[prost(string, optional, tag = "13")]
     pub parent: Option<String>,
+    #[prost(message, optional, boxed, tag = "14")]
+    pub contract: Option<Box<Contract>>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Contract {
+    #[prost(string, tag = "1")]
+    pub skill: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub input: Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub output: Bytes,
 }
 
 /// Never reuse a number.

@@ -12,7 +12,7 @@ pub(crate) fn key(session: &str) -> Key {
 }
 
 pub(crate) fn by(agent: &str, act: Act) -> Command {
-    Command::by(&AgentId::from(agent), Face::Macp, act)
+    Command::by(&AgentId::from(agent), Face::Macp, act).in_session_scope()
 }
 
 /// `planner` starts a task that `worker` or `helper` may take.
@@ -30,6 +30,7 @@ pub(crate) fn start(parent: Option<&str>) -> Command {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: parent.map(SessionId::from),
+        contract: None,
     };
     by("planner", Act::Start(Box::new(start)))
 }

@@ -79,7 +79,7 @@ impl Stage {
     }
 
     pub async fn put(&self, session: &str, by: &str, act: Act) -> Result<Accepted, Denied> {
-        self.engine.submit(key(session), Command::by(&agent(by), Face::Macp, act)).await
+        self.engine.submit(key(session), Command::by(&agent(by), Face::Macp, act).in_session_scope()).await
     }
 
     /// The same with a message id, through a face that takes the retry of a start as one.
@@ -206,6 +206,7 @@ pub fn task(charter: Charter) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 
@@ -282,6 +283,7 @@ pub fn offer(name: &str, target: &str, scope: &str) -> Act {
         target: agent(target),
         scope: Text::from(scope),
         reason: Text::from("leaving"),
+        context: None,
     })
 }
 

@@ -1,13 +1,17 @@
 //! Events of every kind with anything in them, whether or not a session could have written them.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use handover_kernel::charter::{Authority, Cancel, OnDecline, PauseAt, Settlement};
-use handover_kernel::command::{Answer, Failure, ModeKind, Need, Progress, Reply, Request, Start};
+use handover_kernel::command::{Answer, Contract, Failure, ModeKind, Need, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question, Started};
-use handover_kernel::{AgentId, Author, Blob, Charter, Event, Face, Fact, Ordinal, Seq, Text, Timestamp};
+use handover_kernel::{
+    AgentId, Author, Blob, Charter, Event, Face, Fact, Ordinal, Seq, Text, Timestamp, Trace,
+};
+use handover_server::codec::id_scope;
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -107,17 +111,22 @@ pub fn event() -> impl Strategy<Value = Event> {
 pub fn event_of(kind: Kind) -> impl Strategy<Value = Event> {
     let author = prop_oneof![id().prop_map(Author::Agent), Just(Author::Runtime)];
     let ordinal = option::of(number().prop_map(Ordinal));
-    (seq(), time(), author, one::<Face>(), ordinal, option::of(id()), option::of(blob()), fact(kind))
-        .prop_map(|(seq, at, author, face, ordinal, id, verbatim, fact)| Event {
+    let trace = option::of((text(), text()).prop_map(|(parent, state)| Box::new(Trace { parent, state })));
+    let wire = (option::of(blob()), trace);
+    (seq(), time(), author, one::<Face>(), ordinal, option::of(id()), wire, fact(kind)).prop_map(
+        |(seq, at, author, face, ordinal, id, (verbatim, trace), fact)| Event {
             seq,
             at,
             author,
             face,
             ordinal,
             id,
+            id_scope: id_scope(face),
             verbatim,
+            trace,
             fact,
-        })
+        },
+    )
 }
 
 fn fact(kind: Kind) -> BoxedStrategy<Fact> {
@@ -193,8 +202,11 @@ fn start() -> impl Strategy<Value = Start> {
     let versions = (text(), text(), text());
     let times = (option::of(number()), option::of(time()));
     let words = (text(), text(), vec(text(), 0..3));
-    (one::<ModeKind>(), vec(id(), 0..4), charter(), versions, times, words, option::of(id())).prop_map(
-        |(mode, participants, charter, versions, (ttl_ms, sent_at), words, parent)| {
+    let contract = (text(), blob(), blob())
+        .prop_map(|(skill, input, output)| Arc::new(Contract { skill, input, output }));
+    let bound = (option::of(id()), option::of(contract));
+    (one::<ModeKind>(), vec(id(), 0..4), charter(), versions, times, words, bound).prop_map(
+        |(mode, participants, charter, versions, (ttl_ms, sent_at), words, (parent, contract))| {
             let (mode_version, configuration_version, policy_version) = versions;
             let (intent, context_id, extension_keys) = words;
             Start {
@@ -210,6 +222,7 @@ fn start() -> impl Strategy<Value = Start> {
                 context_id,
                 extension_keys,
                 parent,
+                contract,
             }
         },
     )

@@ -3,16 +3,19 @@
 //! A log that is stored stays as it is. To keep another life, add it here and run the tests with `UPDATE_GOLDEN=1`,
 //! which writes the logs that do not exist yet and never one that does.
 
+use std::sync::Arc;
+
 use handover_kernel::charter::{Charter, SUSPENSION_CAP_DEFAULT_MS};
 use handover_kernel::command::{
-    Answer, Failure, HandoffAct, ModeKind, Need, NewQuestion, Progress, Reply, Request, Start, TaskAct,
+    Answer, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewQuestion, OfferContext, Progress,
+    Reply, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::policy::{Descriptor, Scope};
 use handover_kernel::{
     Act, AgentId, Blob, Command, Event, Face, HandoffId, Limits, Millis, QuestionKey, Seq, Session,
-    SessionId, Text, Timestamp, step,
+    SessionId, Text, Timestamp, Trace, step,
 };
 
 /// One session from its start to its end, or part of the way. Its name is the id of the session.
@@ -36,6 +39,8 @@ pub fn all() -> Vec<Life> {
         expired_while_suspended(),
         waiting_for_permission(),
         owing_a_handoff(),
+        traced_task_under_a_contract(),
+        handoff_offered_with_context(),
     ]
 }
 
@@ -306,8 +311,49 @@ fn owing_a_handoff() -> Life {
     life
 }
 
+fn traced_task_under_a_contract() -> Life {
+    let mut life = Life::new("traced-task-under-a-contract");
+    let mut start = start(ModeKind::Task, Charter::mcp(), &["worker"]);
+    start.contract = Some(Arc::new(Contract {
+        skill: Text::from("read_report"),
+        input: Blob::from(*br#"{"type":"object","required":["report"]}"#),
+        output: Blob::default(),
+    }));
+    let work = Delegation { start, request: request("worker") };
+    let delegate = command("client", Face::Mcp, Act::Delegate(Box::new(work))).with_id("start");
+    life.put(0, Command { trace: trace("00f067aa0ba902b7", "vendor=1,other=t61rcWkgMzE"), ..delegate });
+    let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    let accept = command("worker", Face::Macp, Act::Task(accept));
+    life.put(1, Command { trace: trace("b7ad6b7169203331", ""), ..accept });
+    let complete = TaskAct::Complete {
+        task: None,
+        assignee: None,
+        output: Blob::from(*b"{\"pages\":12}"),
+        summary: Text::default(),
+    };
+    life.task(2, "worker", Face::Macp, complete);
+    life
+}
+
+fn handoff_offered_with_context() -> Life {
+    let mut life = Life::new("handoff-offered-with-context");
+    life.start("owner", Face::Mcp, start(ModeKind::Handoff, Charter::macp(), &["owner", "target"]));
+    let mut with = offer("h1", "target");
+    if let HandoffAct::Offer { context, .. } = &mut with {
+        let (content_type, body) = (Text::from("text/plain"), Blob::from(*b"everything you need"));
+        *context = Some(OfferContext { content_type, body });
+    }
+    life.put(1, command("owner", Face::Mcp, Act::Handoff(with)).with_id("offer-1"));
+    life
+}
+
+fn trace(span: &str, state: &str) -> Option<Box<Trace>> {
+    Trace::new(&format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span}-01"), state).map(Box::new)
+}
+
 fn command(by: &str, face: Face, act: Act) -> Command {
-    Command::by(&AgentId::from(by), face, act)
+    let command = Command::by(&AgentId::from(by), face, act);
+    if face == Face::Macp { command.in_session_scope() } else { command }
 }
 
 fn handoff(by: &str, act: HandoffAct) -> Command {
@@ -328,6 +374,7 @@ fn start(mode: ModeKind, charter: Charter, participants: &[&str]) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 
@@ -376,6 +423,7 @@ fn offer(handoff: &str, target: &str) -> HandoffAct {
         target: AgentId::from(target),
         scope: Text::from("task:parent-cancelled-with-children"),
         reason: Text::from("going off duty"),
+        context: None,
     }
 }
 

@@ -55,7 +55,8 @@ pub fn life(number: u64) -> (SessionKey, Vec<Command>) {
         (&planner, Act::Commit(Box::new(commitment()))),
     ];
     let commands = acts.into_iter().enumerate().map(|(index, (by, act))| {
-        let mut command = Command::by(by, Face::Macp, act).with_id(id(number, index as u64 + 1));
+        let mut command =
+            Command::by(by, Face::Macp, act).in_session_scope().with_id(id(number, index as u64 + 1));
         command.verbatim = Some(blob(VERBATIM_BYTES[index]));
         command
     });
@@ -112,6 +113,7 @@ fn start(planner: &AgentId, worker: &AgentId) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 

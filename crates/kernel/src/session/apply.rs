@@ -4,7 +4,7 @@ use crate::command::ModeKind;
 use crate::commitment::Versions;
 use crate::errand::{Errand, What};
 use crate::event::{Event, Fact, Started};
-use crate::id::{Author, Face, Millis, Ordinal, Seq, SessionId, Timestamp};
+use crate::id::{Author, Millis, Ordinal, Seq, SessionId, Timestamp};
 use crate::seen::Seen;
 use crate::session::{Activities, Binding, Lifecycle, Mode, Session};
 use std::sync::Arc;
@@ -41,6 +41,7 @@ impl Session {
             context_id: start.context_id.clone(),
             extension_keys: start.extension_keys.clone(),
             parent: start.parent.clone(),
+            contract: start.contract.clone(),
         };
         let errands = start
             .parent
@@ -53,6 +54,7 @@ impl Session {
             ended_at: None,
             suspended_ms: 0,
             head: Seq(0),
+            log_bytes: 0,
             ordinal: Ordinal(0),
             last_at: event.at,
             activity: Activities::default(),
@@ -139,16 +141,15 @@ impl Session {
     fn note(&mut self, event: &Event) {
         assert_eq!(event.seq, self.head.next(), "session {} has a hole in its log", self.binding.id);
         self.head = event.seq;
+        self.log_bytes = self.log_bytes.saturating_add(event.weight());
         self.last_at = event.at;
         if let Some(ordinal) = event.ordinal {
             self.ordinal = ordinal;
         }
-        if let Some(id) = &event.id {
-            self.seen.insert(event.face, &event.author, id, event.seq, event.at);
-        }
+        self.seen.insert(event);
         let started = matches!(event.fact, Fact::Started(_));
         if let (Some(_), Author::Agent(agent), false) =
-            (event.ordinal, &event.author, started || event.face == Face::Runtime)
+            (event.ordinal, &event.author, started || event.is_by_runtime())
         {
             self.activity.note(agent, event.at);
         }

@@ -1,15 +1,16 @@
 //! What a session makes of a command.
 
 use crate::charter::{Authority, Cancel, PauseAt};
-use crate::command::{Act, Command, ModeKind, RESERVED_PREFIXES, Start};
+use crate::command::{Act, Command, HandoffAct, ModeKind, RESERVED_PREFIXES, SecondStart, Start, TaskAct};
 use crate::commitment::Commitment;
 use crate::errand::{Verdict, What};
 use crate::event::{Event, Fact, Started};
-use crate::id::{AgentId, Author, Face, MessageId, Ordinal, Seq, SessionId, Text, Timestamp};
+use crate::id::{AgentId, Author, Face, IdScope, MessageId, Ordinal, Seq, SessionId, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::session::apply::apply;
 use crate::session::{Lifecycle, Mode, Receipt, START_AGE_MAX_MS, Session};
+use crate::weight::EVENT_BYTES;
 
 /// A fact that was decided and is not yet an event.
 #[derive(Clone, Debug)]
@@ -78,6 +79,7 @@ pub(super) fn accept(
     events: &mut Vec<Event>,
 ) -> Receipt {
     let mut own = None;
+    let mut trace = command.trace.clone();
     let mut orders = Vec::new();
     for draft in drafts {
         let primary = draft.primary;
@@ -86,7 +88,8 @@ pub(super) fn accept(
         {
             orders = session.orders().filter(|order| order.seq <= *up_to).cloned().collect();
         }
-        let event = number(slot.as_ref(), command, draft, now);
+        let mut event = number(slot.as_ref(), command, draft, now);
+        event.trace = trace.take();
         apply(slot, id, &event);
         if primary {
             own = Some((event.seq, event.at));
@@ -110,15 +113,21 @@ fn number(session: Option<&Session>, command: &Command, draft: Draft, now: Times
         (Some(session), Some(agent)) => *agent == session.binding.requester,
         (None, _) | (_, None) => false,
     };
+    let (face, id_scope) = match draft.by_runtime {
+        true => (Face::Runtime, IdScope::Runtime),
+        false => (command.face, command.id_scope),
+    };
     let envelope = draft.fact.is_envelope(by_requester);
     Event {
         seq: head.next(),
         at: draft.at.unwrap_or(now).max(last_at),
         author: draft.author,
-        face: if draft.by_runtime { Face::Runtime } else { command.face },
+        face,
         ordinal: envelope.then_some(Ordinal(ordinal.0 + 1)),
         id: draft.id.or_else(|| if draft.primary { command.id.clone() } else { None }),
+        id_scope,
         verbatim: if draft.primary { command.verbatim.clone() } else { None },
+        trace: None,
         fact: draft.fact,
     }
 }
@@ -148,18 +157,31 @@ impl Session {
         {
             return Err(Refusal::NotParticipant { agent: agent.clone() });
         }
-        // A second MACP start is refused whatever its message id; on the other faces it may be a retry.
-        let starts = command.act.start().is_some();
-        if starts && command.face == Face::Macp {
+        if command.act.start().is_some() && command.second_start == SecondStart::Refused {
             return Err(Refusal::SessionExists);
         }
         check_shape(command, limits)?;
-        if let Some(id) = &command.id
-            && let Some((seq, at)) = self.seen.get(command.face, &command.by, id)
-        {
+        if let Some((seq, at)) = self.seen.get(command) {
             return Ok(Decision::Duplicate { seq, at });
         }
-        self.decide_new(command, limits, now).map(Decision::New)
+        let drafts = self.decide_new(command, limits, now)?;
+        if !drafts.is_empty() && !command.always_fits() {
+            self.check_room(drafts.len() as u64, command, limits)?;
+        }
+        Ok(Decision::New(drafts))
+    }
+
+    /// A log has an end, so that a session can always be read again.
+    fn check_room(&self, events: u64, command: &Command, limits: &Limits) -> Result<(), Refusal> {
+        let Limits { log_events_max, log_bytes_max, .. } = *limits;
+        if self.head.0.saturating_add(events) > log_events_max {
+            return Err(Refusal::LogFull { limit: log_events_max, unit: "events" });
+        }
+        let bytes = command.weight() as u64 + events * EVENT_BYTES;
+        if self.log_bytes.saturating_add(bytes) > log_bytes_max {
+            return Err(Refusal::LogFull { limit: log_bytes_max, unit: "bytes" });
+        }
+        Ok(())
     }
 
     fn decide_new(&self, command: &Command, limits: &Limits, now: Timestamp) -> Result<Vec<Draft>, Refusal> {
@@ -343,6 +365,48 @@ impl Session {
             drafts.push(Draft::runtime(Fact::Cancelled { reason: Text::from("parent_ended") }));
         }
         Ok(drafts)
+    }
+}
+
+impl Command {
+    /// Whether a full log takes it: what leads to the end of the session, hands over what waits in it, or is the runtime's.
+    /// None of it can be repeated for ever, so that the log still has an end.
+    fn always_fits(&self) -> bool {
+        let asked = match &self.act {
+            Act::Cancel { .. }
+            | Act::Resume { .. }
+            | Act::Tick
+            | Act::Commit(_)
+            | Act::SettleErrand { .. } => true,
+            Act::Start(_) | Act::Delegate(_) | Act::Pause { .. } => false,
+            Act::Task(act) => match act {
+                TaskAct::Complete { .. }
+                | TaskAct::Fail { .. }
+                | TaskAct::Deliver { .. }
+                | TaskAct::HandOn { .. }
+                | TaskAct::AddChild { .. } => true,
+                TaskAct::Checkpoint | TaskAct::Read { .. } => self.takes_orders,
+                TaskAct::Request(_)
+                | TaskAct::Accept { .. }
+                | TaskAct::Decline { .. }
+                | TaskAct::Update { .. }
+                | TaskAct::Ask { .. }
+                | TaskAct::Hold { .. }
+                | TaskAct::Answer { .. }
+                | TaskAct::Steer { .. }
+                | TaskAct::Say { .. }
+                | TaskAct::Acknowledge
+                | TaskAct::SetKey { .. }
+                | TaskAct::CanHandOn { .. }
+                | TaskAct::CanHaveChild { .. } => false,
+            },
+            Act::Handoff(act) => match act {
+                // The answer to an offer is what a report is to a task.
+                HandoffAct::Accept { .. } | HandoffAct::Decline { .. } => true,
+                HandoffAct::Offer { .. } | HandoffAct::Context { .. } => false,
+            },
+        };
+        asked || self.by == Author::Runtime
     }
 }
 

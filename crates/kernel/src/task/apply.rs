@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::command::Progress;
 use crate::conversation::Party;
 use crate::event::{Event, Fact, Question};
-use crate::id::{AgentId, Blob, Face, Millis, QuestionKey, Seq};
+use crate::id::{AgentId, Blob, Millis, QuestionKey, Seq};
 use crate::orders::OrderKind;
 use crate::session::Binding;
 use crate::task::{Phase, Report, Task};
@@ -25,7 +25,7 @@ impl Task {
         let from = event.author.agent().and_then(|agent| {
             if *agent == binding.requester {
                 // What the runtime settled on its behalf is news to it.
-                (event.face != Face::Runtime).then_some(Party::Requester)
+                (!event.is_by_runtime()).then_some(Party::Requester)
             } else if binding.participants.contains(agent) {
                 Some(Party::Receiver)
             } else {

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestRunner};
 
 use crate::stage::acts::*;
-use crate::stage::{BEGIN, agent, start};
+use crate::stage::{BEGIN, by, start};
 
 /// Run a property over many plays. The same ones every time, unless PROPTEST_RNG_SEED asks for others.
 pub fn for_all<T: Debug>(
@@ -283,6 +283,7 @@ impl Play {
             messages_per_task_max: 10,
             children_per_task_max: 2,
             offers_per_handoff_max: 3,
+            log_events_max: 40,
             ..Limits::default()
         }
     }
@@ -293,11 +294,10 @@ impl Play {
         begin.ttl_ms = self.ttl_ms;
         begin.sent_at = Some(Timestamp(BEGIN.0 - self.sent_before_ms));
         begin.parent = self.has_parent.then(|| SessionId::from("parent"));
-        let planner = agent("planner");
-        let mut opening = vec![Command::by(&planner, Face::Macp, Act::Start(Box::new(begin)))];
+        let mut opening = vec![by("planner", Face::Macp, Act::Start(Box::new(begin)))];
         if self.mode == ModeKind::Task {
             let named = self.sent_before_ms.is_multiple_of(2).then_some("worker");
-            opening.push(Command::by(&planner, Face::Macp, request(named)));
+            opening.push(by("planner", Face::Macp, request(named)));
         }
         opening
     }
@@ -321,10 +321,10 @@ impl Move {
         let act = self.act(session);
         let mut command = match &self.who {
             Who::Proper => match self.falls_to(session) {
-                Some(name) => Command::by(&agent(&name), self.face, act),
+                Some(name) => by(&name, self.face, act),
                 None => Command::runtime(act),
             },
-            Who::Agent(name) => Command::by(&agent(name), self.face, act),
+            Who::Agent(name) => by(name, self.face, act),
             Who::Runtime => Command::runtime(act),
         };
         command.id = self.id.map(|id| format!("m{id}").into());
@@ -394,8 +394,12 @@ impl Move {
             Deed::HandOn => hand_on(self.other()),
             Deed::AddChild => add_child(&word),
             Deed::Offer => {
-                let scope = if self.pick < 4 { "task:session-9" } else { "on call" };
-                offer_of(scope, &format!("h{}", session.head.0 / 2), self.other())
+                let handoff = format!("h{}", session.head.0 / 2);
+                match self.pick {
+                    0..4 => offer_of("task:session-9", &handoff, self.other()),
+                    4 => offer_with(&word, &handoff, self.other()),
+                    _ => offer(&handoff, self.other()),
+                }
             }
             Deed::Context => context(&self.an_offer(session)),
             Deed::Take => take(&self.an_offer(session)),

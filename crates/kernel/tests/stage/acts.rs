@@ -1,7 +1,8 @@
 //! Short words for what the cast does.
 
 use handover_kernel::command::{
-    Act, Answer, Delegation, Failure, HandoffAct, Need, NewQuestion, Progress, Reply, Request, Start, TaskAct,
+    Act, Answer, Delegation, Failure, HandoffAct, Need, NewQuestion, OfferContext, Progress, Reply, Request,
+    Start, TaskAct,
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::errand::Verdict;
@@ -243,12 +244,23 @@ pub fn refused(code: &str) -> Verdict {
 }
 
 pub fn offer_of(scope: &str, handoff: &str, target: &str) -> Act {
+    offer_in(scope, handoff, target, None)
+}
+
+fn offer_in(scope: &str, handoff: &str, target: &str, context: Option<OfferContext>) -> Act {
     Act::Handoff(HandoffAct::Offer {
         handoff: HandoffId::from(handoff),
         target: AgentId::from(target),
         scope: Text::from(scope),
         reason: Text::from("shift ends"),
+        context,
     })
+}
+
+/// An offer that says at once what the target should know.
+pub fn offer_with(body: &str, handoff: &str, target: &str) -> Act {
+    let context = OfferContext { content_type: Text::from("text/plain"), body: blob(body) };
+    offer_in("on call", handoff, target, Some(context))
 }
 
 pub fn offer(handoff: &str, target: &str) -> Act {

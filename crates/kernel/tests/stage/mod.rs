@@ -69,6 +69,16 @@ pub fn start(mode: ModeKind, charter: Charter) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
+    }
+}
+
+/// A command as the face sends it: where MACP's ids count is the one thing that sets it apart.
+pub fn by(who: &str, face: Face, act: Act) -> Command {
+    let command = Command::by(&agent(who), face, act);
+    match face {
+        Face::Macp => command.in_session_scope(),
+        Face::Mcp | Face::Grid | Face::Console | Face::Cli | Face::Runtime => command,
     }
 }
 
@@ -190,7 +200,7 @@ impl Stage {
     }
 
     pub fn command(&self, who: &str, act: Act) -> Command {
-        Command::by(&agent(who), self.face, act)
+        by(who, self.face, act)
     }
 
     /// An agent acts; whatever comes of it.

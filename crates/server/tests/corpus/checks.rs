@@ -219,7 +219,7 @@ fn stages_of(life: &[Envelope]) -> Vec<Option<Session>> {
     let done = step(
         &mut slot,
         &id,
-        &Command::by(&AgentId::from(REQUESTER), Face::Macp, pause),
+        &Command::by(&AgentId::from(REQUESTER), Face::Macp, pause).in_session_scope(),
         limits(),
         STARTED_AT,
     );

@@ -58,7 +58,7 @@ pub async fn in_hand_of(stage: &Stage, client: &Client) -> (Client, Job) {
 /// Put an act to a session as another face would.
 pub async fn put(stage: &Stage, task: &str, by: &str, act: Act) {
     let told = format!("{by} on {task}: {act:?}");
-    let command = Command::by(&AgentId::from(by), Face::Macp, act);
+    let command = Command::by(&AgentId::from(by), Face::Macp, act).in_session_scope();
     let put = stage.desk.engine.submit(SessionKey::new(DEFAULT_TENANT, task), command).await;
     put.unwrap_or_else(|denied| panic!("{told}: {denied:?}"));
 }
@@ -78,6 +78,7 @@ pub fn start(charter: Charter, ttl_ms: Option<u64>) -> Start {
         context_id: Text::default(),
         extension_keys: Vec::new(),
         parent: None,
+        contract: None,
     }
 }
 

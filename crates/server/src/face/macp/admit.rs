@@ -131,7 +131,7 @@ pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Ref
     session_id(&envelope.session_id)?;
     message_id(&envelope.message_id)?;
     let key = SessionKey::new(principal.tenant.clone(), envelope.session_id.as_str());
-    let mut command = Command::by(&principal.agent, Face::Macp, Act::Tick);
+    let mut command = Command::by(&principal.agent, Face::Macp, Act::Tick).in_session_scope();
     command.id = Some(MessageId::from(envelope.message_id.as_str()));
     command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
     if envelope.message_type == SESSION_START {
@@ -171,6 +171,7 @@ fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<St
         context_id: Text::from(payload.context_id),
         extension_keys,
         parent: None,
+        contract: None,
     }));
     let suspension_cap_ms = u64::try_from(payload.max_suspend_ms).ok().filter(|cap| *cap > 0);
     Ok(StartRequest { policy, suspension_cap_ms, command })
@@ -280,6 +281,7 @@ fn handoff_act(name: &str, payload: &[u8]) -> Result<HandoffAct, Refused> {
                 target: AgentId::from(payload.target_participant),
                 scope: Text::from(payload.scope),
                 reason: Text::from(payload.reason),
+                context: None,
             }
         }
         "HandoffContext" => {

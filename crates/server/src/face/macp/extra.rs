@@ -128,7 +128,7 @@ impl Macp {
         act: Act,
     ) -> Result<Response<Receipt>, Status> {
         let pass = self.desk.gate.admit(caller, Kind::Message).map_err(Refused::from)?;
-        let mut command = Command::by(&caller.agent, Face::Macp, act);
+        let mut command = Command::by(&caller.agent, Face::Macp, act).in_session_scope();
         if !message_id.is_empty() {
             admit::message_id(message_id)?;
             command.id = Some(MessageId::from(message_id));

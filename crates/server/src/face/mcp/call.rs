@@ -140,6 +140,7 @@ impl Mcp {
             context_id: work.skill.map_or_else(Text::default, |skill| Text::from(format!("{SKILL}{skill}"))),
             extension_keys,
             parent: work.parent,
+            contract: None,
         };
         let request = Request {
             task: work.task,

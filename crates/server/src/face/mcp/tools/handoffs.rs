@@ -178,6 +178,7 @@ impl Mcp {
             context_id: Text::default(),
             extension_keys: Vec::new(),
             parent: None,
+            contract: None,
         };
         self.put(caller, &id, Command::by(&caller.agent, Face::Mcp, Act::Start(Box::new(start)))).await?;
         let handoff = HandoffId::from(id.as_str());
@@ -186,6 +187,7 @@ impl Mcp {
             target,
             scope: Text::from(scope),
             reason: text(asked.reason),
+            context: None,
         };
         if let Err(no) = self.act(caller, &id, Act::Handoff(offer)).await {
             // What was started for an offer that is refused is good for nothing.

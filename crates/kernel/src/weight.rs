@@ -1,0 +1,177 @@
+//! How many bytes commands and events carry: the very bytes of the wire or their meaning, whichever is more.
+
+use crate::command::{
+    Act, Answer, Command, Contract, Failure, HandoffAct, NewQuestion, OfferContext, Progress, Request, Start,
+    TaskAct,
+};
+use crate::event::{Event, Fact, Question};
+use crate::id::Blob;
+
+/// What every event costs beside what it carries: its number, time, author and ids.
+pub(crate) const EVENT_BYTES: u64 = 64;
+
+impl Command {
+    /// How many bytes the command carries.
+    pub fn weight(&self) -> usize {
+        wire(&self.verbatim).max(self.act.weight())
+    }
+}
+
+impl Event {
+    /// How much of its log the event takes up. A log's weight is the sum of its events', and only a function of them.
+    pub fn weight(&self) -> u64 {
+        let trace = self.trace.as_ref().map_or(0, |trace| trace.parent.len() + trace.state.len());
+        EVENT_BYTES + (wire(&self.verbatim).max(self.fact.weight()) + trace) as u64
+    }
+}
+
+fn wire(verbatim: &Option<Blob>) -> usize {
+    verbatim.as_ref().map_or(0, |bytes| bytes.len())
+}
+
+impl Act {
+    fn weight(&self) -> usize {
+        match self {
+            Act::Start(start) => start.weight(),
+            Act::Delegate(delegation) => delegation.start.weight() + delegation.request.weight(),
+            Act::Cancel { reason } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
+            Act::Tick | Act::SettleErrand { .. } => 0,
+            Act::Commit(commitment) => commitment.weight(),
+            Act::Task(act) => act.weight(),
+            Act::Handoff(act) => match act {
+                HandoffAct::Offer { scope, reason, context, .. } => {
+                    let context = context.as_ref().map_or(0, OfferContext::weight);
+                    scope.len() + reason.len() + context
+                }
+                HandoffAct::Context { content_type, body, .. } => content_type.len() + body.len(),
+                HandoffAct::Accept { reason, .. } | HandoffAct::Decline { reason, .. } => reason.len(),
+            },
+        }
+    }
+}
+
+impl TaskAct {
+    fn weight(&self) -> usize {
+        match self {
+            TaskAct::Request(request) => request.weight(),
+            TaskAct::Accept { reason, .. } | TaskAct::Decline { reason, .. } | TaskAct::Hold { reason } => {
+                reason.len()
+            }
+            TaskAct::Update { progress, .. } => progress.weight(),
+            TaskAct::Ask { questions, progress, .. } => {
+                progress.weight() + questions.iter().map(NewQuestion::weight).sum::<usize>()
+            }
+            TaskAct::Answer { answers, .. } => answers.iter().map(Answer::weight).sum(),
+            TaskAct::Steer { text } => text.len(),
+            TaskAct::Complete { output, summary, .. } => output.len() + summary.len(),
+            TaskAct::Fail { failure, .. } => failure.weight(),
+            TaskAct::Say { body, .. } => body.len(),
+            TaskAct::SetKey { key } => key.as_ref().map_or(0, |key| key.len()),
+            TaskAct::Checkpoint
+            | TaskAct::Deliver { .. }
+            | TaskAct::Read { .. }
+            | TaskAct::Acknowledge
+            | TaskAct::CanHandOn { .. }
+            | TaskAct::CanHaveChild { .. }
+            | TaskAct::HandOn { .. }
+            | TaskAct::AddChild { .. } => 0,
+        }
+    }
+}
+
+impl Fact {
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Fact::Started(started) => started.start.weight(),
+            Fact::Cancelled { reason }
+            | Fact::Suspended { reason, .. }
+            | Fact::Resumed { reason, .. }
+            | Fact::Accepted { reason, .. }
+            | Fact::Declined { reason, .. }
+            | Fact::PauseRequested { reason }
+            | Fact::OfferAccepted { reason, .. }
+            | Fact::OfferDeclined { reason, .. } => reason.len(),
+            Fact::Committed(commitment) => commitment.weight(),
+            Fact::Requested(request) => request.weight(),
+            Fact::Updated { progress, .. } => progress.weight(),
+            Fact::Asked { questions, progress } => {
+                progress.weight() + questions.iter().map(Question::weight).sum::<usize>()
+            }
+            Fact::Answered { answers } => answers.iter().map(Answer::weight).sum(),
+            Fact::Steered { text } => text.len(),
+            Fact::Completed { output, summary } => output.len() + summary.len(),
+            Fact::Failed(failure) => failure.weight(),
+            Fact::Said { body, .. } => body.len(),
+            Fact::KeySet { key } => key.as_ref().map_or(0, |key| key.len()),
+            Fact::Offered { scope, reason, .. } => scope.len() + reason.len(),
+            Fact::ContextAdded { content_type, body, .. } => content_type.len() + body.len(),
+            Fact::Expired { .. }
+            | Fact::ErrandSettled { .. }
+            | Fact::Checkpointed
+            | Fact::Delivered { .. }
+            | Fact::Read { .. }
+            | Fact::Acknowledged
+            | Fact::CheckInMissed { .. }
+            | Fact::ChildAdded { .. } => 0,
+        }
+    }
+}
+
+impl Start {
+    fn weight(&self) -> usize {
+        self.intent.len()
+            + self.context_id.len()
+            + self.extension_keys.iter().map(|key| key.len()).sum::<usize>()
+            + self.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
+            + self.contract.as_ref().map_or(0, |contract| contract.weight())
+    }
+}
+
+impl Contract {
+    /// How many bytes it carries.
+    pub fn weight(&self) -> usize {
+        self.skill.len() + self.input.len() + self.output.len()
+    }
+}
+
+impl Request {
+    fn weight(&self) -> usize {
+        self.title.len() + self.instructions.len() + self.input.len()
+    }
+}
+
+impl Progress {
+    fn weight(&self) -> usize {
+        self.status.len() + self.message.len() + self.partial.len()
+    }
+}
+
+impl NewQuestion {
+    fn weight(&self) -> usize {
+        self.text.len() + self.schema.len() + wire(&self.wire)
+    }
+}
+
+impl Question {
+    fn weight(&self) -> usize {
+        self.text.len() + self.schema.len() + wire(&self.wire)
+    }
+}
+
+impl Answer {
+    fn weight(&self) -> usize {
+        self.reply.content().map_or(0, |body| body.len())
+    }
+}
+
+impl OfferContext {
+    fn weight(&self) -> usize {
+        self.content_type.len() + self.body.len()
+    }
+}
+
+impl Failure {
+    fn weight(&self) -> usize {
+        self.code.len() + self.reason.len() + self.output.len()
+    }
+}

@@ -108,10 +108,10 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let identity = read_identity(config, &shutdown).await?;
     let tls = open_tls(config, &shutdown)?;
     let metrics = Metrics::new();
-    let wire = |protocol: &[u8]| match &tls {
+    let wire = |protocols: &[&[u8]]| match &tls {
         None => Wire::Plain,
         Some(tls) => {
-            Wire::Tls { acceptor: tls.acceptor(protocol), failed: metrics.tls_handshakes_failed.clone() }
+            Wire::Tls { acceptor: tls.acceptor(protocols), failed: metrics.tls_handshakes_failed.clone() }
         }
     };
     let identity_probe = match &identity {
@@ -136,12 +136,13 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
         house.directory.clone(),
         shutdown.clone(),
     );
-    let macp = tokio::spawn(macp.serve(macp_listener, wire(b"h2")));
+    let macp = tokio::spawn(macp.serve(macp_listener, wire(&[b"h2"])));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
     }
     tracing::info!(http = %address, macp = %macp_address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), "ready");
-    http::serve(listener, wire(b"http/1.1"), router, config.limits.connections_max, shutdown).await;
+    http::serve(listener, wire(&http::listen::PROTOCOLS), router, config.limits.connections_max, shutdown)
+        .await;
     // Streams end by themselves once the shutdown has begun; what does not is cut.
     match tokio::time::timeout(FACES_WITHIN, macp).await {
         Ok(Ok(Ok(()))) => {}

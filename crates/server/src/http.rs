@@ -2,6 +2,8 @@
 //!
 //! - [`ready`]: the checks behind `/readyz`
 //! - [`listen`]: accepting connections, and stopping
+//! - `preface`: whether a connection speaks HTTP/1.1 or HTTP/2
+//! - [`host`]: the host that a request is for
 //! - `watch`: what holds for every request: bounds, and that it is counted
 //!
 //! The faces bring their own routes; everything here holds for them as well.
@@ -16,7 +18,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 
+pub mod host;
 pub mod listen;
+mod preface;
 pub mod ready;
 mod watch;
 

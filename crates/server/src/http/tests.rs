@@ -1,8 +1,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Request, Version};
 use axum::routing::post;
+use http_body_util::BodyExt;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -45,6 +49,13 @@ impl Server {
 
     async fn ask(&self, request: &str) -> String {
         read_all(self.connect(request).await).await
+    }
+
+    /// A client of HTTP/2 that knows that the server speaks it, and how its connection ends.
+    async fn connect_two(&self) -> (SendRequest<Body>, JoinHandle<hyper::Result<()>>) {
+        let stream = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
+        let (requests, connection) = handshake(TokioExecutor::new(), stream).await.unwrap();
+        (requests, tokio::spawn(connection))
     }
 
     async fn stop(self) {
@@ -271,5 +282,132 @@ async fn a_handler_finds_where_a_request_comes_from() {
     let server = start_with(Router::new().route("/peer", get(peer)), vec![], BOUNDS).await;
     let answer = server.get("/peer").await;
     assert!(answer.ends_with("\r\n\r\n127.0.0.1"), "{answer}");
+    server.stop().await;
+}
+
+fn request_two(path: &str) -> Request<Body> {
+    Request::get(format!("http://localhost:8420{path}")).body(Body::empty()).unwrap()
+}
+
+async fn text(answer: hyper::Response<hyper::body::Incoming>) -> String {
+    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn http_2_is_served_in_the_clear_to_those_who_begin_with_it() {
+    let found = |uri: Uri, headers: HeaderMap| async move { host::of(&uri, &headers).unwrap().to_owned() };
+    let server = start_with(Router::new().route("/host", get(found)), vec![], BOUNDS).await;
+    let (mut requests, _) = server.connect_two().await;
+    for _ in 0..3 {
+        let (live, found) = tokio::join!(
+            requests.clone().send_request(request_two("/healthz")),
+            requests.send_request(request_two("/host")),
+        );
+        let (live, found) = (live.unwrap(), found.unwrap());
+        assert_eq!((live.status(), live.version()), (StatusCode::OK, Version::HTTP_2));
+        assert_eq!((text(live).await, text(found).await), ("ok".to_owned(), "localhost:8420".to_owned()));
+    }
+    let one = server.ask("GET /host HTTP/1.1\r\nhost: localhost:8420\r\nconnection: close\r\n\r\n").await;
+    assert!(one.ends_with("\r\n\r\nlocalhost:8420"), "{one}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_over_the_bound_is_refused_over_http_2_as_well() {
+    let faces = Router::new().route("/echo", post(|body: Bytes| async move { body }));
+    let server = start_with(faces, vec![], BOUNDS).await;
+    let (mut requests, _) = server.connect_two().await;
+    for (bytes, status) in [(64, 200), (65, 413)] {
+        let stream = tokio_stream::once(Ok::<_, std::convert::Infallible>(Bytes::from(vec![b'x'; bytes])));
+        for body in [Body::from(vec![b'x'; bytes]), Body::from_stream(stream)] {
+            let request = Request::post("http://localhost/echo").body(body).unwrap();
+            assert_eq!(requests.send_request(request).await.unwrap().status(), status);
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_finishes_what_is_in_flight_over_http_2_and_takes_nothing_new() {
+    let (begun, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let slow = {
+        let (begun, release) = (Arc::clone(&begun), Arc::clone(&release));
+        async move || {
+            begun.notify_one();
+            release.notified().await;
+            "done"
+        }
+    };
+    let server = start_with(Router::new().route("/slow", get(slow)), vec![], BOUNDS).await;
+    let (mut requests, connection) = server.connect_two().await;
+    let (mut idle, idle_connection) = server.connect_two().await;
+    assert_eq!(idle.send_request(request_two("/healthz")).await.unwrap().status(), StatusCode::OK);
+    let in_flight = tokio::spawn(requests.send_request(request_two("/slow")));
+    begun.notified().await;
+
+    server.trigger.begin();
+    idle_connection.await.unwrap().unwrap();
+    // What was sent before the client heard of it may still be answered.
+    while requests.send_request(request_two("/healthz")).await.is_ok() {}
+    assert!(!server.serving.is_finished() && !in_flight.is_finished());
+    release.notify_one();
+    assert_eq!(text(in_flight.await.unwrap().unwrap()).await, "done");
+    connection.await.unwrap().unwrap();
+    server.serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shutdown_cuts_a_stream_of_http_2_that_does_not_end() {
+    let stream = || async { Body::from_stream(tokio_stream::pending::<Result<Bytes, std::io::Error>>()) };
+    let server = start_with(Router::new().route("/stream", get(stream)), vec![], BOUNDS).await;
+    let (mut requests, connection) = server.connect_two().await;
+    let answer = requests.send_request(request_two("/stream")).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    server.stop().await;
+    assert_eq!(began.elapsed().as_secs(), 10);
+    assert!(answer.into_body().collect().await.is_err());
+    _ = connection.await.unwrap();
+}
+
+/// The preface of a client of HTTP/2, and settings that change nothing.
+const OPENING: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+#[tokio::test]
+async fn a_connection_of_http_2_has_bounds_and_says_so() {
+    let server = start_with(Router::new(), vec![], BOUNDS).await;
+    let mut stream = server.connect(OPENING).await;
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[3], 4, "the first frame of a server has its settings");
+    let mut settings = vec![0; usize::from(head[2])];
+    stream.read_exact(&mut settings).await.unwrap();
+    let said: Vec<(u16, u32)> = settings
+        .chunks(6)
+        .map(|one| {
+            (u16::from_be_bytes([one[0], one[1]]), u32::from_be_bytes([one[2], one[3], one[4], one[5]]))
+        })
+        .collect();
+    let (streams_max, headers_bytes_max) = ((3, 100), (6, 16 * 1024));
+    assert!(said.contains(&streams_max) && said.contains(&headers_bytes_max), "{said:?}");
+    // A shutdown waits for clients that do not answer.
+    drop(stream);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_not_there_any_more_is_let_go() {
+    let server = start_with(Router::new(), vec![], BOUNDS).await;
+    for (opening, seconds) in [("", 30), ("PRI * HTTP", 30), ("GET / HTTP/1.1\r\n", 30), (OPENING, 50)] {
+        let mut stream = server.connect(opening).await;
+        // Answered on another connection: the opening has been read.
+        server.get("/healthz").await;
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        _ = stream.read_to_end(&mut Vec::new()).await;
+        assert_eq!(began.elapsed().as_secs(), seconds, "{opening:?}");
+        tokio::time::resume();
+    }
     server.stop().await;
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -25,7 +25,7 @@ use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_t
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::gate;
-use crate::http::Peer;
+use crate::http::{Peer, host};
 pub use headers::ParameterHeaders;
 
 static SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -41,10 +41,10 @@ pub fn router(mcp: Mcp) -> Router {
 }
 
 /// RFC 9728: who issues tokens for this endpoint.
-async fn resource(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
+async fn resource(State(mcp): State<Mcp>, uri: Uri, headers: HeaderMap) -> Response {
     let settings = &mcp.parts.settings;
     Json(json!({
-        "resource": address(&mcp, &headers),
+        "resource": address(&mcp, &uri, &headers),
         "authorization_servers": settings.authorization_servers,
         "bearer_methods_supported": ["header"],
         "resource_name": "Handover",
@@ -53,9 +53,9 @@ async fn resource(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
 }
 
 /// The endpoint as this client knows it.
-fn address(mcp: &Mcp, headers: &HeaderMap) -> String {
+fn address(mcp: &Mcp, uri: &Uri, headers: &HeaderMap) -> String {
     let settings = &mcp.parts.settings;
-    let host = text(headers, &header::HOST).unwrap_or("localhost");
+    let host = host::of(uri, headers).unwrap_or("localhost");
     let scheme = if settings.tls { "https" } else { "http" };
     settings.resource.clone().unwrap_or_else(|| format!("{scheme}://{host}/mcp"))
 }
@@ -66,6 +66,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
     let headers = std::mem::take(request.headers_mut());
+    let uri = std::mem::take(request.uri_mut());
     let peer = request.extensions().get().map(|Peer(peer)| *peer);
     let body = match Bytes::from_request(request, &()).await {
         Ok(body) => body,
@@ -88,7 +89,7 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
             "expected a body of type application/json",
         );
     }
-    let who = match mcp.who(&headers, peer) {
+    let who = match mcp.who(&uri, &headers, peer) {
         Ok(who) => who,
         Err(refused) => return *refused,
     };
@@ -140,13 +141,18 @@ fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Optio
 
 impl Mcp {
     /// Whose request it is: `authorization: Bearer <token>`.
-    fn who(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<gate::Caller, Box<Response>> {
+    fn who(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        peer: Option<SocketAddr>,
+    ) -> Result<gate::Caller, Box<Response>> {
         let bearer = text(headers, &header::AUTHORIZATION).and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
         });
         self.parts.gate.authenticate(bearer, Face::Mcp, peer).map_err(|refused| {
-            let metadata = address(self, headers);
+            let metadata = address(self, uri, headers);
             let metadata = metadata.strip_suffix("/mcp").unwrap_or(&metadata);
             let challenge = format!(
                 "Bearer resource_metadata=\"{metadata}/.well-known/oauth-protected-resource/mcp\"{}",

@@ -12,7 +12,7 @@ use handover_server::engine::Engine;
 use handover_server::exposure;
 use handover_server::face::macp::Macp;
 use handover_server::face::mcp;
-use handover_server::http::{self, Bounds, Probe};
+use handover_server::http::{self, Bounds, Hosts, Probe};
 use handover_server::identity::tokens::Tokens;
 use handover_server::identity::{Identity, jwt};
 use handover_server::policies::Policies;
@@ -127,7 +127,8 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let (listener, address) = listen("http", config.http).await?;
     let (macp_listener, macp_address) = listen("macp", config.macp).await?;
     let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
-    let router = http::router(mcp::http::router(house.mcp.clone()), probes, Arc::clone(&metrics), bounds);
+    let faces = mcp::http::router(house.mcp.clone());
+    let router = http::router(faces, probes, Arc::clone(&metrics), bounds, Hosts::new(config));
     let policies = Policies::new(Arc::clone(&house.store));
     let macp = Macp::new(
         house.gate.clone(),

@@ -45,6 +45,7 @@ use self::signals::Signals;
 use crate::directory::{Directory, Present};
 use crate::engine::{Accepted, Engine};
 use crate::gate::{Caller, Gate, Kind, Permit};
+use crate::http::bearer;
 use crate::identity::{Principal, Unauthenticated};
 use crate::policies::Policies;
 use crate::shutdown::Shutdown;
@@ -89,12 +90,8 @@ impl Macp {
 
     /// Whose call it is: `authorization: Bearer <token>`, or `x-macp-token`.
     pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
-        let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
-        let bearer = text("authorization").and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token)
-        });
-        let token = bearer.or_else(|| text("x-macp-token"));
+        let other = || request.metadata().get("x-macp-token").and_then(|value| value.to_str().ok());
+        let token = bearer::token(request.metadata().as_ref()).or_else(other);
         self.gate.authenticate(token, Face::Macp, request.remote_addr()).map_err(Refused::from)
     }
 

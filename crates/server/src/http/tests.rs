@@ -33,7 +33,7 @@ async fn start(router: Router) -> Server {
 }
 
 async fn start_with(faces: Router, probes: Vec<Probe>, bounds: Bounds) -> Server {
-    start(router(faces, probes, Metrics::new(), bounds)).await
+    start(router(faces, probes, Metrics::new(), bounds, Hosts::default())).await
 }
 
 impl Server {
@@ -44,7 +44,7 @@ impl Server {
     }
 
     async fn get(&self, path: &str) -> String {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await
+        self.ask(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
     }
 
     async fn ask(&self, request: &str) -> String {
@@ -152,7 +152,7 @@ async fn what_is_not_there_is_answered_in_json() {
 async fn a_wrong_method_is_answered_in_json_with_the_right_ones() {
     let faces = Router::new().route("/grid", post(|| async { "" }));
     let server = start_with(faces, vec![], BOUNDS).await;
-    let answer = server.ask("DELETE /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    let answer = server.ask("DELETE /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 405 ") && answer.contains("\r\nallow: GET,HEAD\r\n"), "{answer}");
     let expected =
         json!({ "error": { "code": "METHOD_NOT_ALLOWED", "message": "/healthz does not take DELETE" } });
@@ -165,7 +165,7 @@ async fn a_wrong_method_is_answered_in_json_with_the_right_ones() {
 async fn a_body_over_the_bound_is_refused_with_and_without_a_length() {
     let faces = Router::new().route("/echo", post(|body: Bytes| async move { body }));
     let server = start_with(faces, vec![], BOUNDS).await;
-    let head = "POST /echo HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    let head = "POST /echo HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
     let text = "x".repeat(65);
 
     let fits = server.ask(&format!("{head}content-length: 64\r\n\r\n{}", &text[..64])).await;
@@ -223,9 +223,9 @@ async fn a_shutdown_finishes_what_is_in_flight_and_takes_nothing_new() {
         }
     };
     let server = start_with(Router::new().route("/slow", get(slow)), vec![], BOUNDS).await;
-    let in_flight = server.connect("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let in_flight = server.connect("GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     begun.notified().await;
-    let mut idle = server.connect("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut idle = server.connect("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     idle.read_exact(&mut [0; 15]).await.unwrap();
 
     server.trigger.begin();
@@ -247,7 +247,7 @@ async fn a_shutdown_cuts_what_does_not_finish_in_time() {
         std::future::pending::<()>().await;
     };
     let server = start_with(Router::new().route("/never", get(never)), vec![], BOUNDS).await;
-    let cut = server.connect("GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let cut = server.connect("GET /never HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     begun.notified().await;
     // From here on the clock jumps to the next timer whenever there is nothing left to do.
     tokio::time::pause();
@@ -262,13 +262,14 @@ async fn connections_beyond_the_bound_wait_for_another_to_end() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (trigger, shutdown) = Shutdown::new();
-    let app = router(Router::new(), vec![], Metrics::new(), BOUNDS);
+    let app = router(Router::new(), vec![], Metrics::new(), BOUNDS, Hosts::default());
     let serving = tokio::spawn(serve(listener, Wire::Plain, app, 1, shutdown));
     let server = Server { address, trigger, serving };
 
-    let mut first = server.connect("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut first = server.connect("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     first.read_exact(&mut [0; 15]).await.unwrap();
-    let second = server.connect("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    let second =
+        server.connect("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
     let answered = tokio::time::timeout(Duration::from_millis(50), second.readable()).await;
     assert!(answered.is_err(), "the second was served while the first was open");
     drop(first);
@@ -408,6 +409,51 @@ async fn a_client_that_is_not_there_any_more_is_let_go() {
         _ = stream.read_to_end(&mut Vec::new()).await;
         assert_eq!(began.elapsed().as_secs(), seconds, "{opening:?}");
         tokio::time::resume();
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_answered_for_is_refused_before_the_body_is_read() {
+    let faces = Router::new().route("/echo", post(|body: Bytes| async move { body }));
+    let server = start_with(faces, vec![], BOUNDS).await;
+    let ask = async |host: &str| {
+        let head = format!("POST /echo HTTP/1.1\r\n{host}connection: close\r\ncontent-length: 5\r\n\r\n");
+        server.ask(&head).await
+    };
+    for refused in ["host: evil.example\r\n", "host: localhost.evil.example:80\r\n"] {
+        let answer = ask(refused).await;
+        assert!(answer.starts_with("HTTP/1.1 421 ") && !answer.contains("evil"), "{answer}");
+        assert_eq!(body(&answer)["error"]["code"], "HOST_REFUSED");
+        assert!(body(&answer)["error"]["message"].as_str().unwrap().contains("http_hosts"), "{answer}");
+    }
+    for wrong in ["", "host: \r\n", "host: a b\r\n", "host: localhost\r\nhost: localhost\r\n"] {
+        let answer = ask(wrong).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert_eq!(body(&answer)["error"]["code"], "HOST_INVALID");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn hosts_are_checked_on_every_route_and_in_both_versions_but_not_for_probes() {
+    let server = start_with(Router::new(), vec![], BOUNDS).await;
+    let ask = async |path: &str, host: &str| {
+        server.ask(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")).await
+    };
+    for path in ["/metrics", "/nowhere"] {
+        assert!(ask(path, "evil.example").await.starts_with("HTTP/1.1 421 "), "{path}");
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert!(ask(path, "evil.example").await.starts_with("HTTP/1.1 200 "), "{path}");
+    }
+    for host in ["localhost:1", "console.localhost", "127.0.0.1:8420", "[::1]", "10.1.2.3"] {
+        assert!(ask("/metrics", host).await.starts_with("HTTP/1.1 200 "), "{host}");
+    }
+    let (mut requests, _) = server.connect_two().await;
+    for (host, status) in [("evil.example", 421), ("localhost:8420", 200)] {
+        let request = Request::get(format!("http://{host}/metrics")).body(Body::empty()).unwrap();
+        assert_eq!(requests.send_request(request).await.unwrap().status(), status, "{host}");
     }
     server.stop().await;
 }

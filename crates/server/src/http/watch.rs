@@ -1,4 +1,5 @@
-//! What holds for every request: its body and its time are bounded, and it is counted. Written out, because a function of
+//! What holds for every request: it is for a host that is answered for, its body and its time are bounded, and it is
+//! counted. Written out, because a function of
 //! axum's in its place puts each request into several boxes more.
 
 use std::convert::Infallible;
@@ -14,13 +15,14 @@ use axum::response::Response;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Bounds, problem};
+use super::{Bounds, Hosts, problem};
 use crate::telemetry::Metrics;
 
 /// The layer.
 #[derive(Clone)]
 pub(super) struct Watch {
     pub(super) bounds: Bounds,
+    pub(super) hosts: Hosts,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -53,9 +55,11 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let Watch { bounds, metrics } = self.watch.clone();
+        let (bounds, metrics) = (self.watch.bounds, Arc::clone(&self.watch.metrics));
         let route = request.extensions().get::<MatchedPath>().cloned();
-        let answer = bounded(request, bounds.body_bytes_max).map(|request| self.inner.call(request));
+        let checked = self.watch.hosts.check(&request);
+        let bounded = checked.and_then(|()| bounded(request, bounds.body_bytes_max));
+        let answer = bounded.map(|request| self.inner.call(request));
         Box::pin(async move {
             let answer = match answer {
                 Ok(answer) => within(bounds, answer).await,

@@ -16,7 +16,7 @@ use handover_server::engine::{self, Engine};
 use handover_server::face::mcp::handshake::Levels;
 use handover_server::face::mcp::{self, Mcp, Parts};
 use handover_server::gate::{self, Gate};
-use handover_server::http::{self, Bounds, Router};
+use handover_server::http::{self, Bounds, Hosts, Router};
 use handover_server::id::Secret;
 use handover_server::identity::Identity;
 use handover_server::identity::tokens::{Tokens, hash_text};
@@ -133,7 +133,8 @@ impl Stage {
             secret: Secret::open(&*store).unwrap(),
         });
         let bounds = Bounds::for_payload(Config::default().limits.payload_bytes_max);
-        let router = http::router(mcp::http::router(mcp.clone()), Vec::new(), Arc::clone(&metrics), bounds);
+        let faces = mcp::http::router(mcp.clone());
+        let router = http::router(faces, Vec::new(), Arc::clone(&metrics), bounds, Hosts::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving =

@@ -14,7 +14,7 @@ use handover_server::face::macp::Macp;
 use handover_server::face::macp::proto::v1::ListSessionsRequest;
 use handover_server::face::macp::proto::v1::macp_runtime_service_client::MacpRuntimeServiceClient;
 use handover_server::gate::{self, Gate};
-use handover_server::http::{self, Bounds, Router};
+use handover_server::http::{self, Bounds, Hosts, Router};
 use handover_server::identity::Identity;
 use handover_server::policies::Policies;
 use handover_server::shutdown::{Shutdown, Trigger};
@@ -72,7 +72,8 @@ impl Served {
         let gate = Gate::new(Identity::Development, engine.clone(), limits, Arc::clone(&metrics));
         let (policies, directory) = (Policies::new(Arc::clone(&store)), Directory::new(Arc::clone(&store)));
         let face = Macp::new(gate, store, policies, directory, shutdown.clone());
-        let router = http::router(Router::new(), vec![], Arc::clone(&metrics), Bounds::for_payload(1024));
+        let bounds = Bounds::for_payload(1024);
+        let router = http::router(Router::new(), vec![], Arc::clone(&metrics), bounds, Hosts::default());
         let listeners = (
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
             TcpListener::bind("127.0.0.1:0").await.unwrap(),

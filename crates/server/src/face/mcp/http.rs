@@ -25,7 +25,7 @@ use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_t
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::gate;
-use crate::http::{Peer, host};
+use crate::http::{Peer, bearer, host, origin, problem};
 pub use headers::ParameterHeaders;
 
 static SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -68,30 +68,22 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
     let headers = std::mem::take(request.headers_mut());
     let uri = std::mem::take(request.uri_mut());
     let peer = request.extensions().get().map(|Peer(peer)| *peer);
-    let body = match Bytes::from_request(request, &()).await {
-        Ok(body) => body,
-        Err(refused) => return refused.into_response(),
+    // Who may not ask is not listened to: the body comes last.
+    let welcome = origin::check(&headers, &mcp.parts.settings.origins, "mcp.origins");
+    let who = match welcome.and_then(|()| mcp.who(&uri, &headers, peer)) {
+        Ok(who) => who,
+        Err(refused) => return *refused,
     };
-    if let Some(origin) = text(&headers, &header::ORIGIN)
-        .filter(|origin| !headers::is_welcome(origin, &mcp.parts.settings.origins))
-    {
-        tracing::debug!(origin, "a browser's origin was refused");
-        return plain(
-            StatusCode::FORBIDDEN,
-            "ORIGIN_REFUSED",
-            "the origin is not one that is let in (mcp.origins)",
-        );
-    }
     if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
-        return plain(
+        return problem(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "UNSUPPORTED_MEDIA_TYPE",
             "expected a body of type application/json",
         );
     }
-    let who = match mcp.who(&uri, &headers, peer) {
-        Ok(who) => who,
-        Err(refused) => return *refused,
+    let body = match Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(refused) => return refused.into_response(),
     };
     let message = match Incoming::parse(&body) {
         Ok(message) => message,
@@ -147,10 +139,7 @@ impl Mcp {
         headers: &HeaderMap,
         peer: Option<SocketAddr>,
     ) -> Result<gate::Caller, Box<Response>> {
-        let bearer = text(headers, &header::AUTHORIZATION).and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token)
-        });
+        let bearer = bearer::token(headers);
         self.parts.gate.authenticate(bearer, Face::Mcp, peer).map_err(|refused| {
             let metadata = address(self, uri, headers);
             let metadata = metadata.strip_suffix("/mcp").unwrap_or(&metadata);
@@ -158,7 +147,7 @@ impl Mcp {
                 "Bearer resource_metadata=\"{metadata}/.well-known/oauth-protected-resource/mcp\"{}",
                 if bearer.is_some() { ", error=\"invalid_token\"" } else { "" }
             );
-            let mut response = plain(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", &refused.to_string());
+            let mut response = problem(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", &refused.to_string());
             if let Ok(challenge) = HeaderValue::from_str(&challenge) {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
             }
@@ -280,8 +269,4 @@ impl Mcp {
 
 fn error(id: Option<&RawValue>, error: &Error) -> Response {
     json_answer(error.status, refusal(id, error))
-}
-
-fn plain(status: StatusCode, code: &str, message: &str) -> Response {
-    (status, Json(json!({ "error": { "code": code, "message": message } }))).into_response()
 }

@@ -6,6 +6,7 @@
 //! - [`host`]: the host that a request is for, and which hosts are answered for
 //! - [`origin`]: which browser pages may ask
 //! - [`bearer`]: where a request says whose it is
+//! - [`sse`]: streams of events
 //! - `watch`: what holds for every request: bounds, and that it is counted
 //!
 //! The faces bring their own routes; everything here holds for them as well.
@@ -26,6 +27,7 @@ pub mod listen;
 pub mod origin;
 mod preface;
 pub mod ready;
+pub mod sse;
 mod watch;
 
 pub use axum::Router;

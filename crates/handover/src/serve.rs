@@ -17,7 +17,7 @@ use handover_server::identity::tokens::Tokens;
 use handover_server::identity::{Identity, jwt};
 use handover_server::policies::Policies;
 use handover_server::shutdown::Shutdown;
-use handover_server::telemetry::{self, Metrics};
+use handover_server::telemetry::{self, Dial, Metrics};
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
 use handover_store::Store;
@@ -66,6 +66,10 @@ Configuration:
   file has a variable: [engine] shards is HANDOVER_ENGINE_SHARDS, data is HANDOVER_DATA, and HANDOVER_CONFIG
   names the file. --print-config lists all keys.
 
+Signals:
+  SIGTERM and SIGINT stop it in order; a second one stops it at once. SIGHUP reads the certificate again.
+  SIGUSR1 logs one level more (info, debug, trace); SIGUSR2 goes back to the configured level.
+
 Examples:
   handover serve
   handover serve --data /var/lib/handover --log-format json
@@ -95,16 +99,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return print(&loaded.to_toml()).map_err(|error| Failure::fault("printing", &error));
     }
     exposure::check(&loaded.config).map_err(Failure::Usage)?;
-    telemetry::init(&loaded.config.log).map_err(|error| Failure::fault("starting the log", &error))?;
+    let dial = telemetry::init(&loaded.config.log);
+    let dial = dial.map_err(|error| Failure::fault("starting the log", &error))?;
     let runtime =
         tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
-    let outcome = runtime.block_on(serve(&loaded.config, args.json));
+    let outcome = runtime.block_on(serve(&loaded.config, dial, args.json));
     runtime.shutdown_timeout(THREADS_WITHIN);
     outcome
 }
 
-async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
+async fn serve(config: &Config, dial: Dial, json: bool) -> Result<(), Failure> {
     let shutdown = house::stop_on_signal()?;
+    turn_on_signal(dial)?;
     let identity = read_identity(config, &shutdown).await?;
     let tls = open_tls(config, &shutdown)?;
     let metrics = Metrics::new();
@@ -184,6 +190,23 @@ fn read_tokens(path: &Path) -> Result<Tokens, Failure> {
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     Tokens::parse(&text).map_err(|malformed| wrong(malformed.to_string()))
+}
+
+/// SIGUSR1 makes the log say more, SIGUSR2 what the configuration says.
+fn turn_on_signal(dial: Dial) -> Result<(), Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::fault("listening for signals", &error));
+    let (mut more, mut back) = (listen(SignalKind::user_defined1())?, listen(SignalKind::user_defined2())?);
+    tokio::spawn(async move {
+        loop {
+            let (signal, level) = tokio::select! {
+                Some(()) = more.recv() => ("SIGUSR1", dial.raise()),
+                Some(()) = back.recv() => ("SIGUSR2", dial.reset()),
+                else => return,
+            };
+            tracing::info!(signal, ?level, "the level of the log has changed");
+        }
+    });
+    Ok(())
 }
 
 /// The certificate of the configuration, if it has one. It is read again every so often, and on SIGHUP.

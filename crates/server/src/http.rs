@@ -7,6 +7,7 @@
 //! - [`origin`]: which browser pages may ask
 //! - [`bearer`]: where a request says whose it is
 //! - [`sse`]: streams of events
+//! - `line`: one line of the log for each request
 //! - `watch`: what holds for every request: bounds, and that it is counted
 //!
 //! The faces bring their own routes; everything here holds for them as well.
@@ -23,6 +24,7 @@ use serde_json::json;
 
 pub mod bearer;
 pub mod host;
+pub(crate) mod line;
 pub mod listen;
 pub mod origin;
 mod preface;
@@ -89,6 +91,7 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Response {
 
 /// An answer that says what is wrong, for people and machines.
 pub(crate) fn problem(status: StatusCode, code: &str, message: &str) -> Response {
+    line::note("code", code);
     (status, Json(json!({ "error": { "code": code, "message": message } }))).into_response()
 }
 

@@ -12,12 +12,14 @@
 //! - [`discovery`]: what this runtime says of itself
 //! - [`signals`]: what is told and not kept
 //! - [`extra`]: our own service, for what MACP has no message for
+//! - `line`: one line of the log for each call
 //! - [`agents`]: the part of it that is about the directory of agents
 
 pub mod admit;
 pub mod agents;
 pub mod discovery;
 pub mod extra;
+mod line;
 pub mod proto;
 pub mod refused;
 pub mod render;
@@ -46,6 +48,7 @@ use crate::directory::{Directory, Present};
 use crate::engine::{Accepted, Engine};
 use crate::gate::{Caller, Gate, Kind, Permit};
 use crate::http::bearer;
+use crate::http::line::{note, short};
 use crate::identity::{Principal, Unauthenticated};
 use crate::policies::Policies;
 use crate::shutdown::Shutdown;
@@ -92,7 +95,8 @@ impl Macp {
     pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
         let other = || request.metadata().get("x-macp-token").and_then(|value| value.to_str().ok());
         let token = bearer::token(request.metadata().as_ref()).or_else(other);
-        self.gate.authenticate(token, Face::Macp, request.remote_addr()).map_err(Refused::from)
+        let caller = self.gate.authenticate(token, Face::Macp, request.remote_addr());
+        caller.inspect(|caller| note("agent", caller.agent.as_str())).map_err(Refused::from)
     }
 
     /// Whose call it is, and its place among the agent's streams.
@@ -117,6 +121,7 @@ impl Macp {
 
     /// Put an envelope of this agent to its session.
     pub(crate) async fn submit(&self, caller: &Caller, envelope: &Envelope) -> Result<Accepted, Refused> {
+        note("session", short(&envelope.session_id));
         let starts = envelope.message_type == admit::SESSION_START;
         let pass = self.gate.admit(caller, if starts { Kind::Start } else { Kind::Message })?;
         let admitted = admit::admit(caller, envelope);
@@ -147,6 +152,7 @@ impl Macp {
 
     /// Put an act that is no envelope to a session.
     pub(crate) async fn act(&self, caller: &Caller, session_id: &str, act: Act) -> Result<Accepted, Refused> {
+        note("session", short(session_id));
         let pass = self.gate.admit(caller, Kind::Message)?;
         let command = Command::by(&caller.agent, Face::Macp, act);
         let key = SessionKey::new(caller.tenant.clone(), session_id);
@@ -155,6 +161,7 @@ impl Macp {
 
     /// A session that the agent may see. One of its tenant that it has no part in is forbidden; any other does not exist.
     pub(crate) async fn session(&self, caller: &Caller, session_id: &str) -> Result<Arc<Session>, Refused> {
+        note("session", short(session_id));
         self.gate.session(caller, session_id).await.map_err(Refused::from)
     }
 
@@ -175,6 +182,7 @@ impl Macp {
         tonic::transport::Server::builder()
             // Whoever has gone without a word is noticed, so that its streams end.
             .http2_keepalive_interval(Some(PING_EVERY))
+            .layer(line::Lines)
             .add_service(macp)
             .add_service(extra)
             .add_service(health_service)

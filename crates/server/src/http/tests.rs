@@ -13,7 +13,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::config::{Format, Level, Log};
 use crate::shutdown::{Shutdown, Trigger};
+use crate::telemetry;
 use crate::tls::wire::Wire;
 
 const BOUNDS: Bounds = Bounds { body_bytes_max: 64, answer_within: Duration::from_secs(30) };
@@ -456,4 +458,64 @@ async fn hosts_are_checked_on_every_route_and_in_both_versions_but_not_for_probe
         assert_eq!(requests.send_request(request).await.unwrap().status(), status, "{host}");
     }
     server.stop().await;
+}
+
+/// What a server logs at this level while it answers these.
+async fn logged(level: Level, requests: &[&str]) -> Vec<serde_json::Value> {
+    let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let writer = Arc::clone(&lines);
+    let log = Log { level, format: Format::Json };
+    let (subscriber, _) = telemetry::subscriber(&log, move || Shared(Arc::clone(&writer)));
+    // The tasks of this test are all on its thread.
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let known = || async { line::note("agent", "planner") };
+    let server = start_with(Router::new().route("/known", get(known)), vec![], BOUNDS).await;
+    for request in requests {
+        server.ask(&format!("{request}connection: close\r\nauthorization: Bearer secret\r\n\r\n")).await;
+    }
+    server.stop().await;
+    let lines = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+    assert!(!lines.contains("secret"), "{lines}");
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+struct Shared(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn each_request_is_one_line_of_the_log_at_debug() {
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let traced =
+        format!("GET /known HTTP/1.1\r\nhost: localhost\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-01\r\n");
+    let requests = [
+        traced.as_str(),
+        "GET /made-up HTTP/1.1\r\nhost: localhost\r\n",
+        "POST /known HTTP/1.1\r\nhost: evil.example\r\n",
+    ];
+    let lines = logged(Level::Debug, &requests).await;
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            assert!(line["duration_ms"].is_f64() && line["level"] == "DEBUG", "{line}");
+            let span = &line["span"];
+            json!([line["route"], line["method"], line["status"], line["trace"], span["agent"], span["code"]])
+        })
+        .collect();
+    let expected = [
+        json!(["/known", "GET", 200, trace, "planner", null]),
+        json!(["other", "GET", 404, null, null, "NOT_FOUND"]),
+        json!(["/known", "POST", 421, null, null, "HOST_REFUSED"]),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(logged(Level::Info, &requests).await, [json!(null); 0]);
 }

@@ -9,6 +9,7 @@ use super::proto::v1::{Ack, MacpError, SessionState};
 use crate::codes;
 use crate::engine::Denied;
 use crate::gate::Limited;
+use crate::http::line::note;
 use crate::identity::Unauthenticated;
 
 /// A no, in MACP's words.
@@ -39,6 +40,7 @@ impl Refused {
 
     /// As an error message.
     pub fn error(&self, session_id: &str, message_id: &str) -> MacpError {
+        note("code", self.code);
         MacpError {
             code: self.code.to_owned(),
             message: self.message.clone(),
@@ -63,6 +65,7 @@ impl Refused {
 
     /// As a gRPC status, with the code in a trailer.
     pub fn status(&self) -> Status {
+        note("code", self.code);
         let mut metadata = MetadataMap::new();
         metadata.insert("macp-error-code", MetadataValue::from_static(self.code));
         if !self.details.is_empty() {

@@ -25,6 +25,7 @@ use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_t
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::gate;
+use crate::http::line::{note, short};
 use crate::http::{Peer, bearer, host, origin, problem};
 pub use headers::ParameterHeaders;
 
@@ -140,7 +141,8 @@ impl Mcp {
         peer: Option<SocketAddr>,
     ) -> Result<gate::Caller, Box<Response>> {
         let bearer = bearer::token(headers);
-        self.parts.gate.authenticate(bearer, Face::Mcp, peer).map_err(|refused| {
+        let who = self.parts.gate.authenticate(bearer, Face::Mcp, peer);
+        who.inspect(|who| note("agent", who.agent.as_str())).map_err(|refused| {
             let metadata = address(self, uri, headers);
             let metadata = metadata.strip_suffix("/mcp").unwrap_or(&metadata);
             let challenge = format!(
@@ -179,7 +181,11 @@ impl Mcp {
         method: &str,
         params: Option<&RawValue>,
     ) -> Result<Response, Error> {
+        note("rpc", short(method));
         let mut said = Opening::of(params)?;
+        if let Some(task) = said.task_id {
+            note("session", short(task.get().trim_matches('"')));
+        }
         let meta = said.meta();
         let version = text(headers, &VERSION);
         let caller = match era(method, &meta, version)? {
@@ -261,12 +267,16 @@ impl Mcp {
                 mcp.answer_streaming(&caller, &id, &method, params.as_deref(), headers.as_ref(), &out).await;
             match done {
                 Ok(result) => (200, answer(&id, &result)),
-                Err(error) => (error.status, refusal(Some(&id), &error)),
+                Err(error) => {
+                    note("code", error.code);
+                    (error.status, refusal(Some(&id), &error))
+                }
             }
         })
     }
 }
 
 fn error(id: Option<&RawValue>, error: &Error) -> Response {
+    note("code", error.code);
     json_answer(error.status, refusal(id, error))
 }

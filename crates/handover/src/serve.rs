@@ -13,9 +13,9 @@ use handover_kernel::AgentId;
 use handover_server::config::{self, Config};
 use handover_server::exposure;
 use handover_server::face::mcp;
-use handover_server::http::{self, Bounds, Probe};
+use handover_server::http::{self, Bounds, Hosts, Probe};
 use handover_server::issuer;
-use handover_server::telemetry;
+use handover_server::telemetry::{self, Dial};
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
 use tokio::net::TcpListener;
@@ -65,6 +65,10 @@ Configuration:
   file has a variable: [engine] shards is HANDOVER_ENGINE_SHARDS, data is HANDOVER_DATA, and HANDOVER_CONFIG
   names the file. --print-config lists all keys.
 
+Signals:
+  SIGTERM and SIGINT stop it in order; a second one stops it at once. SIGHUP reads the certificate again.
+  SIGUSR1 logs one level more (info, debug, trace); SIGUSR2 goes back to the configured level.
+
 Examples:
   handover serve
   handover serve --data /var/lib/handover --log-format json
@@ -94,16 +98,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return print(&loaded.to_toml()).map_err(|error| Failure::fault("printing", &error));
     }
     exposure::check(&loaded.config).map_err(Failure::Usage)?;
-    telemetry::init(&loaded.config.log).map_err(|error| Failure::fault("starting the log", &error))?;
+    let dial = telemetry::init(&loaded.config.log);
+    let dial = dial.map_err(|error| Failure::fault("starting the log", &error))?;
     let runtime =
         tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
-    let outcome = runtime.block_on(serve(&loaded.config, args.json));
+    let outcome = runtime.block_on(serve(&loaded.config, dial, args.json));
     runtime.shutdown_timeout(THREADS_WITHIN);
     outcome
 }
 
-async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
+async fn serve(config: &Config, dial: Dial, json: bool) -> Result<(), Failure> {
     let shutdown = house::stop_on_signal()?;
+    turn_on_signal(dial)?;
     let identity = read_identity(config, &shutdown).await?;
     let tls = open_tls(config, &shutdown)?;
     let identity_probe = match &identity {
@@ -111,10 +117,10 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
         Identity::Development | Identity::Anonymous(_) | Identity::Tokens(_) => None,
     };
     let House { desk, macp, mcp, metrics } = house::open(config, identity, &shutdown, "")?;
-    let wire = |protocol: &[u8]| match &tls {
+    let wire = |protocols: &[&[u8]]| match &tls {
         None => Wire::Plain,
         Some(tls) => {
-            Wire::Tls { acceptor: tls.acceptor(protocol), failed: metrics.tls_handshakes_failed.clone() }
+            Wire::Tls { acceptor: tls.acceptor(protocols), failed: metrics.tls_handshakes_failed.clone() }
         }
     };
     let mut probes = vec![store_probe(desk.clone()), engine_probe(desk.clone())];
@@ -125,13 +131,15 @@ async fn serve(config: &Config, json: bool) -> Result<(), Failure> {
     let (listener, address) = listen("http", config.http).await?;
     let (macp_listener, macp_address) = listen("macp", config.macp).await?;
     let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
-    let router = http::router(mcp::http::router(mcp), probes, Arc::clone(&metrics), bounds);
-    let macp = tokio::spawn(macp.serve(macp_listener, wire(b"h2")));
+    let faces = mcp::http::router(mcp);
+    let router = http::router(faces, probes, Arc::clone(&metrics), bounds, Hosts::new(config));
+    let macp = tokio::spawn(macp.serve(macp_listener, wire(&[b"h2"])));
     if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
     }
     tracing::info!(http = %address, macp = %macp_address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), "ready");
-    http::serve(listener, wire(b"http/1.1"), router, config.limits.connections_max, shutdown).await;
+    http::serve(listener, wire(&http::listen::PROTOCOLS), router, config.limits.connections_max, shutdown)
+        .await;
     // Streams end by themselves once the shutdown has begun; what does not is cut.
     match tokio::time::timeout(FACES_WITHIN, macp).await {
         Ok(Ok(Ok(()))) => {}
@@ -171,6 +179,23 @@ fn read_tokens(path: &Path) -> Result<Tokens, Failure> {
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     Tokens::parse(&text).map_err(|malformed| wrong(malformed.to_string()))
+}
+
+/// SIGUSR1 makes the log say more, SIGUSR2 what the configuration says.
+fn turn_on_signal(dial: Dial) -> Result<(), Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::fault("listening for signals", &error));
+    let (mut more, mut back) = (listen(SignalKind::user_defined1())?, listen(SignalKind::user_defined2())?);
+    tokio::spawn(async move {
+        loop {
+            let (signal, level) = tokio::select! {
+                Some(()) = more.recv() => ("SIGUSR1", dial.raise()),
+                Some(()) = back.recv() => ("SIGUSR2", dial.reset()),
+                else => return,
+            };
+            tracing::info!(signal, ?level, "the level of the log has changed");
+        }
+    });
+    Ok(())
 }
 
 /// The certificate of the configuration, if it has one. It is read again every so often, and on SIGHUP.

@@ -73,7 +73,7 @@ fn healthz(port: u16, trusted: &[&Certificate]) -> (String, CertificateDer<'stat
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(client(trusted, &[b"http/1.1"], &[&TLS13]), name).unwrap();
     let mut stream = StreamOwned::new(session, TcpStream::connect(("127.0.0.1", port)).unwrap());
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let shown = stream.conn.peer_certificates().unwrap()[0].clone();

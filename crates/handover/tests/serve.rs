@@ -7,6 +7,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
+use handover_server::face::macp::proto::v1::GetSessionRequest;
+use handover_server::face::macp::proto::v1::macp_runtime_service_client::MacpRuntimeServiceClient;
+
 /// `handover` without what the machine's environment says.
 fn handover() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_handover"));
@@ -66,7 +69,7 @@ impl Server {
 
     fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.http()).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -208,6 +211,70 @@ fn a_second_signal_does_not_wait_for_what_is_in_flight() {
     server.signal("INT");
     assert!(log.any(|line| line.unwrap().contains("stopping at once signal=\"SIGINT\"")));
     assert_eq!(server.child.wait().unwrap().code(), Some(1));
+}
+
+/// A call of a MACP agent that is not anybody in this session.
+fn call_macp(address: &str, trace: &str) {
+    let call = async {
+        let mut client = MacpRuntimeServiceClient::connect(format!("http://{address}")).await.unwrap();
+        let mut request = tonic::Request::new(GetSessionRequest { session_id: "s-1".to_owned() });
+        request.metadata_mut().insert("authorization", "Bearer analyst".parse().unwrap());
+        request.metadata_mut().insert("traceparent", trace.parse().unwrap());
+        client.get_session(request).await.unwrap_err();
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(call);
+}
+
+#[test]
+fn signals_make_the_log_say_more_and_then_again_what_is_configured() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start_json(dir.path());
+    let mut log = BufReader::new(server.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let changed_to = |level: &str| format!("the level of the log has changed signal=\"SIGUSR{level}");
+    server.get("/nowhere");
+    server.signal("USR1");
+    let before: Vec<String> =
+        log.by_ref().take_while(|line| !line.contains(&changed_to("1\" level=Debug"))).collect();
+    assert!(!before.iter().any(|line| line.contains("answered")), "{before:?}");
+
+    // Other lines may be in between, as of connections.
+    let mut next = || log.find(|line| line.contains("answered") || line.contains("changed")).unwrap();
+    server.get("/nowhere");
+    let line = next();
+    assert!(line.contains("DEBUG request{code=\"NOT_FOUND\"}: "), "{line}");
+    assert!(line.contains("answered route=\"other\" method=GET status=404 duration_ms="), "{line}");
+
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/none","params":{}}"#;
+    let mut stream = TcpStream::connect(server.http()).unwrap();
+    write!(
+        stream,
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer planner\r\n\
+         content-type: application/json\r\nmcp-protocol-version: 2025-11-25\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    stream.read_to_string(&mut String::new()).unwrap();
+    let line = next();
+    assert!(line.contains("request{agent=\"planner\" rpc=\"tools/none\" code=-32601}: "), "{line}");
+    assert!(line.contains("answered route=\"/mcp\" method=POST status=404 duration_ms="), "{line}");
+
+    let ready: serde_json::Value = serde_json::from_str(&server.ready).unwrap();
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    call_macp(ready["macp"].as_str().unwrap(), &format!("00-{trace}-00f067aa0ba902b7-01"));
+    let line = next();
+    let asked = "request{rpc=\"macp.v1.MACPRuntimeService/GetSession\" agent=\"analyst\" session=\"s-1\" \
+                 code=\"SESSION_NOT_FOUND\"}: ";
+    assert!(line.contains(asked), "{line}");
+    assert!(line.contains("answered face=\"macp\" status=NotFound duration_ms="), "{line}");
+    assert!(line.ends_with(&format!(" trace=\"{trace}\"")), "{line}");
+
+    server.signal("USR2");
+    let line = next();
+    assert!(line.contains(&changed_to("2\" level=Info")), "{line}");
+    server.get("/nowhere");
+    server.signal("TERM");
+    let after: Vec<String> = log.collect();
+    assert!(!after.is_empty() && !after.iter().any(|line| line.contains("answered")), "{after:?}");
 }
 
 #[test]

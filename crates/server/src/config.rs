@@ -13,8 +13,8 @@ use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
 use self::kind::{
-    Kind, address, audit_file, auto_or, directory, file_or_nothing, number, one_of, some_of, switch, text,
-    text_or_nothing, texts,
+    Kind, address, audit_file, auto_or, directory, file_or_nothing, hosts, number, one_of, some_of, switch,
+    text, text_or_nothing, texts,
 };
 use handover_desk::identity::jwt::settings::ALGORITHMS;
 
@@ -67,6 +67,8 @@ keys! {
         data: PathBuf = "./handover-data", directory();
         /// Where HTTP is served. Port 0 takes a free one.
         http: SocketAddr = "127.0.0.1:8420", address();
+        /// Host names that HTTP is served under beside localhost and that of mcp.resource, with commas in between.
+        http_hosts: Vec<String> = "", hosts();
         /// Where MACP over gRPC is served. Port 0 takes a free one.
         macp: SocketAddr = "127.0.0.1:50051", address();
     }

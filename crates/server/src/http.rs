@@ -2,6 +2,12 @@
 //!
 //! - [`ready`]: the checks behind `/readyz`
 //! - [`listen`]: accepting connections, and stopping
+//! - `preface`: whether a connection speaks HTTP/1.1 or HTTP/2
+//! - [`host`]: the host that a request is for, and which hosts are answered for
+//! - [`origin`]: which browser pages may ask
+//! - [`bearer`]: where a request says whose it is
+//! - [`sse`]: streams of events
+//! - `line`: one line of the log for each request
 //! - `watch`: what holds for every request: bounds, and that it is counted
 //!
 //! The faces bring their own routes; everything here holds for them as well.
@@ -16,11 +22,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 
+pub mod bearer;
+pub mod host;
+pub(crate) mod line;
 pub mod listen;
+pub mod origin;
+mod preface;
 pub mod ready;
+pub mod sse;
 mod watch;
 
 pub use axum::Router;
+pub use host::Hosts;
 pub use listen::{Peer, serve};
 pub use ready::Probe;
 
@@ -47,7 +60,13 @@ impl Bounds {
 }
 
 /// Everything that is served: the routes of the faces, and the server's own. The faces must not bring a fallback.
-pub fn router(faces: Router, probes: Vec<Probe>, metrics: Arc<Metrics>, bounds: Bounds) -> Router {
+pub fn router(
+    faces: Router,
+    probes: Vec<Probe>,
+    metrics: Arc<Metrics>,
+    bounds: Bounds,
+    hosts: Hosts,
+) -> Router {
     let shown = Arc::clone(&metrics);
     let checks = ready::Checks::new(probes);
     Router::new()
@@ -58,7 +77,7 @@ pub fn router(faces: Router, probes: Vec<Probe>, metrics: Arc<Metrics>, bounds: 
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // As one layer: each puts every request and its answer into boxes of its own.
-        .layer((DefaultBodyLimit::max(bounds.body_bytes_max), Watch { bounds, metrics }))
+        .layer((DefaultBodyLimit::max(bounds.body_bytes_max), Watch { bounds, hosts, metrics }))
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -70,7 +89,9 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", &message)
 }
 
-fn problem(status: StatusCode, code: &str, message: &str) -> Response {
+/// An answer that says what is wrong, for people and machines.
+pub(crate) fn problem(status: StatusCode, code: &str, message: &str) -> Response {
+    line::note("code", code);
     (status, Json(json!({ "error": { "code": code, "message": message } }))).into_response()
 }
 

@@ -1,7 +1,7 @@
 //! What the server tells its operator: the log on standard error, and the metrics.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -14,20 +14,67 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{Registry as Spans, reload};
 
 use crate::config::{Format, Level, Log};
 
 /// Send the log of this process to standard error. Fails if the process has a log already.
-pub fn init(log: &Log) -> Result<(), TryInitError> {
-    subscriber(log, io::stderr).try_init()
+pub fn init(log: &Log) -> Result<Dial, TryInitError> {
+    let (subscriber, dial) = subscriber(log, io::stderr);
+    subscriber.try_init().map(|()| dial)
 }
 
-/// What turns events into lines. What other people's crates say is logged up to `info` only.
-fn subscriber<W>(log: &Log, writer: W) -> impl Subscriber + Send + Sync
+/// Changes the level of the log while the process runs.
+pub struct Dial {
+    filter: reload::Handle<Targets, Spans>,
+    configured: Level,
+    now: Mutex<Level>,
+}
+
+impl Dial {
+    /// Log one level more, up to `trace`.
+    pub fn raise(&self) -> Level {
+        self.turn(|now| match now {
+            Level::Error => Level::Warn,
+            Level::Warn => Level::Info,
+            Level::Info => Level::Debug,
+            Level::Debug | Level::Trace => Level::Trace,
+        })
+    }
+
+    /// Log what the configuration says.
+    pub fn reset(&self) -> Level {
+        self.turn(|_| self.configured)
+    }
+
+    fn turn(&self, to: impl Fn(Level) -> Level) -> Level {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = to(*now);
+        // Fails only when nothing is logged any more.
+        _ = self.filter.reload(filter(*now));
+        *now
+    }
+}
+
+/// What turns events into lines, and what changes how many.
+pub(crate) fn subscriber<W>(log: &Log, writer: W) -> (impl Subscriber + Send + Sync + use<W>, Dial)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let level = match log.level {
+    let (filter, handle) = reload::Layer::new(filter(log.level));
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = match log.format {
+        Format::Text => lines.with_ansi(false).boxed(),
+        // There is one span at most: the request.
+        Format::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+    };
+    let dial = Dial { filter: handle, configured: log.level, now: Mutex::new(log.level) };
+    (tracing_subscriber::registry().with(lines.with_filter(filter)), dial)
+}
+
+/// What other people's crates say is logged up to `info` only.
+fn filter(level: Level) -> Targets {
+    let level = match level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
         Level::Info => LevelFilter::INFO,
@@ -35,13 +82,7 @@ where
         Level::Trace => LevelFilter::TRACE,
     };
     // A target matches by how its name begins: `handover` stands for all crates of the workspace.
-    let filter = Targets::new().with_default(level.min(LevelFilter::INFO)).with_target("handover", level);
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
-    let lines = match log.format {
-        Format::Text => lines.with_ansi(false).boxed(),
-        Format::Json => lines.json().flatten_event(true).boxed(),
-    };
-    tracing_subscriber::registry().with(lines.with_filter(filter))
+    Targets::new().with_default(level.min(LevelFilter::INFO)).with_target("handover", level)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -115,7 +156,7 @@ mod tests {
     fn logged(log: &Log, say: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        tracing::subscriber::with_default(subscriber(log, move || writer.clone()), say);
+        tracing::subscriber::with_default(subscriber(log, move || writer.clone()).0, say);
         String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
     }
 
@@ -142,6 +183,28 @@ mod tests {
         let log = Log { level: Level::Warn, format: Format::Text };
         assert_eq!(logged(&log, || tracing::info!("quiet")), "");
         assert!(logged(&log, || tracing::warn!("loud")).contains("loud"));
+    }
+
+    #[test]
+    fn the_level_can_be_raised_step_by_step_and_put_back() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = Log { level: Level::Info, format: Format::Text };
+        let (subscriber, dial) = subscriber(&log, move || writer.clone());
+        let heard = || {
+            lines.0.lock().unwrap().clear();
+            tracing::info!("one");
+            tracing::debug!("two");
+            tracing::trace!("three");
+            String::from_utf8(lines.0.lock().unwrap().clone()).unwrap().lines().count()
+        };
+        tracing::subscriber::with_default(subscriber, || {
+            assert_eq!(heard(), 1);
+            assert_eq!((dial.raise(), heard()), (Level::Debug, 2));
+            assert_eq!((dial.raise(), heard()), (Level::Trace, 3));
+            assert_eq!((dial.raise(), heard()), (Level::Trace, 3));
+            assert_eq!((dial.reset(), heard()), (Level::Info, 1));
+        });
     }
 
     #[test]

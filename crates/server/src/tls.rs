@@ -83,14 +83,14 @@ impl Tls {
         Ok(Arc::new(Tls { files, shown, provider, wanted: Notify::new() }))
     }
 
-    /// Takes connections that speak this protocol.
-    pub fn acceptor(&self, protocol: &[u8]) -> TlsAcceptor {
+    /// Takes connections that speak one of these protocols, preferably the first.
+    pub fn acceptor(&self, protocols: &[&[u8]]) -> TlsAcceptor {
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
             .expect("the provider speaks TLS 1.2 and 1.3")
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&self.shown) as Arc<dyn ResolvesServerCert>);
-        config.alpn_protocols = vec![protocol.to_vec()];
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         TlsAcceptor::from(Arc::new(config))
     }
 

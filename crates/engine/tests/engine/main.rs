@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[allow(dead_code, reason = "the desk's tests need more of it")]
 mod faulty;
 #[macro_use]
 mod stage;

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use handover_engine::codec::id_scope;
 use handover_kernel::charter::{Authority, Cancel, OnDecline, PauseAt, Settlement};
 use handover_kernel::command::{Answer, Contract, Failure, ModeKind, Need, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
@@ -11,7 +12,6 @@ use handover_kernel::event::{ExpiryCause, Question, Started};
 use handover_kernel::{
     AgentId, Author, Blob, Charter, Event, Face, Fact, Ordinal, Seq, Text, Timestamp, Trace,
 };
-use handover_server::codec::id_scope;
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};

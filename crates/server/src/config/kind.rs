@@ -92,6 +92,19 @@ pub(super) fn texts() -> Kind<Vec<String>> {
     Kind { parse: Box::new(parse), print: Box::new(|texts: &Vec<String>| Value::String(texts.join(","))) }
 }
 
+/// Any number of host names, with commas in between.
+pub(super) fn hosts() -> Kind<Vec<String>> {
+    let Kind { parse, print } = texts();
+    let parse = move |text: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let is_name = |text: &String| text.bytes().all(fits);
+        let hosts = parse(text)?;
+        let expected = || "host names without scheme and port, with commas in between".to_owned();
+        if hosts.iter().all(is_name) { Ok(hosts) } else { Err(expected()) }
+    };
+    Kind { parse: Box::new(parse), print }
+}
+
 /// Some of the choices, with commas in between.
 pub(super) fn some_of<T: Copy + PartialEq + 'static>(choices: &'static [(&'static str, T)]) -> Kind<Vec<T>> {
     let one = one_of(choices);

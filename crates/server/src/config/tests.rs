@@ -62,6 +62,7 @@ fn every_key_can_be_set_by_its_variable() {
     let sources = environment(&[
         ("HANDOVER_DATA", "d"),
         ("HANDOVER_HTTP", "127.0.0.2:1"),
+        ("HANDOVER_HTTP_HOSTS", "handover.example, other.example"),
         ("HANDOVER_MACP", "127.0.0.2:2"),
         ("HANDOVER_LOG_LEVEL", "trace"),
         ("HANDOVER_LOG_FORMAT", "json"),
@@ -125,6 +126,16 @@ fn a_list_has_commas_in_between() {
     for wrong in ["none", "HS256", "RS256,HS256", "rs256", ","] {
         let message = refused(&environment(&[("HANDOVER_IDENTITY_JWT_ALGORITHMS", wrong)]));
         assert!(message.contains("expected some of RS256, RS384, "), "{message}");
+    }
+}
+
+#[test]
+fn hosts_are_names_and_nothing_else() {
+    let config = load(&flags(&[("http_hosts", "handover.example, my-service")])).unwrap().config;
+    assert_eq!(config.http_hosts, ["handover.example", "my-service"]);
+    for wrong in ["https://handover.example", "handover.example:8420", "*.example", "a,b/c"] {
+        let expected = "expected host names without scheme and port, with commas in between, found";
+        assert!(refused(&flags(&[("http_hosts", wrong)])).contains(expected), "{wrong}");
     }
 }
 
@@ -249,7 +260,7 @@ fn an_unknown_key_or_part_at_the_top_is_refused_with_all_keys() {
     for text in ["port = 80", "[servers]", "[servers]\nport = 80", "engine = 4"] {
         let message = refused(&file(text));
         assert!(message.starts_with("unknown key "), "{message}");
-        assert!(message.contains("expected one of data, http, macp, log.level, "), "{message}");
+        assert!(message.contains("expected one of data, http, http_hosts, macp, "), "{message}");
     }
 }
 

@@ -12,12 +12,14 @@
 //! - [`discovery`]: what this runtime says of itself
 //! - [`signals`]: what is told and not kept
 //! - [`extra`]: our own service, for what MACP has no message for
+//! - `line`: one line of the log for each call
 //! - [`agents`]: the part of it that is about the directory of agents
 
 pub mod admit;
 pub mod agents;
 pub mod discovery;
 pub mod extra;
+mod line;
 pub mod proto;
 pub mod refused;
 pub mod render;
@@ -42,6 +44,8 @@ use self::proto::v1::Envelope;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::refused::Refused;
 use self::signals::Signals;
+use crate::http::bearer;
+use crate::http::line::{note, short};
 use crate::tls::wire::Wire;
 use handover_desk::Desk;
 use handover_desk::directory::Present;
@@ -76,13 +80,10 @@ impl Macp {
 
     /// Whose call it is: `authorization: Bearer <token>`, or `x-macp-token`.
     pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
-        let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
-        let bearer = text("authorization").and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token)
-        });
-        let token = bearer.or_else(|| text("x-macp-token"));
-        self.desk.gate.authenticate(token, Face::Macp, request.remote_addr()).map_err(Refused::from)
+        let other = || request.metadata().get("x-macp-token").and_then(|value| value.to_str().ok());
+        let token = bearer::token(request.metadata().as_ref()).or_else(other);
+        let caller = self.desk.gate.authenticate(token, Face::Macp, request.remote_addr());
+        caller.inspect(|caller| note("agent", caller.agent.as_str())).map_err(Refused::from)
     }
 
     /// Whose call it is, and its place among the agent's streams.
@@ -107,6 +108,7 @@ impl Macp {
 
     /// Put an envelope of this agent to its session.
     pub(crate) async fn submit(&self, caller: &Caller, envelope: &Envelope) -> Result<Accepted, Refused> {
+        note("session", short(&envelope.session_id));
         let starts = envelope.message_type == admit::SESSION_START;
         let pass = self.desk.gate.admit(caller, if starts { Kind::Start } else { Kind::Message })?;
         let admitted = admit::admit(caller, envelope);
@@ -138,14 +140,16 @@ impl Macp {
 
     /// Put an act that is no envelope to a session.
     pub(crate) async fn act(&self, caller: &Caller, session_id: &str, act: Act) -> Result<Accepted, Refused> {
+        note("session", short(session_id));
         let pass = self.desk.gate.admit(caller, Kind::Message)?;
-        let command = Command::by(&caller.agent, Face::Macp, act).in_session_scope();
+        let command = Command::by(&caller.agent, Face::Macp, act);
         let key = SessionKey::new(caller.tenant.clone(), session_id);
         self.desk.gate.submit(pass, key, command).await.map_err(Refused::from)
     }
 
     /// A session that the agent may see. One of its tenant that it has no part in is forbidden; any other does not exist.
     pub(crate) async fn session(&self, caller: &Caller, session_id: &str) -> Result<Arc<Session>, Refused> {
+        note("session", short(session_id));
         self.desk.gate.session(caller, session_id).await.map_err(Refused::from)
     }
 
@@ -166,6 +170,7 @@ impl Macp {
         tonic::transport::Server::builder()
             // Whoever has gone without a word is noticed, so that its streams end.
             .http2_keepalive_interval(Some(PING_EVERY))
+            .layer(line::Lines)
             .add_service(macp)
             .add_service(extra)
             .add_service(health_service)

@@ -1,4 +1,7 @@
 //! Accepting connections, and stopping: first no new ones, then what is in flight is finished, then the rest is cut.
+//!
+//! HTTP/1.1 and HTTP/2 are served side by side. What a connection speaks shows in its first bytes; under TLS, ALPN has
+//! told the client what it may speak.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -8,19 +11,36 @@ use std::time::Duration;
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
+use super::preface::{self, Version};
 use crate::tls::wire::Wire;
 use handover_desk::shutdown::Shutdown;
 
-/// How long a client may take for the head of a request, and a connection may lie idle.
+/// What a client may choose from under TLS, by its names in ALPN: the first that it speaks.
+pub const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// How long a client may take to say its first bytes or the head of a request, and how long HTTP/1 may lie idle.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
+
+/// How many requests of one HTTP/2 connection may be under way.
+const STREAMS_MAX: u32 = 100;
+
+/// How many bytes the headers of an HTTP/2 request may have, uncompressed.
+const HEADERS_BYTES_MAX: u32 = 16 * 1024;
+
+/// How often the client of an HTTP/2 connection is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// How long it may take to say so.
+const PONG_WITHIN: Duration = Duration::from_secs(20);
 
 /// How long requests in flight may take once the shutdown has begun.
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
@@ -96,21 +116,49 @@ async fn connection(
         stream = wire.greet(stream) => stream,
     };
     let Some(stream) = stream else { return };
+    let opened = tokio::select! {
+        biased;
+        () = shutdown.begun() => return,
+        opened = tokio::time::timeout(HEAD_WITHIN, preface::read(stream)) => opened,
+    };
+    let (version, stream) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => return tracing::debug!(%error, "a connection ended before it was served"),
+        Err(_) => return tracing::debug!("a connection said nothing for {} s", HEAD_WITHIN.as_secs()),
+    };
+    let stream = TokioIo::new(stream);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         router.call(request)
     });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut serving = pin!(serving);
+    match version {
+        Version::One => {
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+            finish(http.serve_connection(stream, service), shutdown).await;
+        }
+        Version::Two => {
+            let mut http = http2::Builder::new(TokioExecutor::new());
+            // Streams that are begun and reset over and over end the connection: hyper bounds those by itself.
+            http.timer(TokioTimer::new())
+                .max_concurrent_streams(STREAMS_MAX)
+                .max_header_list_size(HEADERS_BYTES_MAX)
+                .keep_alive_interval(PING_EVERY)
+                .keep_alive_timeout(PONG_WITHIN);
+            finish(http.serve_connection(stream, service), shutdown).await;
+        }
+    }
+}
+
+/// Serve a connection to its end: the client's, or, once the shutdown has begun, that of the requests under way.
+async fn finish<C: GracefulConnection<Error = hyper::Error>>(connection: C, mut shutdown: Shutdown) {
+    let mut connection = pin!(connection);
     let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
+        ended = connection.as_mut() => ended,
         () = shutdown.begun() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+            connection.as_mut().graceful_shutdown();
+            connection.await
         }
     };
     if let Err(error) = ended {

@@ -1,4 +1,5 @@
-//! What holds for every request: its body and its time are bounded, and it is counted. Written out, because a function of
+//! What holds for every request: it is for a host that is answered for, its body and its time are bounded, and it is
+//! counted and logged. Written out, because a function of
 //! axum's in its place puts each request into several boxes more.
 
 use std::convert::Infallible;
@@ -13,14 +14,17 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::{Instrument, Span};
 
-use super::{Bounds, problem};
+use super::line::Line;
+use super::{Bounds, Hosts, problem};
 use crate::telemetry::Metrics;
 
 /// The layer.
 #[derive(Clone)]
 pub(super) struct Watch {
     pub(super) bounds: Bounds,
+    pub(super) hosts: Hosts,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -53,19 +57,31 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let Watch { bounds, metrics } = self.watch.clone();
+        let (bounds, metrics) = (self.watch.bounds, Arc::clone(&self.watch.metrics));
         let route = request.extensions().get::<MatchedPath>().cloned();
-        let answer = bounded(request, bounds.body_bytes_max).map(|request| self.inner.call(request));
-        Box::pin(async move {
+        let line = Line::begin(request.headers()).map(|line| (line, request.method().clone()));
+        let span = line.as_ref().map_or_else(Span::none, |(line, _)| line.span.clone());
+        let answer = span.in_scope(|| {
+            let checked = self.watch.hosts.check(&request);
+            let bounded = checked.and_then(|()| bounded(request, bounds.body_bytes_max));
+            bounded.map(|request| self.inner.call(request))
+        });
+        let watched = async move {
             let answer = match answer {
                 Ok(answer) => within(bounds, answer).await,
                 Err(refused) => *refused,
             };
             // By route, not by path: what anyone can make up must not become a label.
             let route = route.as_ref().map_or("other", MatchedPath::as_str);
-            metrics.count_http_request(route, answer.status().as_u16());
+            let status = answer.status().as_u16();
+            metrics.count_http_request(route, status);
+            if let Some((line, method)) = line {
+                let (duration_ms, trace) = (line.ms(), line.trace());
+                tracing::debug!(route, %method, status, duration_ms, trace, "answered");
+            }
             Ok(answer)
-        })
+        };
+        Box::pin(watched.instrument(span))
     }
 }
 

@@ -12,6 +12,7 @@ use handover_server::face::mcp::caller::{Declared, Era, Opening, era, modern, pr
 use handover_server::face::mcp::http::headers::{self, ParameterHeaders};
 use handover_server::face::mcp::message::{Error, Incoming, answer, is_id, refusal};
 use handover_server::face::mcp::{content, handshake, question};
+use handover_server::http::origin;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -21,7 +22,7 @@ use super::checks::Reached;
 pub fn jsonrpc(bytes: &[u8]) -> Reached {
     let (headers, body) = split(bytes);
     if let Some(origin) = text(&headers, "origin") {
-        headers::is_welcome(origin, &["https://console.example".to_owned()]);
+        origin::is_welcome(origin, &["https://console.example".to_owned()]);
     }
     text(&headers, "content-type").map(headers::is_json);
     headers::takes_events(&headers);

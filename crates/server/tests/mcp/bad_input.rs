@@ -76,6 +76,23 @@ async fn a_body_that_is_too_large_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_ask_is_told_so_before_the_body_is_read() {
+    let stage = Stage::in_memory().await;
+    let list = || stage.client("planner").request("tools/list", json!({})).header("connection", "close");
+    for (request, status) in [
+        (list().header("origin", "http://localhost:80@evil.example"), 403),
+        (list().without("authorization"), 401),
+        (list().without("authorization").header("content-type", "text/plain"), 401),
+        (list().header("content-type", "text/plain"), 415),
+    ] {
+        // Of the body nothing ever comes.
+        let answer = raw(stage.address, request.head(100).as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "expected {status}, found {answer}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_of_another_type_is_not_taken() {
     let stage = Stage::in_memory().await;
     let list = || stage.client("planner").request("tools/list", json!({}));

@@ -75,6 +75,9 @@ async fn d5_an_answer_is_json_or_a_stream_of_events() {
     assert_eq!(json.headers["content-type"], "application/json");
     let (stream, _) = client.listen(json!({ "toolsListChanged": true })).await;
     assert_eq!(stream.headers["content-type"], "text/event-stream");
+    for headers in [&json.headers, &stream.headers] {
+        assert_eq!(headers["cache-control"], "no-store");
+    }
     stage.stop().await;
 }
 

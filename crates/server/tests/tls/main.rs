@@ -15,10 +15,12 @@ use handover_server::config::{AuditFile, Config};
 use handover_server::face::macp::proto::v1::ListSessionsRequest;
 use handover_server::face::macp::proto::v1::macp_runtime_service_client::MacpRuntimeServiceClient;
 use handover_server::house::House;
-use handover_server::http::{self, Bounds, Router};
+use handover_server::http::{self, Bounds, Hosts, Router};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Files, Tls};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -65,18 +67,19 @@ impl Served {
         let opened =
             House::open(Data::Memory, &unaudited(), Identity::Development, shutdown.clone()).unwrap();
         let House { desk, macp: face, metrics, .. } = opened;
-        let wire = |protocol: &[u8]| Wire::Tls {
-            acceptor: tls.acceptor(protocol),
+        let wire = |protocols: &[&[u8]]| Wire::Tls {
+            acceptor: tls.acceptor(protocols),
             failed: metrics.tls_handshakes_failed.clone(),
         };
-        let router = http::router(Router::new(), vec![], Arc::clone(&metrics), Bounds::for_payload(1024));
+        let bounds = Bounds::for_payload(1024);
+        let router = http::router(Router::new(), vec![], Arc::clone(&metrics), bounds, Hosts::default());
         let listeners = (
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
         );
         let (http, macp) = (listeners.0.local_addr().unwrap(), listeners.1.local_addr().unwrap());
-        tokio::spawn(http::serve(listeners.0, wire(b"http/1.1"), router, 100, shutdown));
-        tokio::spawn(face.serve(listeners.1, wire(b"h2")));
+        tokio::spawn(http::serve(listeners.0, wire(&http::listen::PROTOCOLS), router, 100, shutdown));
+        tokio::spawn(face.serve(listeners.1, wire(&[b"h2"])));
         Served { http, macp, dir, tls, metrics, desk, trigger }
     }
 
@@ -140,6 +143,37 @@ async fn grpc_and_http_are_served_over_tls_in_both_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_http_chooses_its_version_by_alpn() {
+    let certificate = Certificate::new();
+    let served = Served::new(&certificate).await;
+    for (offered, chosen) in [
+        (&[b"h2".as_slice(), b"http/1.1"][..], Some(b"h2".as_slice())),
+        (&[b"http/1.1", b"h2"], Some(b"h2")),
+        (&[b"h2"], Some(b"h2")),
+        (&[b"http/1.1"], Some(b"http/1.1")),
+        (&[], None),
+    ] {
+        let connector = TlsConnector::from(client(&[&certificate], offered, &[&TLS12, &TLS13]));
+        let stream = TcpStream::connect(served.http).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = in_time(connector.connect(name, stream)).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), chosen);
+        if chosen != Some(b"h2") {
+            assert_eq!(healthz(&mut stream).await, "HTTP/1.1 200 OK");
+            continue;
+        }
+        let opened = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut requests, connection) = in_time(opened).await.unwrap();
+        tokio::spawn(connection);
+        let request =
+            hyper::Request::get("https://localhost/healthz").body(axum::body::Body::empty()).unwrap();
+        let answer = in_time(requests.send_request(request)).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.version()), (200, hyper::Version::HTTP_2));
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_keep_to_tls_is_not_served_and_is_counted() {
     let certificate = Certificate::new();
     let served = Served::new(&certificate).await;
@@ -148,7 +182,7 @@ async fn who_does_not_keep_to_tls_is_not_served_and_is_counted() {
     let mut answer = Vec::new();
     in_time(clear.read_to_end(&mut answer)).await.unwrap();
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    assert!(connect(served.http, &[&certificate], b"h2").await.is_err(), "HTTP/2 is not spoken there");
+    assert!(connect(served.http, &[&certificate], b"spdy/3").await.is_err(), "SPDY is not spoken there");
     assert!(connect(served.macp, &[&certificate], b"http/1.1").await.is_err());
     assert!(channel(served.macp, &Certificate::new()).await.is_err(), "a client that does not trust us");
     let began = Instant::now();

@@ -6,6 +6,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 use super::proto::v1::{Ack, MacpError, SessionState};
+use crate::http::line::note;
 use handover_desk::codes;
 use handover_desk::gate::Limited;
 use handover_desk::identity::Unauthenticated;
@@ -39,6 +40,7 @@ impl Refused {
 
     /// As an error message.
     pub fn error(&self, session_id: &str, message_id: &str) -> MacpError {
+        note("code", self.code);
         MacpError {
             code: self.code.to_owned(),
             message: self.message.clone(),
@@ -63,6 +65,7 @@ impl Refused {
 
     /// As a gRPC status, with the code in a trailer.
     pub fn status(&self) -> Status {
+        note("code", self.code);
         let mut metadata = MetadataMap::new();
         metadata.insert("macp-error-code", MetadataValue::from_static(self.code));
         if !self.details.is_empty() {

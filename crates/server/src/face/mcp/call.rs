@@ -126,6 +126,7 @@ impl Mcp {
 
     /// Begin the task of this id. A request that is sent again with its key finds the task that it began.
     pub(super) async fn begin(&self, caller: &Caller, id: &str, work: Work) -> Result<(), Error> {
+        crate::http::line::note("session", id);
         let extension_keys = capability_names(caller.declared);
         let start = Start {
             mode: ModeKind::Task,

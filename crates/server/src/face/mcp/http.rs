@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -24,7 +24,8 @@ use self::reply::{Work, json_answer};
 use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
-use crate::http::Peer;
+use crate::http::line::{note, short};
+use crate::http::{Peer, bearer, host, origin, problem};
 use handover_desk::gate;
 pub use headers::ParameterHeaders;
 
@@ -41,10 +42,10 @@ pub fn router(mcp: Mcp) -> Router {
 }
 
 /// RFC 9728: who issues tokens for this endpoint.
-async fn resource(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
+async fn resource(State(mcp): State<Mcp>, uri: Uri, headers: HeaderMap) -> Response {
     let settings = &mcp.parts.settings;
     Json(json!({
-        "resource": address(&mcp, &headers),
+        "resource": address(&mcp, &uri, &headers),
         "authorization_servers": settings.authorization_servers,
         "bearer_methods_supported": ["header"],
         "resource_name": "Handover",
@@ -53,9 +54,9 @@ async fn resource(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
 }
 
 /// The endpoint as this client knows it.
-fn address(mcp: &Mcp, headers: &HeaderMap) -> String {
+fn address(mcp: &Mcp, uri: &Uri, headers: &HeaderMap) -> String {
     let settings = &mcp.parts.settings;
-    let host = text(headers, &header::HOST).unwrap_or("localhost");
+    let host = host::of(uri, headers).unwrap_or("localhost");
     let scheme = if settings.tls { "https" } else { "http" };
     settings.resource.clone().unwrap_or_else(|| format!("{scheme}://{host}/mcp"))
 }
@@ -66,31 +67,24 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
     let headers = std::mem::take(request.headers_mut());
+    let uri = std::mem::take(request.uri_mut());
     let peer = request.extensions().get().map(|Peer(peer)| *peer);
-    let body = match Bytes::from_request(request, &()).await {
-        Ok(body) => body,
-        Err(refused) => return refused.into_response(),
+    // Who may not ask is not listened to: the body comes last.
+    let welcome = origin::check(&headers, &mcp.parts.settings.origins, "mcp.origins");
+    let who = match welcome.and_then(|()| mcp.who(&uri, &headers, peer)) {
+        Ok(who) => who,
+        Err(refused) => return *refused,
     };
-    if let Some(origin) = text(&headers, &header::ORIGIN)
-        .filter(|origin| !headers::is_welcome(origin, &mcp.parts.settings.origins))
-    {
-        tracing::debug!(origin, "a browser's origin was refused");
-        return plain(
-            StatusCode::FORBIDDEN,
-            "ORIGIN_REFUSED",
-            "the origin is not one that is let in (mcp.origins)",
-        );
-    }
     if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
-        return plain(
+        return problem(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "UNSUPPORTED_MEDIA_TYPE",
             "expected a body of type application/json",
         );
     }
-    let who = match mcp.who(&headers, peer) {
-        Ok(who) => who,
-        Err(refused) => return *refused,
+    let body = match Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(refused) => return refused.into_response(),
     };
     let message = match Incoming::parse(&body) {
         Ok(message) => message,
@@ -140,19 +134,22 @@ fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Optio
 
 impl Mcp {
     /// Whose request it is: `authorization: Bearer <token>`.
-    fn who(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<gate::Caller, Box<Response>> {
-        let bearer = text(headers, &header::AUTHORIZATION).and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token)
-        });
-        self.parts.desk.gate.authenticate(bearer, Face::Mcp, peer).map_err(|refused| {
-            let metadata = address(self, headers);
+    fn who(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        peer: Option<SocketAddr>,
+    ) -> Result<gate::Caller, Box<Response>> {
+        let bearer = bearer::token(headers);
+        let who = self.parts.desk.gate.authenticate(bearer, Face::Mcp, peer);
+        who.inspect(|who| note("agent", who.agent.as_str())).map_err(|refused| {
+            let metadata = address(self, uri, headers);
             let metadata = metadata.strip_suffix("/mcp").unwrap_or(&metadata);
             let challenge = format!(
                 "Bearer resource_metadata=\"{metadata}/.well-known/oauth-protected-resource/mcp\"{}",
                 if bearer.is_some() { ", error=\"invalid_token\"" } else { "" }
             );
-            let mut response = plain(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", &refused.to_string());
+            let mut response = problem(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", &refused.to_string());
             if let Ok(challenge) = HeaderValue::from_str(&challenge) {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
             }
@@ -184,7 +181,11 @@ impl Mcp {
         method: &str,
         params: Option<&RawValue>,
     ) -> Result<Response, Error> {
+        note("rpc", short(method));
         let mut said = Opening::of(params)?;
+        if let Some(task) = said.task_id {
+            note("session", short(task.get().trim_matches('"')));
+        }
         let meta = said.meta();
         let version = text(headers, &VERSION);
         let caller = match era(method, &meta, version)? {
@@ -266,16 +267,16 @@ impl Mcp {
                 mcp.answer_streaming(&caller, &id, &method, params.as_deref(), headers.as_ref(), &out).await;
             match done {
                 Ok(result) => (200, answer(&id, &result)),
-                Err(error) => (error.status, refusal(Some(&id), &error)),
+                Err(error) => {
+                    note("code", error.code);
+                    (error.status, refusal(Some(&id), &error))
+                }
             }
         })
     }
 }
 
 fn error(id: Option<&RawValue>, error: &Error) -> Response {
+    note("code", error.code);
     json_answer(error.status, refusal(id, error))
-}
-
-fn plain(status: StatusCode, code: &str, message: &str) -> Response {
-    (status, Json(json!({ "error": { "code": code, "message": message } }))).into_response()
 }

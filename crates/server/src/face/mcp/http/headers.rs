@@ -17,19 +17,6 @@ static METHOD: HeaderName = HeaderName::from_static("mcp-method");
 static NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAMETER: &str = "mcp-param-";
 
-/// Whether a browser's page of this origin may ask: one of this machine, or one that was named.
-pub fn is_welcome(origin: &str, named: &[String]) -> bool {
-    if named.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
-        return true;
-    }
-    let Some((scheme, host)) = origin.split_once("://") else { return false };
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
-        None => host.split_once(':').map_or(host, |(name, _)| name),
-    };
-    matches!(scheme, "http" | "https") && matches!(name, "localhost" | "127.0.0.1" | "::1")
-}
-
 /// Whether a content type is JSON.
 pub fn is_json(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
@@ -191,31 +178,6 @@ fn says(header: &str, argument: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn d2_only_this_machine_and_named_origins_are_welcome() {
-        let named = ["https://console.example".to_owned()];
-        for welcome in [
-            "http://localhost",
-            "http://localhost:3000",
-            "http://127.0.0.1:8420",
-            "http://[::1]:9",
-            "https://console.example",
-        ] {
-            assert!(is_welcome(welcome, &named), "{welcome}");
-        }
-        for wrong in [
-            "http://evil.example",
-            "http://localhost.evil.example",
-            "http://127.0.0.1.evil.example",
-            "null",
-            "",
-            "file://localhost",
-            "https://console.example.evil",
-        ] {
-            assert!(!is_welcome(wrong, &named), "{wrong}");
-        }
-    }
 
     #[test]
     fn d15_a_value_in_base64_is_compared_as_what_it_was() {

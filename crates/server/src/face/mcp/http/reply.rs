@@ -7,20 +7,15 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval_at, sleep};
+use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::face::mcp::FRAMES_MAX;
+use crate::http::sse::{self, Frame};
 use handover_desk::gate::Permit;
-
-/// How often a stream says that it is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// What a request comes to that may take long: its status, and its answer as a message.
 pub(super) type Work = Pin<Box<dyn Future<Output = (u16, String)> + Send>>;
@@ -39,18 +34,17 @@ pub(super) async fn with_events(
             if told.is_empty() {
                 return json_answer(status, message);
             }
-            let frames: String = told.iter().chain([&message]).map(|message| frame(message)).collect();
-            return events(Body::from(frames));
+            return sse::whole(told.iter().chain([&message]).map(|message| frame(message)));
         }
         Some(first) = inbox.recv() => Some(first),
         () = sleep(head_within) => None,
     };
-    let (frames, body) = mpsc::channel(FRAMES_MAX);
+    let (events, response) = sse::channel(FRAMES_MAX);
     tokio::spawn(async move {
-        pump(work, inbox, first, frames).await;
+        pump(work, inbox, first, events).await;
         drop(permit);
     });
-    events(Body::from_stream(ReceiverStream::new(body)))
+    response
 }
 
 /// The answer alone, for a client that takes no events: what is told before it is told to nobody.
@@ -83,71 +77,55 @@ pub(super) async fn without_events(
             }
         }
     });
-    ([(header::CONTENT_TYPE, JSON)], Body::from_stream(ReceiverStream::new(body))).into_response()
+    json_body(StatusCode::OK, Body::from_stream(ReceiverStream::new(body)))
 }
 
 /// Carry what the work tells, then its answer, to the client. When the client goes, the work is dropped.
-async fn pump(
-    mut work: Work,
-    mut inbox: mpsc::Receiver<String>,
-    first: Option<String>,
-    frames: mpsc::Sender<Result<Bytes, Infallible>>,
-) {
-    let send = async |text: String| frames.send(Ok(Bytes::from(text))).await.is_ok();
-    if let Some(first) = first
-        && !send(frame(&first)).await
-    {
-        return;
-    }
-    let mut alive = interval_at(tokio::time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
-    alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn pump(mut work: Work, mut inbox: mpsc::Receiver<String>, first: Option<String>, events: sse::Sender) {
+    let mut next = first;
     let mut open = true;
     loop {
-        let text = tokio::select! {
+        if let Some(told) = next.take()
+            && !events.send(frame(&told)).await
+        {
+            return;
+        }
+        tokio::select! {
             biased;
-            () = frames.closed() => return,
-            message = inbox.recv(), if open => match message {
-                Some(message) => frame(&message),
-                None => {
-                    open = false;
-                    continue;
-                }
-            },
+            () = events.closed() => return,
+            told = inbox.recv(), if open => {
+                open = told.is_some();
+                next = told;
+            }
             (_, message) = &mut work => {
                 while let Ok(told) = inbox.try_recv() {
-                    if !send(frame(&told)).await {
+                    if !events.send(frame(&told)).await {
                         return;
                     }
                 }
-                _ = send(frame(&message)).await;
+                _ = events.send(frame(&message)).await;
                 return;
             }
-            _ = alive.tick() => ": alive\n\n".to_owned(),
-        };
-        if !send(text).await {
-            return;
         }
     }
 }
 
-/// A message as an event. JSON of ours has no line breaks.
-fn frame(message: &str) -> String {
-    format!("event: message\ndata: {message}\n\n")
+/// A message as an event.
+fn frame(message: &str) -> Frame<'_> {
+    Frame { event: Some("message"), data: Some(message), ..Frame::default() }
 }
 
 /// An answer as JSON.
 pub(super) fn json_answer(status: u16, message: String) -> Response {
-    let mut response = Response::new(Body::from(message));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response
+    json_body(StatusCode::from_u16(status).unwrap_or(StatusCode::OK), Body::from(message))
 }
 
-fn events(body: Body) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, EVENTS),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    (headers, body).into_response()
+/// It is somebody's: nothing on the way may keep it.
+fn json_body(status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }

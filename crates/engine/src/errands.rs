@@ -99,12 +99,13 @@ fn beside(key: &SessionKey, session: &SessionId) -> Key {
 #[cfg(test)]
 mod tests {
     use handover_kernel::errand::What;
-    use handover_kernel::session::Standing;
-    use handover_kernel::{AgentId, HandoffId, Receipt, Timestamp};
+    use std::sync::Arc;
+
+    use handover_kernel::{AgentId, HandoffId, Limits, Receipt, Timestamp, step};
 
     use super::*;
     use crate::shard::Accepted;
-    use crate::shard::tests::{by, key, request, start};
+    use crate::shard::tests::{NOW, by, key, request, start};
 
     fn offer(scope: &str) -> Command {
         by(
@@ -183,7 +184,10 @@ mod tests {
     #[test]
     fn only_a_final_answer_settles_an_errand() {
         let receipt = Receipt { seq: Seq(1), at: Timestamp(1), duplicate: true, orders: Vec::new() };
-        let done = Answer::Accepted(Accepted { receipt, standing: Standing::Working });
+        let mut slot = None;
+        step(&mut slot, &SessionId::from("s"), &start(None), &Limits::default(), NOW);
+        let session = Arc::new(slot.expect("it has started"));
+        let done = Answer::Accepted(Accepted { receipt, session });
         let settled = |answer: &Answer| homebound(Seq(4), answer).map(|command| command.act);
         let verdict = |verdict| Some(Act::SettleErrand { errand: Seq(4), verdict });
         assert_eq!(settled(&done), verdict(Verdict::Done));

@@ -170,12 +170,19 @@ pub enum Answer {
 }
 
 /// What the sender of an accepted command is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Accepted {
     /// What the kernel says.
     pub receipt: Receipt,
+    /// The session as it is then, so that nobody reads again what it just wrote.
+    pub session: Arc<Session>,
+}
+
+impl Accepted {
     /// Where the session stands now.
-    pub standing: Standing,
+    pub fn standing(&self) -> Standing {
+        self.session.standing()
+    }
 }
 
 /// Why a command was not accepted.
@@ -640,7 +647,7 @@ impl Ready {
         self.session = slot.map(Arc::new);
         let answer = match (step.answer, &self.session) {
             (Ok(receipt), Some(session)) => {
-                Answer::Accepted(Accepted { receipt, standing: session.standing() })
+                Answer::Accepted(Accepted { receipt, session: Arc::clone(session) })
             }
             (Ok(_), None) => unreachable!("an accepted command leaves a session"),
             (Err(refusal), _) => Answer::Denied(Denied::Refused(refusal)),

@@ -211,12 +211,11 @@ impl Engine {
         in_the_way: Refusal,
     ) -> Result<Accepted, Denied> {
         let session = self.session(SessionKey::clone(key)).await?;
-        let standing = session.as_ref().map(|session| session.standing());
-        let mut slot = session.map(Arc::unwrap_or_clone);
+        let mut slot = session.as_deref().cloned();
         let id = SessionId::from(&*key.session);
         let answer = step(&mut slot, &id, command, &self.inner.settings.limits, now()).answer;
-        match (answer, standing) {
-            (Ok(receipt), Some(standing)) if receipt.duplicate => Ok(Accepted { receipt, standing }),
+        match (answer, session) {
+            (Ok(receipt), Some(session)) if receipt.duplicate => Ok(Accepted { receipt, session }),
             (Err(refusal @ (Refusal::NotParticipant { .. } | Refusal::SessionNotFound)), _) => {
                 Err(Denied::Refused(refusal))
             }

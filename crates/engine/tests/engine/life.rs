@@ -14,11 +14,11 @@ on_every_store! {
         let stage = Stage::on(&store);
         stage.requested("s", task(Charter::macp())).await;
         let accepted = stage.ok("s", "worker", accept()).await;
-        assert_eq!((accepted.receipt.seq, accepted.standing), (Seq(3), Standing::Working));
+        assert_eq!((accepted.receipt.seq, accepted.standing()), (Seq(3), Standing::Working));
         stage.ok("s", "worker", update("half")).await;
         stage.ok("s", "worker", complete()).await;
         let committed = stage.ok("s", "planner", commit("task.completed")).await;
-        assert_eq!(committed.standing, Standing::ResolvedPositive);
+        assert_eq!(committed.standing(), Standing::ResolvedPositive);
         assert_eq!(kinds(&stage.log("s")), LIFE);
         let session = stage.session("s").await.unwrap();
         assert_eq!((session.head, session.standing()), (Seq(6), Standing::ResolvedPositive));

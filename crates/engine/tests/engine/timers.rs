@@ -111,7 +111,7 @@ on_every_store! {
         assert_eq!(kinds(&log), ["Started", "Expired"]);
         for _ in 0..3 {
             let told = tick().await.unwrap();
-            assert_eq!((told.receipt.seq.0, told.standing), (log.len() as u64, Standing::Expired));
+            assert_eq!((told.receipt.seq.0, told.standing()), (log.len() as u64, Standing::Expired));
         }
         assert_eq!(stage.log("s").len(), log.len());
         assert_eq!(store.last_position().unwrap(), log.len() as u64);
@@ -153,7 +153,7 @@ on_every_store! {
             let cancelled = stage.ok(&name, "planner", cancel()).await;
             stage.ok(&later, "planner", start(task_for(ttl_ms))).await;
             stage.until_log_has(&later, "Expired").await;
-            if cancelled.standing == Standing::Cancelled {
+            if cancelled.standing() == Standing::Cancelled {
                 assert_eq!(kinds(&stage.log(&name)), ["Started", "Cancelled"]);
                 return;
             }

@@ -142,7 +142,7 @@ impl Macp {
     pub(crate) async fn act(&self, caller: &Caller, session_id: &str, act: Act) -> Result<Accepted, Refused> {
         note("session", short(session_id));
         let pass = self.desk.gate.admit(caller, Kind::Message)?;
-        let command = Command::by(&caller.agent, Face::Macp, act);
+        let command = Command::by(&caller.agent, Face::Macp, act).in_session_scope();
         let key = SessionKey::new(caller.tenant.clone(), session_id);
         self.desk.gate.submit(pass, key, command).await.map_err(Refused::from)
     }

@@ -172,7 +172,7 @@ fn receipt(accepted: &Accepted) -> Receipt {
         sequence: accepted.receipt.seq.0,
         accepted_at_unix_ms: signed(accepted.receipt.at.0),
         duplicate: accepted.receipt.duplicate,
-        standing: accepted.standing.name().to_owned(),
+        standing: accepted.standing().name().to_owned(),
     }
 }
 

@@ -386,7 +386,7 @@ pub(super) fn ack(accepted: &Accepted, session_id: &str, message_id: &str) -> Ac
         message_id: message_id.to_owned(),
         session_id: session_id.to_owned(),
         accepted_at_unix_ms: render::signed(accepted.receipt.at.0),
-        session_state: render::state(accepted.standing).into(),
+        session_state: render::state(accepted.standing()).into(),
         error: None,
     }
 }

@@ -158,7 +158,7 @@ impl Mcp {
             let mut last = json!({ "orders": [], "paused": true, "ended": false });
             match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
                 Ok(accepted) => {
-                    let paused = accepted.standing == Standing::Suspended;
+                    let paused = accepted.standing() == Standing::Suspended;
                     last = safe_point(&accepted);
                     if !accepted.receipt.orders.is_empty() || (!paused && asked.wait_ms.is_none()) {
                         return Ok(structured(last));
@@ -204,13 +204,13 @@ impl Mcp {
         let act = Act::Task(TaskAct::Ask { task: None, questions, progress });
         let accepted = self.put(caller, &asked.task_id, caller.name(taking_orders(caller, act))).await?;
         let (mut answers, mut orders) = (Map::new(), Vec::new());
-        let mut last = json!({ "paused": accepted.standing == Standing::Suspended, "ended": false });
+        let mut last = json!({ "paused": accepted.standing() == Standing::Suspended, "ended": false });
         sort_orders(accepted.receipt.orders, &mut open, &mut answers, &mut orders);
         while !open.is_empty() && self.something_happens(caller, &mut events, until).await {
             let act = Act::Task(TaskAct::Checkpoint);
             match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
                 Ok(accepted) => {
-                    last["paused"] = json!(accepted.standing == Standing::Suspended);
+                    last["paused"] = json!(accepted.standing() == Standing::Suspended);
                     sort_orders(accepted.receipt.orders, &mut open, &mut answers, &mut orders);
                 }
                 Err(no) => match no.refusal() {
@@ -326,7 +326,9 @@ impl Mcp {
         let mut command = caller.name(Command::by(&caller.agent, Face::Mcp, Act::Task(act)));
         command.verbatim = verbatim;
         let accepted = self.put(caller, task_id, command).await?;
-        Ok(structured(json!({ "reported": true, "task_id": task_id, "standing": accepted.standing.name() })))
+        Ok(structured(
+            json!({ "reported": true, "task_id": task_id, "standing": accepted.standing().name() }),
+        ))
     }
 }
 
@@ -382,7 +384,7 @@ fn read_bytes(bytes: &[u8]) -> Value {
 /// What a safe point brought.
 fn safe_point(accepted: &Accepted) -> Value {
     let orders: Vec<Value> = accepted.receipt.orders.iter().map(order).collect();
-    json!({ "orders": orders, "paused": accepted.standing == Standing::Suspended, "ended": false })
+    json!({ "orders": orders, "paused": accepted.standing() == Standing::Suspended, "ended": false })
 }
 
 /// The task is over, whatever its worker was about to say.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::charter::Charter;
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -185,7 +187,7 @@ pub struct Start {
 }
 
 /// The skill that a task was started for, as its agent described it then. Nothing here looks into the schemas.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Contract {
     /// The name of the skill.
     pub skill: Text,
@@ -339,7 +341,7 @@ pub enum TaskAct {
 }
 
 /// The work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The requester's name for it.
     pub task: Text,
@@ -358,7 +360,7 @@ pub struct Request {
 }
 
 /// How the work goes.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// In one word.
     pub status: Text,
@@ -371,7 +373,7 @@ pub struct Progress {
 }
 
 /// What a question asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Need {
     /// Information.
     Input,
@@ -395,7 +397,7 @@ pub struct NewQuestion {
 }
 
 /// An answer to one question.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// Which question.
     pub key: QuestionKey,
@@ -404,7 +406,7 @@ pub struct Answer {
 }
 
 /// What the requester answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// This.
     Content(Blob),
@@ -415,7 +417,7 @@ pub enum Reply {
 }
 
 /// What went wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// A code for machines.
     pub code: Text,

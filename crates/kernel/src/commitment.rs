@@ -1,10 +1,12 @@
 //! What every commitment must satisfy, whatever it settles.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{SessionId, Text};
 use crate::refusal::Refusal;
 
 /// The authoritative outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commitment {
     /// Its name.
     pub commitment: Text,
@@ -27,7 +29,7 @@ pub struct Commitment {
 }
 
 /// A commitment of another session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Supersedes {
     /// Which session.
     pub session: SessionId,
@@ -36,7 +38,7 @@ pub struct Supersedes {
 }
 
 /// The versions that a session is bound to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// The semantic profile of the mode.
     pub mode: Text,

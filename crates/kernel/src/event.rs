@@ -1,5 +1,7 @@
 //! What was accepted, in the past tense.
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::{Answer, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -223,7 +225,7 @@ pub struct Started {
 }
 
 /// A question that was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// Its name, unique for the life of the task.
     pub key: QuestionKey,
@@ -238,7 +240,7 @@ pub struct Question {
 }
 
 /// Which time was up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExpiryCause {
     /// The session's time to live.
     Deadline,

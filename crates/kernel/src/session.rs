@@ -7,6 +7,8 @@ mod decide;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::charter::{Authority, Charter};
 use crate::command::{Command, Contract, ModeKind};
 use crate::commitment::{Commitment, Versions};
@@ -124,8 +126,12 @@ impl std::fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// One session.
-#[derive(Clone, Debug, PartialEq)]
+/// The layout of a serialised [`Session`]: raised whenever it changes, so that a snapshot of another layout is thrown away
+/// and the session read from its log instead.
+pub const SNAPSHOT_LAYOUT: u32 = 1;
+
+/// One session. It can be serialised and read back, as a snapshot that saves replaying its log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// What was bound when it started.
     pub binding: Arc<Binding>,
@@ -155,7 +161,7 @@ pub struct Session {
 }
 
 /// What was bound when a session started and never changes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Binding {
     /// Its id.
     pub id: SessionId,
@@ -186,7 +192,7 @@ pub struct Binding {
 }
 
 /// Where a session stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifecycle {
     /// It takes everything.
     Open,
@@ -219,7 +225,7 @@ pub enum Lifecycle {
 }
 
 /// What a session is about.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Mode {
     /// Bounded work for another agent.
     Task(Box<Task>),
@@ -228,7 +234,7 @@ pub enum Mode {
 }
 
 /// How much each agent said: a short list in the order of the agents, because most sessions have two.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activities(Vec<(AgentId, Activity)>);
 
 impl Activities {
@@ -259,7 +265,7 @@ impl Activities {
 }
 
 /// How much an agent said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// How many messages of the mode.
     pub messages: u32,

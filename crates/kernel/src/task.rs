@@ -8,6 +8,8 @@ mod decide;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::{Failure, Need, Progress, Request};
 use crate::conversation::{Conversation, Party};
 use crate::event::{Fact, Question};
@@ -19,7 +21,7 @@ use crate::session::{Binding, Draft, Standing};
 pub use crate::task::decide::NO_ASSIGNEE;
 
 /// One task.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// Where it is.
     pub phase: Phase,
@@ -38,7 +40,7 @@ pub struct Task {
 }
 
 /// Where a task is. Each state carries exactly the data that it has.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Phase {
     /// Nothing was requested yet.
     #[default]
@@ -84,7 +86,7 @@ pub enum Phase {
 }
 
 /// The assignee's last word. It settles nothing by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// It is done.
     Complete {

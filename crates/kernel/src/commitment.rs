@@ -8,13 +8,13 @@ use crate::refusal::Refusal;
 /// The authoritative outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commitment {
-    /// Its name.
+    /// What its sender calls it.
     pub commitment: Text,
     /// What happened, such as `task.completed`.
     pub action: Text,
     /// What it is about.
     pub scope: Text,
-    /// Why.
+    /// Why it was settled so, for people to read.
     pub reason: Text,
     /// The semantic profile that governed it.
     pub mode_version: Text,
@@ -31,7 +31,7 @@ pub struct Commitment {
 /// A commitment of another session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Supersedes {
-    /// Which session.
+    /// The session that it settled.
     pub session: SessionId,
     /// `sha256:` and 64 lowercase hexadecimal digits.
     pub hash: Text,

@@ -37,11 +37,11 @@ pub struct Side {
 /// A message that the receiver should acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckIn {
-    /// Which one.
+    /// The message that waits.
     pub message: Seq,
-    /// Since when.
+    /// When the window opened.
     pub opened: Timestamp,
-    /// Until when.
+    /// When it counts as missed, later by the time that the session was suspended.
     pub due: Timestamp,
 }
 

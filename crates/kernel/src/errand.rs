@@ -22,12 +22,10 @@ pub struct Errand {
 
 /// What to do in the other session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum What {
     /// A committed handoff makes its target the assignee of the task.
-    HandOn {
-        /// The new assignee.
-        to: AgentId,
-    },
+    HandOn { to: AgentId },
     /// A subtask makes itself known to its parent.
     TellParent,
     /// A cancelled task cancels its subtask.

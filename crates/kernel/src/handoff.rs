@@ -28,9 +28,9 @@ pub struct Handoff {
 /// One offer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Its name.
+    /// Its name, unique in its session.
     pub handoff: HandoffId,
-    /// To whom.
+    /// The one agent that may answer it.
     pub target: AgentId,
     /// What it covers.
     pub scope: Text,

@@ -21,6 +21,7 @@ pub struct Order {
 
 /// What an order says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum OrderKind {
     /// Take this into account.
     Steer(Text),
@@ -30,7 +31,6 @@ pub enum OrderKind {
     Answers(Vec<Answer>),
     /// The requester said this.
     Message {
-        /// What.
         body: Blob,
         /// The question that it answers.
         answers: Option<QuestionKey>,

@@ -163,7 +163,7 @@ pub struct Session {
 /// What was bound when a session started and never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Binding {
-    /// Its id.
+    /// Its id, the same on every face.
     pub id: SessionId,
     /// Who started it.
     pub requester: AgentId,
@@ -179,7 +179,7 @@ pub struct Binding {
     pub created_at: Timestamp,
     /// From when its time counts.
     pub base: Timestamp,
-    /// What for.
+    /// What it is for, in a sentence.
     pub intent: Text,
     /// A reference to a context that is kept elsewhere.
     pub context_id: Text,
@@ -193,35 +193,23 @@ pub struct Binding {
 
 /// Where a session stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum Lifecycle {
     /// It takes everything.
     Open,
     /// It takes little, and its time stands still.
     Suspended {
-        /// Since when.
         since: Timestamp,
         /// The time that is left.
         banked_ms: Option<Millis>,
-        /// Why.
         reason: Text,
     },
     /// A commitment settled it.
-    Resolved {
-        /// The outcome.
-        commitment: Box<Commitment>,
-    },
+    Resolved { commitment: Box<Commitment> },
     /// Its time was up.
-    Expired {
-        /// Which time.
-        cause: ExpiryCause,
-    },
+    Expired { cause: ExpiryCause },
     /// It was ended without an outcome.
-    Cancelled {
-        /// By whom.
-        by: Author,
-        /// Why.
-        reason: Text,
-    },
+    Cancelled { by: Author, reason: Text },
 }
 
 /// What a session is about.

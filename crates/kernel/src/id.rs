@@ -141,7 +141,7 @@ pub enum IdScope {
     Runtime,
 }
 
-/// The wire that a command came through: a label, on which no decision rests.
+/// The wire that a command came through: a label, of which the kernel only asks whether it is the runtime's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Face {
     /// The Multi-Agent Coordination Protocol.

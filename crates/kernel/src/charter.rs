@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{AgentId, Millis};
 
 /// A day: the default bound on the total time that a session may be suspended.
@@ -14,7 +16,7 @@ pub const SUSPENSION_CAP_DEFAULT_MS: Millis = 24 * 60 * 60 * 1000;
 pub const CHECK_IN_DEFAULT_MS: Millis = 30_000;
 
 /// Who may do what in one session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charter {
     /// Who may bind the outcome.
     pub authority: Authority,
@@ -50,7 +52,7 @@ pub struct Charter {
 }
 
 /// Who may bind the outcome (RFC-MACP-0012 `commitment.authority`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Authority {
     /// The requester.
     Requester,
@@ -61,7 +63,7 @@ pub enum Authority {
 }
 
 /// What a report leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settlement {
     /// Somebody with authority reviews it and commits.
     Review,
@@ -70,7 +72,7 @@ pub enum Settlement {
 }
 
 /// What a decline leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnDecline {
     /// The session stays open.
     StayOpen,
@@ -81,7 +83,7 @@ pub enum OnDecline {
 }
 
 /// Who may cancel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cancel {
     /// The requester.
     Requester,
@@ -90,7 +92,7 @@ pub enum Cancel {
 }
 
 /// When a pause takes effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PauseAt {
     /// At once.
     Once,

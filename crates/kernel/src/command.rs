@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::charter::Charter;
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -95,28 +97,22 @@ pub enum SecondStart {
 
 /// What is asked of a session.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum Act {
     /// Start it.
     Start(Box<Start>),
     /// Start it with its work: a task that nobody ever sees without its request.
     Delegate(Box<Delegation>),
     /// End it without an outcome.
-    Cancel {
-        /// Why.
-        reason: Text,
-    },
+    Cancel { reason: Text },
     /// Suspend it, at once or at the next safe point as the charter says.
     Pause {
-        /// Why.
         reason: Text,
         /// Wait for a safe point even if the charter would suspend at once.
         gently: bool,
     },
     /// Go on.
-    Resume {
-        /// Why.
-        reason: Text,
-    },
+    Resume { reason: Text },
     /// Do what is due by now.
     Tick,
     /// Bind the outcome.
@@ -127,7 +123,6 @@ pub enum Act {
     Handoff(HandoffAct),
     /// Record what came of an errand.
     SettleErrand {
-        /// Which one.
         errand: Seq,
         /// What came of it.
         verdict: Verdict,
@@ -172,7 +167,7 @@ pub struct Start {
     pub ttl_ms: Option<Millis>,
     /// When the sender says that it sent this.
     pub sent_at: Option<Timestamp>,
-    /// What for.
+    /// What the session is for, in a sentence.
     pub intent: Text,
     /// A reference to a context that is kept elsewhere.
     pub context_id: Text,
@@ -185,7 +180,7 @@ pub struct Start {
 }
 
 /// The skill that a task was started for, as its agent described it then. Nothing here looks into the schemas.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Contract {
     /// The name of the skill.
     pub skill: Text,
@@ -206,6 +201,7 @@ pub struct Delegation {
 
 /// What is asked of a task.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum TaskAct {
     /// Define the work.
     Request(Request),
@@ -215,7 +211,6 @@ pub enum TaskAct {
         task: Option<Text>,
         /// The agent, where the sender repeats itself.
         assignee: Option<AgentId>,
-        /// Why.
         reason: Text,
     },
     /// Turn it down, or give it back.
@@ -224,14 +219,12 @@ pub enum TaskAct {
         task: Option<Text>,
         /// The agent, where the sender repeats itself.
         assignee: Option<AgentId>,
-        /// Why.
         reason: Text,
     },
     /// Say how it goes.
     Update {
         /// The task's name, where the sender gave one.
         task: Option<Text>,
-        /// How it goes.
         progress: Progress,
         /// Whether this takes back the open questions.
         withdraws: bool,
@@ -248,10 +241,7 @@ pub enum TaskAct {
     /// Reach a safe point without anything to say.
     Checkpoint,
     /// Hold the task until the requester resumes it: at a bill to approve, or for want of a resource.
-    Hold {
-        /// Why.
-        reason: Text,
-    },
+    Hold { reason: Text },
     /// Record that the orders up to there have reached the assignee.
     Deliver {
         /// The last order that did.
@@ -259,7 +249,6 @@ pub enum TaskAct {
     },
     /// Answer questions, all or some.
     Answer {
-        /// What is answered.
         answers: Vec<Answer>,
         /// Whether keys that are not open are passed over rather than refused.
         ignore_unknown: bool,
@@ -267,17 +256,13 @@ pub enum TaskAct {
         refuse_when_paused: bool,
     },
     /// Tell the assignee something that it will hear at its next safe point.
-    Steer {
-        /// What.
-        text: Text,
-    },
+    Steer { text: Text },
     /// Report success.
     Complete {
         /// The task's name, where the sender gave one.
         task: Option<Text>,
         /// The agent, where the sender repeats itself.
         assignee: Option<AgentId>,
-        /// The result.
         output: Blob,
         /// The result in a sentence.
         summary: Text,
@@ -288,12 +273,10 @@ pub enum TaskAct {
         task: Option<Text>,
         /// The agent, where the sender repeats itself.
         assignee: Option<AgentId>,
-        /// What went wrong.
         failure: Failure,
     },
     /// Say something in the conversation.
     Say {
-        /// What.
         body: Blob,
         /// Whether the assignee now waits for the requester's word.
         awaits_reply: bool,
@@ -325,21 +308,13 @@ pub enum TaskAct {
         by: AgentId,
     },
     /// Make another agent the assignee, as a committed handoff says.
-    HandOn {
-        /// The handoff session.
-        handoff: SessionId,
-        /// The new assignee.
-        to: AgentId,
-    },
+    HandOn { handoff: SessionId, to: AgentId },
     /// Record a subtask.
-    AddChild {
-        /// The subtask.
-        child: SessionId,
-    },
+    AddChild { child: SessionId },
 }
 
 /// The work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The requester's name for it.
     pub task: Text,
@@ -358,7 +333,7 @@ pub struct Request {
 }
 
 /// How the work goes.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// In one word.
     pub status: Text,
@@ -371,7 +346,7 @@ pub struct Progress {
 }
 
 /// What a question asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Need {
     /// Information.
     Input,
@@ -386,7 +361,7 @@ pub struct NewQuestion {
     pub key: Option<QuestionKey>,
     /// What it asks for.
     pub need: Need,
-    /// In words.
+    /// The question as a person would put it.
     pub text: Text,
     /// A JSON Schema for the answer; empty if any will do.
     pub schema: Blob,
@@ -395,27 +370,27 @@ pub struct NewQuestion {
 }
 
 /// An answer to one question.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Which question.
+    /// The question that it answers.
     pub key: QuestionKey,
     /// What the answer is.
     pub reply: Reply,
 }
 
 /// What the requester answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// This.
+    /// An answer.
     Content(Blob),
-    /// No.
+    /// The requester declined to answer.
     Refused,
     /// Nothing: the question was dismissed.
     Dismissed,
 }
 
 /// What went wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// A code for machines.
     pub code: Text,
@@ -431,47 +406,35 @@ pub struct Failure {
 
 /// What is asked of a handoff.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum HandoffAct {
     /// Offer the responsibility.
     Offer {
         /// The name of the offer.
         handoff: HandoffId,
-        /// To whom.
         target: AgentId,
         /// What it covers; `task:<session id>` names a running task.
         scope: Text,
-        /// Why.
         reason: Text,
         /// What is attached to it, so that nobody ever sees the offer without.
         context: Option<OfferContext>,
     },
     /// Attach something to an offer.
-    Context {
-        /// Which offer.
-        handoff: HandoffId,
-        /// Of what kind.
-        content_type: Text,
-        /// What.
-        body: Blob,
-    },
+    Context { handoff: HandoffId, content_type: Text, body: Blob },
     /// Take the responsibility.
     Accept {
-        /// Which offer.
         handoff: HandoffId,
         /// The agent, where the sender repeats itself.
         by: Option<AgentId>,
-        /// Why.
         reason: Text,
         /// Claimed by the sender; only the runtime may accept so.
         implicit: bool,
     },
     /// Turn it down.
     Decline {
-        /// Which offer.
         handoff: HandoffId,
         /// The agent, where the sender repeats itself.
         by: Option<AgentId>,
-        /// Why.
         reason: Text,
     },
 }

@@ -1,18 +1,20 @@
 //! What every commitment must satisfy, whatever it settles.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{SessionId, Text};
 use crate::refusal::Refusal;
 
 /// The authoritative outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commitment {
-    /// Its name.
+    /// What its sender calls it.
     pub commitment: Text,
     /// What happened, such as `task.completed`.
     pub action: Text,
     /// What it is about.
     pub scope: Text,
-    /// Why.
+    /// Why it was settled so, for people to read.
     pub reason: Text,
     /// The semantic profile that governed it.
     pub mode_version: Text,
@@ -27,16 +29,16 @@ pub struct Commitment {
 }
 
 /// A commitment of another session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Supersedes {
-    /// Which session.
+    /// The session that it settled.
     pub session: SessionId,
     /// `sha256:` and 64 lowercase hexadecimal digits.
     pub hash: Text,
 }
 
 /// The versions that a session is bound to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// The semantic profile of the mode.
     pub mode: Text,

@@ -1,5 +1,7 @@
 //! The conversation of a task: who has read what, who has acknowledged, and how each side finds it again.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{Blob, Millis, Seq, Text, Timestamp};
 
 /// The two sides of a conversation.
@@ -22,7 +24,7 @@ impl Party {
 }
 
 /// What one side has seen, and its session key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Side {
     /// The messages and notices that it has not read.
     pub unread: Vec<Seq>,
@@ -33,18 +35,18 @@ pub struct Side {
 }
 
 /// A message that the receiver should acknowledge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckIn {
-    /// Which one.
+    /// The message that waits.
     pub message: Seq,
-    /// Since when.
+    /// When the window opened.
     pub opened: Timestamp,
-    /// Until when.
+    /// When it counts as missed, later by the time that the session was suspended.
     pub due: Timestamp,
 }
 
 /// The conversation of one task.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversation {
     /// How many messages there are, the request among them.
     pub messages: usize,

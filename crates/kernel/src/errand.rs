@@ -4,11 +4,13 @@
 //! carries it to the other session as an idempotent command, and what came of it is recorded in both. An errand that
 //! has not been settled makes its session due, so it survives a restart.
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::{Act, TaskAct};
 use crate::id::{AgentId, Seq, SessionId, Text};
 
 /// Something to be done in another session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Errand {
     /// The event that made it so; with the session's id it names the errand.
     pub id: Seq,
@@ -19,13 +21,11 @@ pub struct Errand {
 }
 
 /// What to do in the other session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum What {
     /// A committed handoff makes its target the assignee of the task.
-    HandOn {
-        /// The new assignee.
-        to: AgentId,
-    },
+    HandOn { to: AgentId },
     /// A subtask makes itself known to its parent.
     TellParent,
     /// A cancelled task cancels its subtask.

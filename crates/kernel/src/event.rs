@@ -1,5 +1,7 @@
 //! What was accepted, in the past tense.
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::{Answer, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -43,38 +45,30 @@ impl Event {
 
 /// What an event says.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum Fact {
     /// The session began.
     Started(Box<Started>),
     /// It ended without an outcome.
-    Cancelled {
-        /// Why.
-        reason: Text,
-    },
+    Cancelled { reason: Text },
     /// It was suspended.
     Suspended {
-        /// Why.
         reason: Text,
         /// The time that was left.
         banked_ms: Option<Millis>,
     },
     /// It went on.
     Resumed {
-        /// Why.
         reason: Text,
         /// The time that was left when it was suspended.
         banked_ms: Option<Millis>,
     },
     /// Its time was up.
-    Expired {
-        /// Which time.
-        cause: ExpiryCause,
-    },
+    Expired { cause: ExpiryCause },
     /// The outcome was bound.
     Committed(Box<Commitment>),
     /// Something came of an errand.
     ErrandSettled {
-        /// Which one.
         errand: Seq,
         /// What came of it.
         verdict: Verdict,
@@ -84,28 +78,24 @@ pub enum Fact {
     Requested(Request),
     /// An agent took it.
     Accepted {
-        /// Why.
         reason: Text,
         /// The handoff that made it so.
         handoff: Option<SessionId>,
     },
     /// An agent turned it down, or gave it back.
     Declined {
-        /// Why.
         reason: Text,
         /// The handoff that made it so.
         handoff: Option<SessionId>,
     },
     /// The assignee said how it goes.
     Updated {
-        /// How it goes.
         progress: Progress,
         /// The questions that this took back.
         withdrawn: Vec<QuestionKey>,
     },
     /// The assignee asked.
     Asked {
-        /// What.
         questions: Vec<Question>,
         /// How it goes meanwhile.
         progress: Progress,
@@ -118,23 +108,13 @@ pub enum Fact {
         up_to: Seq,
     },
     /// The requester answered.
-    Answered {
-        /// What.
-        answers: Vec<Answer>,
-    },
+    Answered { answers: Vec<Answer> },
     /// The requester steered.
-    Steered {
-        /// What it said.
-        text: Text,
-    },
+    Steered { text: Text },
     /// A pause is to take effect at the next safe point.
-    PauseRequested {
-        /// Why.
-        reason: Text,
-    },
+    PauseRequested { reason: Text },
     /// The assignee reported success.
     Completed {
-        /// The result.
         output: Blob,
         /// The result in a sentence.
         summary: Text,
@@ -143,7 +123,6 @@ pub enum Fact {
     Failed(Failure),
     /// A party spoke.
     Said {
-        /// What.
         body: Blob,
         /// Whether the assignee now waits for the requester's word.
         awaits_reply: bool,
@@ -153,64 +132,35 @@ pub enum Fact {
         check_in_ms: Option<Millis>,
     },
     /// A party has read the messages.
-    Read {
-        /// Up to there.
-        up_to: Seq,
-    },
+    Read { up_to: Seq },
     /// The receiver is working on the messages.
     Acknowledged,
     /// The receiver did not acknowledge a message in time.
-    CheckInMissed {
-        /// Which one.
-        message: Seq,
-    },
+    CheckInMissed { message: Seq },
     /// A party set its session key.
-    KeySet {
-        /// To what.
-        key: Option<Text>,
-    },
+    KeySet { key: Option<Text> },
     /// A subtask began.
-    ChildAdded {
-        /// Which.
-        child: SessionId,
-    },
+    ChildAdded { child: SessionId },
 
     /// The owner offered the responsibility.
     Offered {
         /// The name of the offer.
         handoff: HandoffId,
-        /// To whom.
         target: AgentId,
-        /// What it covers.
         scope: Text,
-        /// Why.
         reason: Text,
     },
     /// The owner attached something to an offer.
-    ContextAdded {
-        /// Which offer.
-        handoff: HandoffId,
-        /// Of what kind.
-        content_type: Text,
-        /// What.
-        body: Blob,
-    },
+    ContextAdded { handoff: HandoffId, content_type: Text, body: Blob },
     /// The target took the responsibility, or the runtime took it for the target.
     OfferAccepted {
-        /// Which offer.
         handoff: HandoffId,
-        /// Why.
         reason: Text,
         /// Whether the runtime did.
         implicit: bool,
     },
     /// The target turned it down.
-    OfferDeclined {
-        /// Which offer.
-        handoff: HandoffId,
-        /// Why.
-        reason: Text,
-    },
+    OfferDeclined { handoff: HandoffId, reason: Text },
 }
 
 /// How a session began.
@@ -223,13 +173,13 @@ pub struct Started {
 }
 
 /// A question that was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// Its name, unique for the life of the task.
     pub key: QuestionKey,
     /// What it asks for.
     pub need: Need,
-    /// In words.
+    /// The question as a person would put it.
     pub text: Text,
     /// A JSON Schema for the answer; empty if any will do.
     pub schema: Blob,
@@ -238,7 +188,7 @@ pub struct Question {
 }
 
 /// Which time was up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExpiryCause {
     /// The session's time to live.
     Deadline,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::charter::Charter;
 use crate::command::{Command, HandoffAct, OfferContext};
 use crate::commitment::Commitment;
@@ -16,7 +18,7 @@ use crate::session::{Draft, Session, Standing};
 pub const TASK_SCOPE_PREFIX: &str = "task:";
 
 /// One handoff.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handoff {
     /// Every offer, the oldest first. Only the last one can be open or accepted.
     pub offers: Vec<Offer>,
@@ -24,11 +26,11 @@ pub struct Handoff {
 }
 
 /// One offer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Its name.
+    /// Its name, unique in its session.
     pub handoff: HandoffId,
-    /// To whom.
+    /// The one agent that may answer it.
     pub target: AgentId,
     /// What it covers.
     pub scope: Text,
@@ -41,7 +43,7 @@ pub struct Offer {
 }
 
 /// What came of an offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OfferAnswer {
     /// Nothing yet.
     Open,

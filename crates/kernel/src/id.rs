@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes that are carried and never looked into.
 pub type Blob = Arc<[u8]>;
 
@@ -15,7 +17,7 @@ pub type Millis = u64;
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -73,7 +75,7 @@ text_id!(
 );
 
 /// The place of an event in its session's log; the first is 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Seq(pub u64);
 
 impl Seq {
@@ -90,11 +92,11 @@ impl fmt::Display for Seq {
 }
 
 /// The place of an event among those that are MACP envelopes of the session's mode; the start is 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ordinal(pub u64);
 
 /// Milliseconds of the Unix epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
@@ -110,7 +112,7 @@ impl Timestamp {
 }
 
 /// Whose an event or a command is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Author {
     /// An agent's.
     Agent(AgentId),
@@ -139,8 +141,8 @@ pub enum IdScope {
     Runtime,
 }
 
-/// The wire that a command came through: a label, on which no decision rests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The wire that a command came through: a label, of which the kernel only asks whether it is the runtime's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Face {
     /// The Multi-Agent Coordination Protocol.
     Macp,

@@ -45,5 +45,5 @@ pub use id::{
 };
 pub use limits::Limits;
 pub use refusal::{Refusal, cut};
-pub use session::{Receipt, Session, Step, replay, step};
+pub use session::{Receipt, SNAPSHOT_LAYOUT, Session, Step, replay, step};
 pub use trace::Trace;

@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::Answer;
 use crate::id::{Blob, QuestionKey, Seq, Text};
 
 /// Something that waits for the assignee.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// The event that gave it.
     pub seq: Seq,
@@ -18,7 +20,8 @@ pub struct Order {
 }
 
 /// What an order says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum OrderKind {
     /// Take this into account.
     Steer(Text),
@@ -28,7 +31,6 @@ pub enum OrderKind {
     Answers(Vec<Answer>),
     /// The requester said this.
     Message {
-        /// What.
         body: Blob,
         /// The question that it answers.
         answers: Option<QuestionKey>,
@@ -36,7 +38,7 @@ pub enum OrderKind {
 }
 
 /// The orders of one task.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
     waiting: VecDeque<Order>,
     /// Orders up to there may be handed over now.

@@ -27,7 +27,7 @@ pub enum Scope {
 /// A policy as it is registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Its name.
+    /// The name that sessions give to be bound to it.
     pub id: Text,
     /// Who it is for.
     pub scope: Scope,

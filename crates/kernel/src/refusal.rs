@@ -96,9 +96,7 @@ refusals! {
     QuestionKeyUsed { key: QuestionKey } = "QUESTION_KEY_USED", "the key {key:?} was used before in this task";
     /// No such question is open.
     UnknownQuestion { key: QuestionKey } = "UNKNOWN_QUESTION", "no open question has the key {key:?}";
-    /// Pause and resume.
     NotPaused = "NOT_PAUSED", "the session is not paused";
-    /// Pause and resume.
     AlreadyPaused = "ALREADY_PAUSED", "the session is paused already";
     /// Nothing up to there can be handed to the assignee now.
     NotDeliverable = "NOT_DELIVERABLE", "no order up to there is deliverable now";
@@ -127,25 +125,18 @@ refusals! {
     /// No policy has that id.
     PolicyUnknown { id: Text } = "POLICY_UNKNOWN", "there is no policy {id:?}";
 
-    /// A limit.
+    // Limits.
     PayloadTooLarge { limit: usize, found: usize } = "PAYLOAD_TOO_LARGE", "expected at most {limit} bytes, found {found}";
-    /// A limit.
     TooManyParticipants { limit: usize, found: usize } = "TOO_MANY_PARTICIPANTS", "expected at most {limit} participants, found {found}";
-    /// A limit.
     TooManySteers { limit: usize } = "TOO_MANY_STEERS", "{limit} steers are waiting for the assignee: no more are taken until it reaches a safe point";
-    /// A limit.
     TooManyQuestions { limit: usize } = "TOO_MANY_QUESTIONS", "at most {limit} questions may be open at once";
-    /// A limit.
     TooManyMessages { limit: usize } = "TOO_MANY_MESSAGES", "the conversation has {limit} messages and takes no more";
-    /// A limit.
     TooManyChildren { limit: usize } = "TOO_MANY_CHILDREN", "the task has {limit} subtasks and takes no more";
-    /// A limit.
     TooManyOffers { limit: usize } = "TOO_MANY_OFFERS", "the session has seen {limit} offers and takes no more";
-    /// A limit.
     LogFull { limit: u64, unit: &'static str } = "LOG_FULL", "the session's log is full: it holds at most {limit} {unit}; the session can still be cancelled, reported or committed";
-    /// A limit, kept by the engine.
+    /// Kept by the engine.
     TooManySessions { limit: u64 } = "TOO_MANY_SESSIONS", "the agent has {limit} open sessions and may start no more";
-    /// A limit, kept by the engine: try again later.
+    /// Kept by the engine: try again later.
     Busy = "BUSY", "too many commands are waiting: try again later";
 }
 

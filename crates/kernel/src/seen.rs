@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::Command;
 use crate::event::Event;
 use crate::id::{Author, Face, IdScope, MessageId, Seq, Text, Timestamp};
@@ -13,14 +15,14 @@ use crate::id::{Author, Face, IdScope, MessageId, Seq, Text, Timestamp};
 const FEW_MAX: usize = 16;
 
 /// The messages that were accepted, with their place and time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Seen {
     Few(Vec<(Name, Seq, Timestamp)>),
     Many(BTreeMap<Name, (Seq, Timestamp)>),
 }
 
 /// A message id within its scope.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Name {
     /// A UUID in its usual form, in the scope of the session.
     Uuid([u8; 16]),

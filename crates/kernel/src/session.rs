@@ -7,6 +7,8 @@ mod decide;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::charter::{Authority, Charter};
 use crate::command::{Command, Contract, ModeKind};
 use crate::commitment::{Commitment, Versions};
@@ -124,8 +126,12 @@ impl std::fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// One session.
-#[derive(Clone, Debug, PartialEq)]
+/// The layout of a serialised [`Session`]: raised whenever it changes, so that a snapshot of another layout is thrown away
+/// and the session read from its log instead.
+pub const SNAPSHOT_LAYOUT: u32 = 1;
+
+/// One session. It can be serialised and read back, as a snapshot that saves replaying its log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// What was bound when it started.
     pub binding: Arc<Binding>,
@@ -155,9 +161,9 @@ pub struct Session {
 }
 
 /// What was bound when a session started and never changes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Binding {
-    /// Its id.
+    /// Its id, the same on every face.
     pub id: SessionId,
     /// Who started it.
     pub requester: AgentId,
@@ -173,7 +179,7 @@ pub struct Binding {
     pub created_at: Timestamp,
     /// From when its time counts.
     pub base: Timestamp,
-    /// What for.
+    /// What it is for, in a sentence.
     pub intent: Text,
     /// A reference to a context that is kept elsewhere.
     pub context_id: Text,
@@ -186,40 +192,28 @@ pub struct Binding {
 }
 
 /// Where a session stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum Lifecycle {
     /// It takes everything.
     Open,
     /// It takes little, and its time stands still.
     Suspended {
-        /// Since when.
         since: Timestamp,
         /// The time that is left.
         banked_ms: Option<Millis>,
-        /// Why.
         reason: Text,
     },
     /// A commitment settled it.
-    Resolved {
-        /// The outcome.
-        commitment: Box<Commitment>,
-    },
+    Resolved { commitment: Box<Commitment> },
     /// Its time was up.
-    Expired {
-        /// Which time.
-        cause: ExpiryCause,
-    },
+    Expired { cause: ExpiryCause },
     /// It was ended without an outcome.
-    Cancelled {
-        /// By whom.
-        by: Author,
-        /// Why.
-        reason: Text,
-    },
+    Cancelled { by: Author, reason: Text },
 }
 
 /// What a session is about.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Mode {
     /// Bounded work for another agent.
     Task(Box<Task>),
@@ -228,7 +222,7 @@ pub enum Mode {
 }
 
 /// How much each agent said: a short list in the order of the agents, because most sessions have two.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activities(Vec<(AgentId, Activity)>);
 
 impl Activities {
@@ -259,7 +253,7 @@ impl Activities {
 }
 
 /// How much an agent said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// How many messages of the mode.
     pub messages: u32,

@@ -8,6 +8,8 @@ mod decide;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::{Failure, Need, Progress, Request};
 use crate::conversation::{Conversation, Party};
 use crate::event::{Fact, Question};
@@ -19,7 +21,7 @@ use crate::session::{Binding, Draft, Standing};
 pub use crate::task::decide::NO_ASSIGNEE;
 
 /// One task.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// Where it is.
     pub phase: Phase,
@@ -38,32 +40,20 @@ pub struct Task {
 }
 
 /// Where a task is. Each state carries exactly the data that it has.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum Phase {
     /// Nothing was requested yet.
     #[default]
     Pending,
     /// It waits for somebody to accept it.
-    Requested {
-        /// The work.
-        request: Arc<Request>,
-    },
+    Requested { request: Arc<Request> },
     /// The assignee works on it.
-    Working {
-        /// The work.
-        request: Arc<Request>,
-        /// Who does it.
-        assignee: AgentId,
-        /// How it goes.
-        progress: Option<Arc<Progress>>,
-    },
+    Working { request: Arc<Request>, assignee: AgentId, progress: Option<Arc<Progress>> },
     /// The assignee waits for the requester.
     Waiting {
-        /// The work.
         request: Arc<Request>,
-        /// Who does it.
         assignee: AgentId,
-        /// How it goes.
         progress: Option<Arc<Progress>>,
         /// The open questions, the oldest first.
         questions: Vec<Question>,
@@ -72,11 +62,8 @@ pub enum Phase {
     },
     /// The assignee has said its last word.
     Reported {
-        /// The work.
         request: Arc<Request>,
-        /// Who did it.
         assignee: AgentId,
-        /// What it said.
         report: Report,
         /// The wire that it said it on, and the bytes there.
         wire: (Face, Option<Blob>),
@@ -84,11 +71,11 @@ pub enum Phase {
 }
 
 /// The assignee's last word. It settles nothing by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum Report {
     /// It is done.
     Complete {
-        /// The result.
         output: Blob,
         /// The result in a sentence.
         summary: Text,

@@ -408,6 +408,24 @@ fn wake_at_is_exact() {
     });
 }
 
+// (l) A session may be kept at any point and read back: it is equal, and goes on as if it had never left.
+#[test]
+fn a_session_that_was_kept_and_read_back_goes_on_the_same() {
+    for_all(1_000, plays(100), |play| {
+        let limits = play.limits();
+        let mut kept: Option<Session> = None;
+        perform(&play, |before, (command, now), live, after| {
+            let bytes = postcard::to_allocvec(&kept).expect("a session can be kept");
+            kept = postcard::from_bytes(&bytes).expect("it was kept a moment ago");
+            prop_assert_eq!(&kept, before);
+            prop_assert_eq!(&step(&mut kept, &session_id(), command, &limits, *now), live);
+            prop_assert_eq!(&kept, after);
+            Ok(())
+        })?;
+        Ok(())
+    });
+}
+
 // A test that never reaches a state proves nothing about it.
 #[test]
 fn the_plays_produce_every_kind_of_fact() {

@@ -799,6 +799,15 @@ mod limits {
         assert_eq!(offered.no("planner", offer("h2", "helper")), "LOG_FULL");
         offered.ok("planner", commit_no_transfer());
 
+        let mut unread = Stage::conversation();
+        unread.ok("worker", accept());
+        unread.ok("planner", message("are you there?"));
+        unread = full(unread);
+        assert_eq!(unread.no("worker", message("yes")), "LOG_FULL");
+        unread.ok("worker", acknowledge());
+        unread.ok("worker", read_all());
+        assert_eq!(stage::kinds(&unread.log).split_off(4), ["Acknowledged", "Read"]);
+
         full(Stage::working(Charter::macp())).ok("planner", cancel());
         let mut late = full(Stage::working(Charter::macp()));
         assert_eq!(late.wait(TTL_MS + 1).tick(), ["Expired"]);

@@ -113,10 +113,8 @@ fn number(session: Option<&Session>, command: &Command, draft: Draft, now: Times
         (Some(session), Some(agent)) => *agent == session.binding.requester,
         (None, _) | (_, None) => false,
     };
-    let (face, id_scope) = match draft.by_runtime {
-        true => (Face::Runtime, IdScope::Runtime),
-        false => (command.face, command.id_scope),
-    };
+    let (face, id_scope) =
+        if draft.by_runtime { (Face::Runtime, IdScope::Runtime) } else { (command.face, command.id_scope) };
     let envelope = draft.fact.is_envelope(by_requester);
     Event {
         seq: head.next(),
@@ -369,8 +367,8 @@ impl Session {
 }
 
 impl Command {
-    /// Whether a full log takes it: what leads to the end of the session, hands over what waits in it, or is the runtime's.
-    /// None of it can be repeated for ever, so that the log still has an end.
+    /// Whether a full log takes it: what leads to the end of the session, hands over or acknowledges what is in it, or is
+    /// the runtime's. None of it can be repeated for ever, so that the log still has an end.
     fn always_fits(&self) -> bool {
         let asked = match &self.act {
             Act::Cancel { .. }
@@ -383,9 +381,11 @@ impl Command {
                 TaskAct::Complete { .. }
                 | TaskAct::Fail { .. }
                 | TaskAct::Deliver { .. }
+                | TaskAct::Read { .. }
+                | TaskAct::Acknowledge
                 | TaskAct::HandOn { .. }
                 | TaskAct::AddChild { .. } => true,
-                TaskAct::Checkpoint | TaskAct::Read { .. } => self.takes_orders,
+                TaskAct::Checkpoint => self.takes_orders,
                 TaskAct::Request(_)
                 | TaskAct::Accept { .. }
                 | TaskAct::Decline { .. }
@@ -395,7 +395,6 @@ impl Command {
                 | TaskAct::Answer { .. }
                 | TaskAct::Steer { .. }
                 | TaskAct::Say { .. }
-                | TaskAct::Acknowledge
                 | TaskAct::SetKey { .. }
                 | TaskAct::CanHandOn { .. }
                 | TaskAct::CanHaveChild { .. } => false,

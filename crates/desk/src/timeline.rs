@@ -97,7 +97,7 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
             ("asked", json!({ "questions": questions.iter().map(asked).collect::<Vec<_>>() }))
         }
         Fact::Checkpointed => ("checkpointed", json!({})),
-        Fact::Delivered { up_to } => ("delivered", json!({ "up_to": up_to.0 })),
+        Fact::Delivered { up_to, .. } => ("delivered", json!({ "up_to": up_to.0 })),
         Fact::Answered { answers } => {
             ("answered", json!({ "answers": answers.iter().map(answered).collect::<Vec<_>>() }))
         }
@@ -230,7 +230,10 @@ mod tests {
     fn what_was_said_is_in_the_detail() {
         let steered = Fact::Steered { text: Text::from("keep left") };
         assert_eq!(describe(&steered), ("steered", json!({ "message": "keep left" })));
-        assert_eq!(describe(&Fact::Delivered { up_to: Seq(4) }), ("delivered", json!({ "up_to": 4 })));
+        assert_eq!(
+            describe(&Fact::Delivered { up_to: Seq(4), orders: vec![] }),
+            ("delivered", json!({ "up_to": 4 }))
+        );
         let answers = [Reply::Content(b"left".as_slice().into()), Reply::Refused, Reply::Dismissed]
             .map(|reply| Answer { key: QuestionKey::from("q1"), reply })
             .to_vec();

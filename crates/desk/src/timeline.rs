@@ -8,6 +8,7 @@ use handover_kernel::{Event, Face, Fact};
 use serde_json::{Value, json};
 
 use crate::calendar::rfc3339;
+use crate::payload::to_text as bytes;
 
 /// The word for a face.
 pub fn face(face: Face) -> &'static str {
@@ -173,58 +174,11 @@ fn answered(answer: &Answer) -> Value {
     json!({ "key": answer.key.as_str(), "reply": reply })
 }
 
-/// Text as text, anything else as base64.
-fn bytes(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!(text),
-        Err(_) => json!({ "base64": base64(bytes) }),
-    }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word =
-            chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use handover_kernel::{QuestionKey, Seq, Text};
 
     use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_rfc() {
-        // RFC 4648 §10.
-        let vectors = [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ];
-        for (plain, encoded) in vectors {
-            assert_eq!(base64(plain.as_bytes()), encoded);
-        }
-        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
-    }
-
-    #[test]
-    fn text_is_shown_as_text_and_anything_else_as_base64() {
-        assert_eq!(bytes("grüße".as_bytes()), json!("grüße"));
-        assert_eq!(bytes(b""), json!(""));
-        assert_eq!(bytes(&[0xff, 0x00]), json!({ "base64": "/wA=" }));
-    }
 
     #[test]
     fn what_was_said_is_in_the_detail() {

@@ -52,13 +52,13 @@ impl Task {
                     let request = Arc::clone(request);
                     self.phase = Phase::Working { request, assignee: agent.clone(), progress: None };
                 }
-                self.conversation.check_in = None;
+                self.conversation.sign();
             }
             Fact::Declined { .. } => {
                 if let Some(agent) = event.author.agent() {
                     self.leave(agent);
                 }
-                self.conversation.check_in = None;
+                self.conversation.sign();
                 // The key leads to a conversation of the one that left.
                 self.conversation.side_mut(Party::Receiver).key = None;
             }
@@ -97,7 +97,8 @@ impl Task {
                     self.conversation.read(party, *up_to);
                 }
             }
-            Fact::Acknowledged | Fact::CheckInMissed { .. } => self.conversation.check_in = None,
+            Fact::Acknowledged => self.conversation.sign(),
+            Fact::CheckInMissed { message } => self.conversation.miss_check_in(*message),
             Fact::KeySet { key } => {
                 if let Some(party) = event.author.agent().and_then(|agent| self.party(binding, agent)) {
                     self.conversation.side_mut(party).key = key.clone();
@@ -125,7 +126,7 @@ impl Task {
     /// shown that it is there.
     fn reach_safe_point(&mut self, seq: Seq) {
         self.orders.safe_point(seq);
-        self.conversation.check_in = None;
+        self.conversation.sign();
     }
 
     /// Queue an order. While the assignee waits it is at a safe point all the time.
@@ -196,7 +197,7 @@ impl Task {
         // A report voids a pending pause.
         self.pause = None;
         self.orders.drop_pause();
-        self.conversation.check_in = None;
+        self.conversation.sign();
     }
 
     fn requester_said(&mut self, event: &Event, answers: &Option<QuestionKey>, check_in_ms: Option<Millis>) {
@@ -215,7 +216,7 @@ impl Task {
     fn assignee_said(&mut self, seq: Seq, body: &Blob, awaits: bool) {
         self.conversation.message(seq, Party::Receiver);
         self.conversation.last_words = Some(body.clone());
-        self.conversation.check_in = None;
+        self.conversation.sign();
         if !awaits {
             return;
         }

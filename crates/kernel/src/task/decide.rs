@@ -277,7 +277,7 @@ impl Task {
     fn checkpoint(&self, scene: &Scene<'_>) -> Result<Vec<Draft>, Refusal> {
         let mut drafts = self.as_assignee(scene, &None)?;
         // A safe point at which nothing waits and nothing is learnt need not be remembered.
-        let nothing_new = self.orders.last_waiting().is_none() && self.conversation.check_in.is_none();
+        let nothing_new = self.orders.last_waiting().is_none() && !self.conversation.awaits_sign();
         if drafts.is_empty() && nothing_new && self.pause.is_none() {
             return Ok(drafts);
         }

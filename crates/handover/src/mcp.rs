@@ -2,12 +2,12 @@
 //!
 //! Standard output belongs to the protocol. Everything else goes to standard error.
 
+use handover_client::fetch;
 use handover_desk::identity::{Identity, Unauthenticated};
 use handover_desk::shutdown::Shutdown;
 use handover_server::config::{self, Config};
 use handover_server::face::mcp::bridge::{self, Endpoint};
 use handover_server::face::mcp::stdio;
-use handover_server::fetch;
 use handover_server::telemetry;
 use tokio::io::{BufReader, stdin, stdout};
 

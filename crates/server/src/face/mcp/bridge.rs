@@ -33,7 +33,7 @@ use super::caller::{MODERN, meta_of};
 use super::message::{Error, HEADER_MISMATCH, INTERNAL_ERROR, Incoming, refusal};
 use super::pipe::{self, Line, Running};
 use super::{FRAMES_MAX, Mcp};
-use crate::fetch::Answer;
+use handover_client::fetch::Answer;
 use handover_desk::shutdown::Shutdown;
 
 /// How many requests that may take long may be under way, each with a connection of its own; one more is refused.

@@ -1,7 +1,7 @@
 //! Two pipes to a server over HTTP: a client cannot tell them from a server of its own.
 
+use handover_client::bridge::{self, Endpoint};
 use handover_desk::shutdown::{Shutdown, Trigger};
-use handover_server::face::mcp::bridge::{self, Endpoint};
 use serde_json::{Value, json};
 use tokio_rustls::rustls::RootCertStore;
 
@@ -11,8 +11,9 @@ use super::stage::*;
 /// A bridge, and what ends it.
 fn bridge_to(address: &str, token: Option<&str>) -> (Pipes, Trigger) {
     let endpoint = Endpoint::new(address, token, RootCertStore::empty()).unwrap();
-    let (trigger, shutdown) = Shutdown::new();
-    (Pipes::to(|input, output| bridge::serve(endpoint, shutdown, input, output)), trigger)
+    let (trigger, mut shutdown) = Shutdown::new();
+    let stop = async move { shutdown.begun().await };
+    (Pipes::to(|input, output| bridge::serve(endpoint, stop, input, output)), trigger)
 }
 
 fn bridge(stage: &Stage, token: &str) -> (Pipes, Trigger) {

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::RootCertStore;
 
 use super::events::MESSAGE_BYTES_MAX;
-use crate::face::mcp::message::{Error, INTERNAL_ERROR, shorten};
 use crate::fetch::{Answer, Failed, Remote};
+use crate::jsonrpc::{Error, INTERNAL_ERROR, shorten};
 
 /// How long the server may say nothing: it tells more often that a stream is alive.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);

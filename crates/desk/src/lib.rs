@@ -7,6 +7,7 @@
 //! - [`audit`]: who tried what, for whoever asks later
 //! - [`act`]: what callers do
 //! - [`look`]: what callers see: sessions, lists, histories
+//! - [`inbox`]: what waits for an agent
 //! - [`follow`]: what happens, for streams and for calls that wait
 //! - [`orders`]: what waits for an assignee
 //! - [`delegate`]: handing out work and responsibility, and settling it
@@ -17,7 +18,6 @@
 //! - [`policies`]: the policies that sessions can be bound to
 //! - [`directory`]: the agents, their skills, and who is there
 //! - [`schema`]: JSON Schemas of what skills take and questions ask for
-//! - [`work`]: who has what to do
 //! - [`timeline`]: everything that happened in a session, in words
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`id`]: ids that we mint
@@ -41,6 +41,7 @@ pub mod follow;
 pub mod gate;
 pub mod id;
 pub mod identity;
+pub mod inbox;
 pub mod look;
 pub mod no;
 pub mod open;
@@ -51,6 +52,9 @@ pub mod policies;
 pub mod schema;
 pub mod shutdown;
 pub mod timeline;
-pub mod work;
 
+pub use handover_engine::clock;
+pub use handover_engine::view::WaitKind;
+pub use handover_engine::{Accepted, Delivery, Denied};
+pub use no::No;
 pub use open::{Data, Desk, Settings, open};

@@ -12,13 +12,17 @@ use handover_kernel::{Event, Refusal, Session, SessionId, Timestamp};
 use handover_store::{Cursor, Fault, Filter, Order, SessionKey};
 use prost::Message;
 
-use crate::gate::Caller;
+use crate::gate::{Caller, sees};
 use crate::no::No;
 use crate::{Desk, page};
 
 /// How many events a page of a history has at most, and how many bytes.
 pub const HISTORY_MAX: usize = 1000;
 const HISTORY_BYTES_MAX: usize = 1024 * 1024;
+
+/// How many events, and bytes, of a session are looked at together.
+const WHOLE_EVENTS_MAX: u64 = 10_000;
+const WHOLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Which sessions to list.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +169,34 @@ impl Desk {
         }
         let next = (last < session.head.0 && !events.is_empty()).then_some(last);
         Ok(History { session, events, next })
+    }
+
+    /// Everything that happened in a session that the caller may see, if that is not too much to hold at once.
+    pub async fn whole_history(&self, caller: &Caller, id: &str) -> Result<(Arc<Session>, Vec<Event>), No> {
+        let session = self.session(caller, id).await?;
+        if session.head.0 > WHOLE_EVENTS_MAX || session.log_bytes > WHOLE_BYTES_MAX {
+            let found = format!("{} events of {} bytes", session.head, session.log_bytes);
+            return Err(Refusal::invalid(format!(
+                "expected a session of at most {WHOLE_EVENTS_MAX} events and {WHOLE_BYTES_MAX} bytes, found {found}"
+            ))
+            .into());
+        }
+        let key = SessionKey::new(caller.tenant.clone(), id);
+        let mut events: Vec<Event> = Vec::new();
+        while events.len() < session.head.0 as usize {
+            let page = self.events_after(&key, events.len() as u64).await?;
+            if page.is_empty() {
+                break;
+            }
+            events.extend(page.into_iter().map(Arc::unwrap_or_clone));
+        }
+        Ok((session, events))
+    }
+
+    /// Whether the caller may see a session. Nothing is noted of it: nobody asked for it.
+    pub async fn sees(&self, caller: &Caller, id: &str) -> bool {
+        let key = SessionKey::new(caller.tenant.clone(), id);
+        matches!(self.engine.session(key).await, Ok(Some(session)) if sees(caller, &session))
     }
 
     /// A page of the events of a session, whoever asks.

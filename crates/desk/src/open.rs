@@ -23,7 +23,6 @@ use crate::id::Secret;
 use crate::identity::Identity;
 use crate::policies::Policies;
 use crate::shutdown::Shutdown;
-use crate::work::Work;
 
 /// What the desk is told.
 #[derive(Clone, Debug, Default)]
@@ -101,8 +100,6 @@ pub struct Parts {
     pub directory: Directory,
     /// What sessions can be bound to.
     pub policies: Policies,
-    /// Who has what to do.
-    pub work: Work,
     /// Whether values fit what was agreed on.
     pub contracts: Contracts,
     /// What makes derived ids unguessable.
@@ -154,7 +151,6 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
     let parts = Parts {
         directory: Directory::new(Arc::clone(&store)),
         policies: Policies::new(Arc::clone(&store)),
-        work: Work::new(engine.clone(), Arc::clone(&store)),
         contracts: Contracts::default(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,
@@ -201,6 +197,11 @@ impl Desk {
             causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
         };
         self.store.probe().map_err(chain)
+    }
+
+    /// What one session may hold.
+    pub fn limits(&self) -> &Limits {
+        self.engine.limits()
     }
 
     /// Whether the engine runs, or else why not.

@@ -110,6 +110,12 @@ pub struct Schema {
 }
 
 impl Schema {
+    /// Whether bytes are a JSON Schema that can be used: an object, which compiles.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        let text = std::str::from_utf8(bytes).ok().filter(|text| text.trim_start().starts_with('{'));
+        text.is_some_and(|text| Schema::compile(text).is_ok())
+    }
+
     /// Make a schema ready.
     pub fn compile(text: &str) -> Result<Schema, Malformed> {
         if text.len() > SCHEMA_BYTES_MAX {

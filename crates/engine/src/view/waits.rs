@@ -34,11 +34,13 @@ pub enum WaitKind {
     Orders = 7,
     /// The assignee waits for the word of the agent, which is the requester.
     Reply = 8,
+    /// An offer of the agent's own that its target has not answered: it waits for another, and can be taken back.
+    Offered = 9,
 }
 
 impl WaitKind {
     /// Every kind.
-    pub const ALL: [WaitKind; 9] = [
+    pub const ALL: [WaitKind; 10] = [
         WaitKind::TaskOffer,
         WaitKind::HandoffOffer,
         WaitKind::InHand,
@@ -48,6 +50,7 @@ impl WaitKind {
         WaitKind::CheckInMissed,
         WaitKind::Orders,
         WaitKind::Reply,
+        WaitKind::Offered,
     ];
 
     /// Its bit in the `kinds` of [`Waits`].
@@ -145,6 +148,7 @@ pub fn waits(session: &Session) -> Vec<Waits> {
         Mode::Handoff(handoff) => {
             if let (true, Some(offer)) = (causes.has(WaitKind::HandoffOffer), handoff.outstanding()) {
                 waits.add(&offer.target, WaitKind::HandoffOffer);
+                waits.add(&session.binding.requester, WaitKind::Offered);
             }
         }
     }

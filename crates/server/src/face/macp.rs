@@ -32,13 +32,16 @@ pub mod what_if;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::follow::{Over, Stay};
+use handover_desk::gate::{Caller, Kind};
+use handover_desk::identity::Unauthenticated;
+use handover_desk::{Accepted, Desk, No};
 use handover_kernel::command::{Act, Command};
-use handover_kernel::{Face, Session};
-use handover_store::SessionKey;
+use handover_kernel::{Face, Session, Trace};
 use tokio::net::TcpListener;
 use tonic::{Code, Request, Status};
 
-use self::admit::Admitted;
+use self::admit::{Admitted, StartRequest};
 use self::proto::handover::handover_server::HandoverServer;
 use self::proto::v1::Envelope;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
@@ -47,11 +50,6 @@ use self::signals::Signals;
 use crate::http::bearer;
 use crate::http::line::{note, short};
 use crate::tls::wire::Wire;
-use handover_desk::Desk;
-use handover_desk::directory::Present;
-use handover_desk::gate::{Caller, Kind, Permit};
-use handover_desk::identity::{Principal, Unauthenticated};
-use handover_engine::Accepted;
 
 /// How much larger than its payload a request may be.
 const REQUEST_OVERHEAD_BYTES: usize = 64 * 1024;
@@ -66,12 +64,6 @@ pub struct Macp {
     pub(crate) signals: Signals,
 }
 
-/// What an open stream holds: its place among the agent's streams, and that the agent is there.
-pub(crate) struct Stay {
-    _permit: Permit,
-    _present: Present,
-}
-
 impl Macp {
     /// The face of a desk.
     pub fn new(desk: Desk) -> Macp {
@@ -83,27 +75,18 @@ impl Macp {
         let other = || request.metadata().get("x-macp-token").and_then(|value| value.to_str().ok());
         let token = bearer::token(request.metadata().as_ref()).or_else(other);
         let caller = self.desk.gate.authenticate(token, Face::Macp, request.remote_addr());
-        caller.inspect(|caller| note("agent", caller.agent.as_str())).map_err(Refused::from)
+        let caller = caller.inspect(|caller| note("agent", caller.agent.as_str()))?;
+        let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
+        let trace =
+            text("traceparent").and_then(|parent| Trace::new(parent, text("tracestate").unwrap_or("")));
+        Ok(caller.traced(trace))
     }
 
     /// Whose call it is, and its place among the agent's streams.
     pub(crate) fn listener<T>(&self, request: &Request<T>) -> Result<(Caller, Stay), Refused> {
         let caller = self.caller(request)?;
-        let permit = self.desk.gate.stream(&caller)?;
-        let present = self.desk.directory.present(&caller.tenant, &caller.agent);
-        Ok((caller, Stay { _permit: permit, _present: present }))
-    }
-
-    /// Returns when what goes on for this agent must end, with the reason: the server stops, or its credential ends.
-    pub(crate) async fn over(&self, principal: &Principal) -> Status {
-        let mut shutdown = self.desk.shutdown.clone();
-        tokio::select! {
-            biased;
-            () = shutdown.begun() => Status::unavailable("the server is stopping"),
-            () = principal.expired() => {
-                Refused::from(Unauthenticated::Refused { why: "the token has expired" }).status()
-            }
-        }
+        let stay = self.desk.stay(&caller)?;
+        Ok((caller, stay))
     }
 
     /// Put an envelope of this agent to its session.
@@ -113,22 +96,24 @@ impl Macp {
         let pass = self.desk.gate.admit(caller, if starts { Kind::Start } else { Kind::Message })?;
         let admitted = admit::admit(caller, envelope);
         let admitted = admitted.inspect_err(|refused| self.note_impersonation(caller, refused));
-        let (key, command) = match admitted? {
-            Admitted::Command(key, command) => (key, *command),
-            Admitted::Start(key, request) => {
-                let mut command = request.command;
-                if let Act::Start(start) = &mut command.act {
-                    let charter =
-                        self.desk.policies.charter(&caller.tenant, &request.policy, start.mode).await;
-                    start.charter = charter.map_err(Refused::from)?;
-                    if let Some(cap) = request.suspension_cap_ms {
-                        start.charter.suspension_cap_ms = cap;
-                    }
-                }
-                (key, command)
-            }
+        let command = match admitted? {
+            Admitted::Command(command) => *command,
+            Admitted::Start(request) => self.with_charter(caller, *request).await?,
         };
-        self.desk.gate.submit(pass, key, command).await.map_err(Refused::from)
+        Ok(self.desk.submit(pass, &envelope.session_id, command).await?)
+    }
+
+    /// A start, bound to the policy that it names.
+    async fn with_charter(&self, caller: &Caller, request: StartRequest) -> Result<Command, Refused> {
+        let mut command = request.command;
+        if let Act::Start(start) = &mut command.act {
+            let charter = self.desk.policies.charter(&caller.tenant, &request.policy, start.mode).await;
+            start.charter = charter.map_err(No::from)?;
+            if let Some(cap) = request.suspension_cap_ms {
+                start.charter.suspension_cap_ms = cap;
+            }
+        }
+        Ok(command)
     }
 
     /// Note that an envelope says to be another agent's, if that is why it was refused.
@@ -141,21 +126,19 @@ impl Macp {
     /// Put an act that is no envelope to a session.
     pub(crate) async fn act(&self, caller: &Caller, session_id: &str, act: Act) -> Result<Accepted, Refused> {
         note("session", short(session_id));
-        let pass = self.desk.gate.admit(caller, Kind::Message)?;
-        let command = Command::by(&caller.agent, Face::Macp, act).in_session_scope();
-        let key = SessionKey::new(caller.tenant.clone(), session_id);
-        self.desk.gate.submit(pass, key, command).await.map_err(Refused::from)
+        let command = caller.command(act).in_session_scope();
+        Ok(self.desk.put(caller, session_id, command).await?)
     }
 
     /// A session that the agent may see. One of its tenant that it has no part in is forbidden; any other does not exist.
     pub(crate) async fn session(&self, caller: &Caller, session_id: &str) -> Result<Arc<Session>, Refused> {
         note("session", short(session_id));
-        self.desk.gate.session(caller, session_id).await.map_err(Refused::from)
+        Ok(self.desk.session(caller, session_id).await?)
     }
 
     /// Serve until the shutdown begins, then finish what is in flight. Health checking and reflection come with it.
     pub async fn serve(self, listener: TcpListener, wire: Wire) -> Result<(), tonic::transport::Error> {
-        let request_max = self.desk.engine.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
+        let request_max = self.desk.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<MacpRuntimeServiceServer<Macp>>().await;
         health.set_serving::<HandoverServer<Macp>>().await;
@@ -179,5 +162,14 @@ impl Macp {
                 shutdown.begun().await;
             })
             .await
+    }
+}
+
+/// Why a stream ends, as a status.
+pub(crate) fn ended(over: Over) -> Status {
+    match over {
+        Over::Stopping => Status::unavailable("the server is stopping"),
+        Over::Expired => Refused::from(Unauthenticated::Refused { why: "the token has expired" }).status(),
+        Over::Denied(denied) => Refused::from(No::from(denied)).status(),
     }
 }

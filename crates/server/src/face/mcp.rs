@@ -33,12 +33,14 @@ pub mod task;
 pub mod tasks;
 pub mod tools;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::gate;
+use handover_desk::{Accepted, Denied, Desk};
+use handover_kernel::Session;
 use handover_kernel::command::{Act, Command};
-use handover_kernel::{Face, Refusal, Session};
-use handover_store::SessionKey;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -46,12 +48,8 @@ use tokio::sync::mpsc;
 use self::caller::{Caller, Era};
 use self::handshake::Levels;
 pub(crate) use self::message::params;
-use self::message::{Error, INTERNAL_ERROR, INVALID_PARAMS};
+use self::message::{Error, INVALID_PARAMS};
 use crate::config::Config;
-use handover_desk::Desk;
-use handover_desk::codes;
-use handover_desk::gate::{self, Kind, Limited};
-use handover_engine::{Accepted, Denied, Engine};
 
 /// How many messages may wait for the network before whoever makes them waits too.
 pub(crate) const FRAMES_MAX: usize = 64;
@@ -182,107 +180,63 @@ impl Mcp {
 
     /// Put an act to a session.
     pub(crate) async fn act(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
-        self.put(caller, session, Command::by(&caller.agent, Face::Mcp, act)).await
+        self.put(caller, session, caller.command(act)).await
     }
 
     /// Put an act to a session, called as the caller calls its request: sent again, it has no second effect.
     pub(crate) async fn act_once(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
-        let command = Command::by(&caller.agent, Face::Mcp, act);
-        self.put(caller, session, caller.name(command)).await
+        self.put(caller, session, caller.name(caller.command(act))).await
     }
 
     /// Put a command to a session.
     pub(crate) async fn put(&self, caller: &Caller, session: &str, command: Command) -> Result<Accepted, No> {
-        let kind = if command.act.start().is_some() { Kind::Start } else { Kind::Message };
-        let pass = self.parts.desk.gate.admit(&caller.who, kind)?;
-        Ok(self.parts.desk.gate.submit(pass, key(caller, session), command).await?)
+        self.desk().put(&caller.who, session, command).await.map_err(No)
     }
 
     /// A task that the caller may see. Any other does not exist.
     pub(crate) async fn task(&self, caller: &gate::Caller, id: &str) -> Result<Arc<Session>, No> {
-        let session = self.parts.desk.gate.session(caller, id).await?;
-        if session.task().is_none() {
-            return Err(No::Denied(Denied::Refused(Refusal::SessionNotFound)));
-        }
-        Ok(session)
+        self.desk().task(caller, id).await.map_err(No)
     }
 
-    /// Returns when nothing may go on for this caller any longer: the server stops, or its credential ends.
-    pub(crate) async fn over(&self, caller: &gate::Caller) {
-        let mut shutdown = self.parts.desk.shutdown.clone();
-        tokio::select! {
-            biased;
-            () = shutdown.begun() => {}
-            () = caller.expired() => {}
-        }
-    }
-
-    fn engine(&self) -> &Engine {
-        &self.parts.desk.engine
+    pub(crate) fn desk(&self) -> &Desk {
+        &self.parts.desk
     }
 }
 
-/// The key of a session in the caller's namespace.
-pub(crate) fn key(caller: &gate::Caller, session: &str) -> SessionKey {
-    SessionKey::new(caller.tenant.clone(), session)
-}
-
-/// Why something cannot be had.
+/// A no of the desk, as this face says it.
 #[derive(Clone, Debug)]
-pub(crate) enum No {
-    /// The engine says so.
-    Denied(Denied),
-    /// The gate says so.
-    Limited(Limited),
+pub(crate) struct No(pub(crate) handover_desk::No);
+
+impl Deref for No {
+    type Target = handover_desk::No;
+
+    fn deref(&self) -> &handover_desk::No {
+        &self.0
+    }
 }
 
 impl From<Denied> for No {
     fn from(denied: Denied) -> No {
-        No::Denied(denied)
-    }
-}
-
-impl From<Limited> for No {
-    fn from(limited: Limited) -> No {
-        No::Limited(limited)
+        No(denied.into())
     }
 }
 
 impl No {
-    /// Whether the caller is to hear that there is no such session: one of others looks like one that does not exist.
-    pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, No::Denied(Denied::Refused(Refusal::SessionNotFound | Refusal::NotParticipant { .. })))
-    }
-
-    /// The refusal of the kernel, if it is one.
-    pub(crate) fn refusal(&self) -> Option<&Refusal> {
-        match self {
-            No::Denied(Denied::Refused(refusal)) => Some(refusal),
-            No::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) | No::Limited(_) => None,
-        }
-    }
-
     /// In a sentence.
-    pub(crate) fn message(&self) -> String {
-        match self {
-            No::Denied(_) if self.is_unknown() => "there is no such task".to_owned(),
-            No::Denied(denied) => codes::message(denied),
-            No::Limited(limited) => limited.to_string(),
-        }
+    pub(crate) fn said(&self) -> String {
+        if self.is_unknown() { "there is no such task".to_owned() } else { self.message() }
     }
 }
 
 impl From<No> for Error {
     fn from(no: No) -> Error {
-        let code = match &no {
-            No::Denied(_) if no.is_unknown() => INVALID_PARAMS,
-            No::Denied(denied) => codes::of_denied(denied).json_rpc,
-            No::Limited(_) => INTERNAL_ERROR,
-        };
-        let error = Error::new(code, no.message());
-        match &no {
-            No::Limited(limited) => error.data(json!({ "retryAfterMs": limited.retry_after_ms() })),
-            No::Denied(_) => error,
+        let code = if no.is_unknown() { INVALID_PARAMS } else { no.meaning().json_rpc };
+        let error = Error::new(code, no.said());
+        match &no.0 {
+            handover_desk::No::Limited(limited) => {
+                error.data(json!({ "retryAfterMs": limited.retry_after_ms() }))
+            }
+            handover_desk::No::Denied(_) | handover_desk::No::Unfit(_) => error,
         }
     }
 }

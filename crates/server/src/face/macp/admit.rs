@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{
-    Act, Command, Failure, HandoffAct, ModeKind, Need, NewQuestion, Progress, RESERVED_PREFIXES, Request,
-    Start, TaskAct,
+    Act, Command, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Progress, RESERVED_PREFIXES,
+    Request, Start, TaskAct,
 };
 use handover_kernel::commitment::{Commitment, Supersedes};
-use handover_kernel::{AgentId, Blob, Face, HandoffId, MessageId, Refusal, SessionId, Text, Timestamp, cut};
-use handover_store::SessionKey;
+use handover_kernel::{AgentId, Blob, HandoffId, MessageId, Refusal, SessionId, Text, Timestamp, cut};
 use prost::Message;
 use tonic::Code;
 
 use super::proto::v1::{CommitmentPayload, Envelope, SessionStartPayload};
 use super::proto::{handoff, task};
 use super::refused::Refused;
-use handover_desk::identity::Principal;
+use handover_desk::gate::Caller;
+use handover_desk::schema::Schema;
 
 /// The version of the protocol.
 pub const MACP_VERSION: &str = "1.0";
@@ -37,9 +37,9 @@ const ID_BYTES_MAX: usize = 256;
 #[derive(Debug)]
 pub enum Admitted {
     /// A command for a session.
-    Command(SessionKey, Box<Command>),
+    Command(Box<Command>),
     /// A session start, whose policy is to be looked up.
-    Start(SessionKey, Box<StartRequest>),
+    Start(Box<StartRequest>),
 }
 
 /// A session start without its charter.
@@ -108,37 +108,36 @@ pub fn message_id(id: &str) -> Result<(), Refused> {
 }
 
 /// Whether an envelope speaks our version, for the agent that sends it.
-pub fn origin(principal: &Principal, envelope: &Envelope) -> Result<(), Refused> {
+pub fn origin(caller: &Caller, envelope: &Envelope) -> Result<(), Refused> {
     if envelope.macp_version != MACP_VERSION {
         let found = clip(&envelope.macp_version);
         let message = format!("expected macp_version {MACP_VERSION:?}, found {found:?}");
         return Err(Refused::new("UNSUPPORTED_PROTOCOL_VERSION", Code::InvalidArgument, message));
     }
-    if !envelope.sender.is_empty() && envelope.sender != principal.agent.as_str() {
-        let message = format!("expected the authenticated sender {}, found another", principal.agent);
+    if !envelope.sender.is_empty() && envelope.sender != caller.agent.as_str() {
+        let message = format!("expected the authenticated sender {}, found another", caller.agent);
         return Err(Refused::new("UNAUTHENTICATED", Code::Unauthenticated, message));
     }
     Ok(())
 }
 
 /// Turn an envelope into a command of this agent.
-pub fn admit(principal: &Principal, envelope: &Envelope) -> Result<Admitted, Refused> {
-    origin(principal, envelope)?;
+pub fn admit(caller: &Caller, envelope: &Envelope) -> Result<Admitted, Refused> {
+    origin(caller, envelope)?;
     let Some(mode) = mode(&envelope.mode) else {
         let message = format!("expected {TASK_MODE} or {HANDOFF_MODE}, found {:?}", clip(&envelope.mode));
         return Err(Refused::new("MODE_NOT_SUPPORTED", Code::InvalidArgument, message));
     };
     session_id(&envelope.session_id)?;
     message_id(&envelope.message_id)?;
-    let key = SessionKey::new(principal.tenant.clone(), envelope.session_id.as_str());
-    let mut command = Command::by(&principal.agent, Face::Macp, Act::Tick).in_session_scope();
+    let mut command = caller.command(Act::Tick).in_session_scope();
     command.id = Some(MessageId::from(envelope.message_id.as_str()));
     command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
     if envelope.message_type == SESSION_START {
-        return start(mode, envelope, command).map(|start| Admitted::Start(key, Box::new(start)));
+        return start(mode, envelope, command).map(|start| Admitted::Start(Box::new(start)));
     }
     command.act = act(mode, &envelope.message_type, &envelope.payload)?;
-    Ok(Admitted::Command(key, Box::new(command)))
+    Ok(Admitted::Command(Box::new(command)))
 }
 
 fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<StartRequest, Refused> {
@@ -252,7 +251,8 @@ fn task_act(name: &str, payload: &[u8]) -> Result<TaskAct, Refused> {
     })
 }
 
-/// An update whose status is `input_required` asks: the question is its message, a JSON Schema may be its output.
+/// An update whose status is `input_required` asks: the question is its message, and its output is a JSON Schema for the
+/// answer if it is one. Bytes that are no schema are what there is already, and the question has none.
 fn update(payload: task::TaskUpdatePayload) -> TaskAct {
     let task = Some(Text::from(payload.task_id));
     let message = Text::from(payload.message);
@@ -265,8 +265,8 @@ fn update(payload: task::TaskUpdatePayload) -> TaskAct {
         partial: partial.clone(),
     };
     if asks {
-        let question =
-            NewQuestion { key: None, need: Need::Input, text: message, schema: partial, wire: None };
+        let schema = if Schema::is_one(&partial) { partial } else { Blob::default() };
+        let question = NewQuestion { key: None, need: Need::Input, text: message, schema, wire: None };
         return TaskAct::Ask { task, questions: vec![question], progress };
     }
     TaskAct::Update { task, progress, withdraws: true }
@@ -276,13 +276,13 @@ fn handoff_act(name: &str, payload: &[u8]) -> Result<HandoffAct, Refused> {
     Ok(match name {
         "HandoffOffer" => {
             let payload: handoff::HandoffOfferPayload = decode(name, payload)?;
-            HandoffAct::Offer {
+            HandoffAct::Offer(NewOffer {
                 handoff: HandoffId::from(payload.handoff_id),
                 target: AgentId::from(payload.target_participant),
                 scope: Text::from(payload.scope),
                 reason: Text::from(payload.reason),
                 context: None,
-            }
+            })
         }
         "HandoffContext" => {
             let payload: handoff::HandoffContextPayload = decode(name, payload)?;

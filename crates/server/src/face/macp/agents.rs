@@ -1,10 +1,8 @@
 //! The part of our own service that is about the directory: register, unregister, list.
 
-use std::sync::Arc;
-
 use handover_kernel::{AgentId, Face};
 use prost::Message;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::Macp;
 use super::proto::handover::{
@@ -14,7 +12,8 @@ use super::proto::handover::{
 use super::refused::Refused;
 use super::render::signed;
 use handover_desk::directory::{Agent, Skill};
-use handover_desk::gate::{Caller, Kind};
+use handover_desk::gate::Caller;
+use handover_desk::page;
 use handover_desk::timeline;
 
 /// How many agents a page has if the caller does not say, and at most.
@@ -30,21 +29,16 @@ impl Macp {
         request: Request<RegisterAgentRequest>,
     ) -> Result<Response<RegisterAgentResponse>, Status> {
         let caller = self.caller(&request)?;
-        self.desk.gate.admit(&caller, Kind::Message).map_err(Refused::from)?;
         let message = request.into_inner();
-        self.desk.gate.fits(&caller, message.encoded_len()).map_err(Refused::from)?;
         let agent = Agent {
-            id: caller.agent.to_string(),
             name: message.name,
             description: message.description,
             skills: message.skills.into_iter().map(skill).collect(),
             visible_to: message.visible_to,
             faces: vec![timeline::face(Face::Macp).to_owned()],
-            // The directory says these.
-            registered_at: 0,
-            updated_at: 0,
+            ..Agent::default()
         };
-        let registered = self.desk.directory.register(&caller.tenant, agent).await.map_err(Refused::from)?;
+        let registered = self.desk.register(&caller, agent).await.map_err(Refused::from)?;
         Ok(Response::new(RegisterAgentResponse { changed: registered.changed }))
     }
 
@@ -53,17 +47,9 @@ impl Macp {
         request: Request<UnregisterAgentRequest>,
     ) -> Result<Response<UnregisterAgentResponse>, Status> {
         let caller = self.caller(&request)?;
-        self.desk.gate.admit(&caller, Kind::Message).map_err(Refused::from)?;
-        let id = match request.into_inner().agent_id {
-            own if own.is_empty() || own == caller.agent.as_str() => caller.agent.clone(),
-            other if self.desk.gate.administers(&caller) => AgentId::from(other),
-            other => {
-                let message =
-                    format!("expected an administrator or {other:?} itself, found {}", caller.agent);
-                return Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message).status());
-            }
-        };
-        let removed = self.desk.directory.unregister(&caller.tenant, &id).await.map_err(Refused::from)?;
+        let id = request.into_inner().agent_id;
+        let named = (!id.is_empty()).then_some(id.as_str());
+        let removed = self.desk.unregister(&caller, named).await.map_err(Refused::from)?;
         Ok(Response::new(UnregisterAgentResponse { removed }))
     }
 
@@ -77,32 +63,20 @@ impl Macp {
             0 => PAGE_DEFAULT,
             size => size.min(PAGE_MAX),
         };
-        let after = (!message.page_token.is_empty()).then(|| AgentId::from(message.page_token));
-        let page = self.desk.directory.agents(&caller.tenant, &caller.agent, after.as_ref(), max).await;
-        let page = page.map_err(Refused::from)?;
-        let (mut agents, mut bytes) = (Vec::with_capacity(page.agents.len()), 0);
-        for agent in &page.agents {
+        let page = self.desk.agents(&caller, &message.page_token, max).await;
+        let (found, next) = page.map_err(Refused::from)?;
+        let (mut agents, mut bytes) = (Vec::with_capacity(found.len()), 0);
+        for agent in &found {
             bytes += agent.encoded_len();
             if bytes > PAGE_BYTES_MAX && !agents.is_empty() {
                 break;
             }
             agents.push(self.listed(&caller, agent));
         }
-        let more = page.next.is_some() || agents.len() < page.agents.len();
-        let last = agents.last().filter(|_| more);
-        let next_page_token = last.map_or_else(String::new, |agent| agent.agent_id.clone());
+        let cut = agents.len() < found.len();
+        let last = agents.last().filter(|_| cut).map(|agent| page::of_name(&agent.agent_id));
+        let next_page_token = last.or(next).unwrap_or_default();
         Ok(Response::new(ListAgentsResponse { agents, next_page_token }))
-    }
-
-    /// An agent of the caller's tenant, if the caller sees it.
-    pub(super) async fn visible_agent(
-        &self,
-        caller: &Caller,
-        id: &str,
-    ) -> Result<Option<Arc<Agent>>, Refused> {
-        let found =
-            self.desk.directory.get(&caller.tenant, &AgentId::from(id)).await.map_err(Refused::from)?;
-        Ok(found.filter(|agent| agent.seen_by(&caller.agent)))
     }
 
     fn listed(&self, caller: &Caller, agent: &Agent) -> ListedAgent {

@@ -1,13 +1,14 @@
 //! Our own service beside MACP's, for what MACP has no message for: steer, answer, pause gently, read everything,
 //! be found.
 
-use std::sync::Arc;
-
-use handover_kernel::command::{Act, Answer, Command, Need, Reply, TaskAct};
+use handover_desk::Accepted;
+use handover_desk::gate::Caller;
+use handover_desk::look::HISTORY_MAX;
+use handover_desk::timeline;
+use handover_kernel::command::{Act, Answer, Need, Reply, TaskAct};
 use handover_kernel::event;
 use handover_kernel::id::Author;
-use handover_kernel::{Event, Face, MessageId, QuestionKey, Text};
-use handover_store::SessionKey;
+use handover_kernel::{Event, MessageId, QuestionKey, Text};
 use tonic::{Request, Response, Status};
 
 use super::Macp;
@@ -21,14 +22,9 @@ use super::proto::handover::{
 };
 use super::refused::Refused;
 use super::render::signed;
-use handover_desk::gate::{Caller, Kind};
-use handover_desk::timeline;
-use handover_engine::codec;
-use handover_engine::{Accepted, Denied};
 
-/// How many events a page of a timeline has if the caller does not say, and at most.
+/// How many events a page of a timeline has if the caller does not say.
 const PAGE_DEFAULT: usize = 100;
-const PAGE_MAX: usize = 1000;
 
 #[tonic::async_trait]
 impl Handover for Macp {
@@ -74,27 +70,14 @@ impl Handover for Macp {
     ) -> Result<Response<ReadTimelineResponse>, Status> {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
-        self.session(&caller, &message.session_id).await?;
         let max = match message.page_size as usize {
             0 => PAGE_DEFAULT,
-            size => size.min(PAGE_MAX),
+            size => size.min(HISTORY_MAX),
         };
-        let key = SessionKey::new(caller.principal.tenant, message.session_id);
-        let store = Arc::clone(&self.desk.store);
-        // One more than asked for says whether there is more.
-        let read =
-            tokio::task::spawn_blocking(move || store.read(&key, message.after_sequence, max + 1)).await;
-        let stored = read.map_err(|_| Status::unavailable("the server is stopping"))?;
-        let stored = stored.map_err(|fault| Refused::from(Denied::Fault(Arc::new(fault))).status())?;
-        let more = stored.len() > max;
-        let events: Result<Vec<TimelineEvent>, codec::Error> = stored
-            .iter()
-            .take(max)
-            .map(|stored| codec::decode(&stored.bytes).map(|event| shown(&event)))
-            .collect();
-        let events =
-            events.map_err(|error| Refused::from(Denied::Unreadable(error.to_string().into())).status())?;
-        Ok(Response::new(ReadTimelineResponse { events, more }))
+        let history = self.desk.history(&caller, &message.session_id, message.after_sequence, max).await;
+        let history = history.map_err(Refused::from)?;
+        let events = history.events.iter().map(|event| shown(event)).collect();
+        Ok(Response::new(ReadTimelineResponse { events, more: history.next.is_some() }))
     }
 
     async fn register_agent(
@@ -127,15 +110,12 @@ impl Macp {
         message_id: &str,
         act: Act,
     ) -> Result<Response<Receipt>, Status> {
-        let pass = self.desk.gate.admit(caller, Kind::Message).map_err(Refused::from)?;
-        let mut command = Command::by(&caller.agent, Face::Macp, act).in_session_scope();
+        let mut command = caller.command(act).in_session_scope();
         if !message_id.is_empty() {
             admit::message_id(message_id)?;
             command.id = Some(MessageId::from(message_id));
         }
-        let key = SessionKey::new(caller.tenant.clone(), session_id);
-        let accepted = self.desk.gate.submit(pass, key, command).await;
-        let accepted = accepted.map_err(Refused::from)?;
+        let accepted = self.desk.put(caller, session_id, command).await.map_err(Refused::from)?;
         Ok(Response::new(receipt(&accepted)))
     }
 }

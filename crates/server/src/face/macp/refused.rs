@@ -10,7 +10,7 @@ use crate::http::line::note;
 use handover_desk::codes;
 use handover_desk::gate::Limited;
 use handover_desk::identity::Unauthenticated;
-use handover_engine::Denied;
+use handover_desk::{Denied, No};
 
 /// A no, in MACP's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +93,16 @@ impl From<Denied> for Refused {
             message,
             details,
             retry_after_ms: None,
+        }
+    }
+}
+
+impl From<No> for Refused {
+    fn from(no: No) -> Refused {
+        match no {
+            No::Denied(denied) => Refused::from(denied),
+            No::Limited(limited) => Refused::from(limited),
+            No::Unfit(unfit) => Refused::invalid(unfit.to_string()),
         }
     }
 }

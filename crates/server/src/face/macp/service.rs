@@ -5,7 +5,6 @@ use std::pin::Pin;
 use futures_core::Stream;
 use handover_kernel::Text;
 use handover_kernel::command::Act;
-use handover_store::{Cursor, Filter, Order, SessionKey};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::Macp;
@@ -14,11 +13,12 @@ use super::proto::v1::macp_runtime_service_server::MacpRuntimeService;
 use super::proto::v1::{self, Ack};
 use super::refused::Refused;
 use super::{discovery, render};
+use handover_desk::Accepted;
 use handover_desk::audit::What;
+use handover_desk::clock::now;
 use handover_desk::gate::{Caller, Kind};
+use handover_desk::look::Query;
 use handover_desk::policies::Policy;
-use handover_engine::Accepted;
-use handover_engine::clock::now;
 
 /// How many sessions a page has if the caller does not say, and at most.
 const PAGE_DEFAULT: usize = 100;
@@ -124,17 +124,11 @@ impl MacpRuntimeService for Macp {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
         let max = page_size(message.page_size)?;
-        let after = page_token(&message.page_token)?;
-        let filter = Filter {
-            tenant: Some(caller.tenant.clone()),
-            agent: (!caller.observer).then(|| caller.agent.as_str().into()),
-            ..Filter::default()
-        };
-        let (keys, next) = self.page(filter, after, max).await?;
-        // A session that retention deleted since the page was read is not there any more.
-        let sessions = self.desk.engine.sessions(keys).await.map_err(Refused::from)?;
+        let query = Query { kind: None, newest_first: false };
+        let page = self.desk.sessions(&caller, query, &message.page_token, max).await;
+        let (sessions, next) = page.map_err(Refused::from)?;
         let sessions = sessions.iter().map(|session| render::metadata(session)).collect();
-        let next_page_token = next.map_or_else(String::new, |cursor| format!("s{:x}", cursor.0));
+        let next_page_token = next.unwrap_or_default();
         Ok(Response::new(v1::ListSessionsResponse { sessions, next_page_token }))
     }
 
@@ -157,7 +151,7 @@ impl MacpRuntimeService for Macp {
             return Ok(Response::new(v1::GetManifestResponse { manifest: Some(discovery::manifest()) }));
         }
         let caller = self.caller(&request)?;
-        match self.visible_agent(&caller, id).await? {
+        match self.desk.agent(&caller, id).await.map_err(Refused::from)? {
             Some(agent) => {
                 let manifest = Some(discovery::agent_manifest(&agent));
                 Ok(Response::new(v1::GetManifestResponse { manifest }))
@@ -182,10 +176,10 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchModeRegistryRequest>,
     ) -> Result<Response<Self::WatchModeRegistryStream>, Status> {
-        let (caller, stay) = self.listener(&request)?;
+        let (_, stay) = self.listener(&request)?;
         let change = v1::RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: at() };
         let first = v1::WatchModeRegistryResponse { change: Some(change) };
-        Ok(Response::new(self.clone().once_and_wait(caller, stay, first)))
+        Ok(Response::new(Macp::once_and_wait(stay, first)))
     }
 
     async fn list_roots(
@@ -201,9 +195,9 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchRootsRequest>,
     ) -> Result<Response<Self::WatchRootsStream>, Status> {
-        let (caller, stay) = self.listener(&request)?;
+        let (_, stay) = self.listener(&request)?;
         let first = v1::WatchRootsResponse { change: Some(v1::RootsChanged { observed_at_unix_ms: at() }) };
-        Ok(Response::new(self.clone().once_and_wait(caller, stay, first)))
+        Ok(Response::new(Macp::once_and_wait(stay, first)))
     }
 
     async fn list_ext_modes(
@@ -309,13 +303,11 @@ impl MacpRuntimeService for Macp {
     ) -> Result<Response<v1::WhatIfReplayResponse>, Status> {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
-        let session = self.session(&caller, &message.session_id).await?;
         let Some(candidate) = message.candidate else {
             return Err(Refused::invalid("expected a candidate policy, found none").status());
         };
         let candidate = policy(candidate)?.descriptor();
-        let key = SessionKey::new(caller.principal.tenant, message.session_id);
-        Ok(Response::new(self.what_if(key, &session, &candidate).await?))
+        Ok(Response::new(self.what_if(&caller, &message.session_id, &candidate).await?))
     }
 
     async fn get_decision_receipt(
@@ -352,30 +344,6 @@ impl Macp {
         let policies = self.desk.policies.list(tenant).await.map_err(Refused::from)?;
         Ok(policies.iter().map(descriptor).collect())
     }
-
-    /// A page of the sessions that a filter lets through. The store may end a page early: read on until it is full.
-    pub(super) async fn page(
-        &self,
-        filter: Filter,
-        mut after: Option<Cursor>,
-        max: usize,
-    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Refused> {
-        let store = std::sync::Arc::clone(&self.desk.store);
-        let read = tokio::task::spawn_blocking(move || {
-            let mut keys = Vec::new();
-            loop {
-                let page = store.list(&filter, Order::Oldest, after, max - keys.len())?;
-                keys.extend(page.sessions.into_iter().map(|listed| listed.key));
-                match page.next {
-                    Some(next) if keys.len() < max => after = Some(next),
-                    next => return Ok((keys, next)),
-                }
-            }
-        });
-        let stopping = || Refused::from(handover_engine::Denied::Stopping);
-        let page: Result<_, handover_store::Fault> = read.await.map_err(|_| stopping())?;
-        page.map_err(|fault| Refused::from(handover_engine::Denied::Fault(std::sync::Arc::new(fault))))
-    }
 }
 
 /// The answer to an accepted command.
@@ -408,17 +376,6 @@ fn page_size(found: i32) -> Result<usize, Refused> {
         Ok(0) => Ok(PAGE_DEFAULT),
         Ok(size) => Ok(size.min(PAGE_MAX)),
         Err(_) => Err(Refused::invalid(format!("expected a page_size of 0 or more, found {found}"))),
-    }
-}
-
-fn page_token(found: &str) -> Result<Option<Cursor>, Refused> {
-    if found.is_empty() {
-        return Ok(None);
-    }
-    let cursor = found.strip_prefix('s').and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    match cursor {
-        Some(cursor) => Ok(Some(Cursor(cursor))),
-        None => Err(Refused::invalid("expected the page_token of an earlier answer, found something else")),
     }
 }
 

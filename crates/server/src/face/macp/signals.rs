@@ -1,15 +1,17 @@
 //! Signals: what is told and not kept. They never touch a session. The orders that wait for a MACP assignee travel as
 //! signals too; those are on the task's log first, and are told again until they have been heard.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_core::Stream;
-use handover_kernel::command::{Act, Command, Reply, TaskAct};
+use handover_desk::clock::now;
+use handover_desk::follow::Stay;
+use handover_desk::gate::{Caller, Kind};
+use handover_desk::{Delivery, WaitKind};
+use handover_kernel::command::Reply;
 use handover_kernel::orders::{Order, OrderKind};
-use handover_kernel::session::{Lifecycle, Standing};
-use handover_kernel::{AgentId, Fact, Seq, Session};
-use handover_store::{Filter, SessionKey};
+use handover_kernel::{Fact, Seq, Session};
 use prost::Message;
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,18 +21,16 @@ use super::admit::{self, MACP_VERSION};
 use super::proto::v1::{Envelope, SignalPayload, WatchSignalsResponse};
 use super::refused::Refused;
 use super::render::signed;
-use super::stream::ended;
-use super::{Macp, Stay};
-use handover_desk::gate::{Caller, Kind, sees};
-use handover_engine::clock::now;
-use handover_engine::view;
-use handover_engine::{Delivery, Key, Topic};
+use super::{Macp, ended};
 
 /// How many signals may wait for one listener.
 const SIGNALS_MAX: usize = 1024;
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
+
+/// How many tasks in hand are looked at together.
+const PAGE: usize = 256;
 
 /// Everybody who listens.
 #[derive(Clone)]
@@ -100,8 +100,7 @@ impl Macp {
         // Listen before the call is answered: what is told after that is heard.
         let told = self.signals.sender.subscribe();
         tokio::spawn(async move {
-            let _stay = stay;
-            if let Err(status) = self.serve_signals(&caller, told, &out).await {
+            if let Err(status) = self.serve_signals(&caller, stay, told, &out).await {
                 _ = out.send(Err(status)).await;
             }
         });
@@ -111,18 +110,15 @@ impl Macp {
     async fn serve_signals(
         &self,
         caller: &Caller,
+        mut stay: Stay,
         mut told: broadcast::Receiver<Arc<Told>>,
         out: &Out,
     ) -> Result<(), Status> {
-        let mut over = pin!(self.over(caller));
-        let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
-        let from = self.position().await?;
-        let mut events = self.desk.engine.subscribe(topic, from);
+        let mut events = self.desk.own_events(caller).await.map_err(Refused::from)?;
         self.waiting_orders(caller, out).await?;
         loop {
             tokio::select! {
                 biased;
-                status = &mut over => return Err(status),
                 () = out.closed() => return Ok(()),
                 signal = told.recv() => match signal {
                     Ok(signal) => self.pass_on(caller, &signal, out).await,
@@ -132,12 +128,13 @@ impl Macp {
                     }
                     Err(broadcast::error::RecvError::Closed) => return Ok(()),
                 },
-                event = events.next() => {
+                event = stay.next(&mut events) => {
                     let delivery = event.map_err(ended)?;
+                    let id = &delivery.key.session;
                     if let Fact::Suspended { reason, .. } = &delivery.event.fact {
-                        self.tell_of_pause(caller, &delivery.key, reason, out).await?;
+                        self.hand_over(caller, id, Some(reason), out).await?;
                     } else if may_free_orders(&delivery) {
-                        self.hand_over(caller, &delivery.key, out).await?;
+                        self.hand_over(caller, id, None, out).await?;
                     }
                 }
             }
@@ -150,10 +147,8 @@ impl Macp {
             return;
         }
         if let Some(session) = &told.about {
-            let key = SessionKey::new(caller.tenant.clone(), session.as_str());
-            match self.desk.engine.session(key).await {
-                Ok(Some(session)) if sees(caller, &session) => {}
-                Ok(_) | Err(_) => return,
+            if !self.desk.sees(caller, session).await {
+                return;
             }
         }
         let envelope = Some(told.envelope.clone());
@@ -163,79 +158,53 @@ impl Macp {
 
     /// What was ordered while nobody was there to hear it.
     async fn waiting_orders(&self, caller: &Caller, out: &Out) -> Result<(), Status> {
-        let at_work = [
-            Standing::Working,
-            Standing::WaitingInput,
-            Standing::WaitingAuthorization,
-            Standing::WaitingReply,
-            Standing::Suspended,
-        ];
-        for standing in at_work {
-            let mut after = None;
-            loop {
-                let filter = Filter {
-                    tenant: Some(caller.tenant.clone()),
-                    agent: Some(caller.agent.as_str().into()),
-                    statuses: 1 << view::status_number(standing),
-                    ..Filter::default()
-                };
-                let (keys, next) = self.page(filter, after, 256).await?;
-                for key in keys {
-                    let key = Key::from(key);
-                    self.tell_of_pause(caller, &key, "", out).await?;
-                    self.hand_over(caller, &key, out).await?;
-                }
-                match next {
-                    Some(next) => after = Some(next),
-                    None => break,
-                }
+        let mut after = String::new();
+        loop {
+            let page = self.desk.inbox(caller, &[WaitKind::InHand], &after, PAGE).await;
+            let page = page.map_err(Refused::from)?;
+            for session in page.sessions {
+                self.hand_over(caller, session.binding.id.as_str(), Some(""), out).await?;
+            }
+            match page.next {
+                Some(next) => after = next,
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
-    /// Tell the assignee that its session is suspended, if it is. It is no order that waits: whoever begins to listen
-    /// while the pause lasts is told again.
-    async fn tell_of_pause(&self, caller: &Caller, key: &Key, reason: &str, out: &Out) -> Result<(), Status> {
-        let session = self.desk.engine.session(SessionKey::clone(key)).await.map_err(Refused::from)?;
-        let paused = session.filter(|session| {
-            is_assignee(session, &caller.agent) && matches!(session.lifecycle, Lifecycle::Suspended { .. })
-        });
-        if let Some(session) = paused {
-            let envelope = Some(signal(&session, session.head, "task.pause", reason.as_bytes().to_vec()));
-            // A listener that has gone away is noticed by the loop.
-            _ = out.send(Ok(WatchSignalsResponse { envelope, sender_authenticated: caller.proven })).await;
-        }
-        Ok(())
-    }
-
-    /// Tell the assignee the orders of one session that may be handed over now, and record that it heard them.
-    async fn hand_over(&self, caller: &Caller, key: &Key, out: &Out) -> Result<(), Status> {
-        let key = SessionKey::clone(key);
-        let session = self.desk.engine.session(key.clone()).await.map_err(Refused::from)?;
-        let Some(session) = session.filter(|session| is_assignee(session, &caller.agent)) else {
+    /// Tell the assignee of one session that it is suspended, if it is and there is a reason to say so, and the orders
+    /// that may be handed over now.
+    async fn hand_over(
+        &self,
+        caller: &Caller,
+        id: &str,
+        pause: Option<&str>,
+        out: &Out,
+    ) -> Result<(), Status> {
+        let Some(waiting) = self.desk.orders(caller, id).await.map_err(Refused::from)? else {
             return Ok(());
         };
+        let session = &waiting.session;
+        let mut signals = Vec::new();
+        if let (true, Some(reason)) = (waiting.paused, pause) {
+            signals.push((None, signal(session, session.head, "task.pause", reason.as_bytes().to_vec())));
+        }
+        signals.extend(waiting.orders.iter().map(|order| (Some(order.seq), order_signal(session, order))));
         let mut heard: Option<Seq> = None;
-        for order in session.orders() {
-            let envelope = Some(order_signal(&session, order));
-            let signal = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
+        for (order, envelope) in signals {
+            let signal =
+                WatchSignalsResponse { envelope: Some(envelope), sender_authenticated: caller.proven };
+            // A listener that has gone away is noticed by the loop.
             if out.send(Ok(signal)).await.is_err() {
                 break;
             }
-            heard = Some(order.seq);
+            heard = order.or(heard);
         }
         if let Some(up_to) = heard {
-            let deliver = Command::runtime(Act::Task(TaskAct::Deliver { up_to }));
-            // If it cannot be recorded, the orders are told again: better twice than never.
-            _ = self.desk.engine.submit(key, deliver).await;
+            self.desk.heard(caller, session, up_to).await;
         }
         Ok(())
     }
-}
-
-fn is_assignee(session: &Session, agent: &AgentId) -> bool {
-    session.task().and_then(|task| task.phase.assignee()) == Some(agent)
 }
 
 /// Whether orders may be waiting for their assignee after this event.

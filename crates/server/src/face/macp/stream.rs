@@ -3,12 +3,14 @@
 //! The first frame that is accepted binds the stream to one session; a refused one binds nothing. A refusal is an
 //! inline error and the stream stays open.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_core::Stream;
+use handover_desk::follow::{Events, Over, Stay};
+use handover_desk::gate::{Caller, Kind};
+use handover_desk::{Delivery, Denied};
 use handover_kernel::{Fact, Ordinal, Session, Text};
-use handover_store::SessionKey;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
@@ -16,10 +18,7 @@ use tonic::{Code, Status, Streaming};
 use super::proto::v1::stream_session_response::Response as Frame;
 use super::proto::v1::{Envelope, StreamSessionRequest, StreamSessionResponse};
 use super::refused::Refused;
-use super::render;
-use super::{Macp, Stay};
-use handover_desk::gate::{Caller, Kind};
-use handover_engine::{Delivery, Ended, Key, Subscription, Topic};
+use super::{Macp, ended, render};
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
@@ -29,7 +28,7 @@ type Out = mpsc::Sender<Result<StreamSessionResponse, Status>>;
 /// The session that a stream is bound to.
 struct Bound {
     session_id: String,
-    subscription: Subscription,
+    events: Events,
     /// Envelopes up to there are passed over.
     after: Ordinal,
     session: Arc<Session>,
@@ -40,7 +39,7 @@ struct Bound {
 /// What happened next.
 enum Next {
     Frame(Option<Result<StreamSessionRequest, Status>>),
-    Event(Result<Delivery, Ended>),
+    Event(Result<Delivery, Denied>),
     Gone,
 }
 
@@ -54,8 +53,7 @@ impl Macp {
     ) -> Pin<Box<dyn Stream<Item = Result<StreamSessionResponse, Status>> + Send>> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         tokio::spawn(async move {
-            let _stay = stay;
-            if let Err(status) = self.serve_stream(&caller, frames, &out).await {
+            if let Err(status) = self.serve_stream(&caller, stay, frames, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;
             }
@@ -66,16 +64,16 @@ impl Macp {
     async fn serve_stream(
         &self,
         caller: &Caller,
+        mut stay: Stay,
         mut frames: Streaming<StreamSessionRequest>,
         out: &Out,
     ) -> Result<(), Status> {
-        let mut over = pin!(self.over(caller));
         let mut bound: Option<Bound> = None;
         let mut open = true;
         loop {
             let next = tokio::select! {
                 biased;
-                status = &mut over => return Err(status),
+                over = stay.over() => return Err(ended(over)),
                 () = out.closed() => Next::Gone,
                 frame = frames.message(), if open => Next::Frame(frame.transpose()),
                 event = event(bound.as_mut()), if bound.is_some() => Next::Event(event),
@@ -149,10 +147,9 @@ impl Macp {
         }
         let accepted = self.submit(caller, envelope).await.map_err(error)?;
         if bound.is_none() {
-            let session = self.session(caller, &envelope.session_id).await.map_err(error)?;
             // From the accepted envelope on, itself included.
             let after = accepted.receipt.seq.0.saturating_sub(1);
-            *bound = Some(self.bind(caller, session, after, Ordinal(0)));
+            *bound = Some(self.bind(caller, accepted.session, after, Ordinal(0)));
         }
         Ok(())
     }
@@ -176,24 +173,23 @@ impl Macp {
 
     fn bind(&self, caller: &Caller, session: Arc<Session>, after: u64, ordinal: Ordinal) -> Bound {
         let session_id = session.binding.id.to_string();
-        let key = Key::from(SessionKey::new(caller.tenant.clone(), session_id.as_str()));
         let task = render::Frame::of(&session).task;
-        let subscription = self.desk.engine.subscribe(Topic::Session(key), after);
-        Bound { session_id, subscription, after: ordinal, session, task }
+        let events = self.desk.events(caller, &session_id, after);
+        Bound { session_id, events, after: ordinal, session, task }
     }
 }
 
-async fn event(bound: Option<&mut Bound>) -> Result<Delivery, Ended> {
+async fn event(bound: Option<&mut Bound>) -> Result<Delivery, Denied> {
     match bound {
-        Some(bound) => bound.subscription.next().await,
+        Some(bound) => bound.events.next().await,
         None => std::future::pending().await,
     }
 }
 
 impl Bound {
     /// The envelope of an event, if it is one that the caller has not seen.
-    fn envelope(&mut self, event: Result<Delivery, Ended>) -> Result<Option<Envelope>, Status> {
-        let delivery = event.map_err(ended)?;
+    fn envelope(&mut self, event: Result<Delivery, Denied>) -> Result<Option<Envelope>, Status> {
+        let delivery = event.map_err(|denied| ended(Over::Denied(denied)))?;
         if let Fact::Requested(request) = &delivery.event.fact {
             self.task = request.task.clone();
         }
@@ -206,16 +202,5 @@ impl Bound {
             task: self.task.clone(),
         };
         Ok(render::envelope(&frame, &delivery.event))
-    }
-}
-
-/// Why a stream of events ended, as a status.
-pub(super) fn ended(ended: Ended) -> Status {
-    match ended {
-        Ended::TooSlow { .. } => {
-            let message = "the reader did not keep up: begin again after the last envelope that it got";
-            Refused::new("RATE_LIMITED", Code::ResourceExhausted, message).status()
-        }
-        Ended::Denied(denied) => Refused::from(denied).status(),
     }
 }

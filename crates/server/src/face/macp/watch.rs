@@ -1,12 +1,15 @@
 //! The calls that go on: who starts and ends, and which policies there are.
 
 use std::collections::BTreeSet;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::pin::Pin;
 
 use futures_core::Stream;
-use handover_kernel::{Fact, Session};
-use handover_store::{Filter, SessionKey};
+use handover_desk::Delivery;
+use handover_desk::clock::now;
+use handover_desk::follow::Stay;
+use handover_desk::gate::Caller;
+use handover_desk::look::Query;
+use handover_kernel::{Fact, Session, SessionId};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -14,12 +17,7 @@ use tonic::Status;
 use super::proto::v1::session_lifecycle_event::EventType;
 use super::proto::v1::{SessionLifecycleEvent, WatchPoliciesResponse, WatchSessionsResponse};
 use super::refused::Refused;
-use super::render;
-use super::stream::ended;
-use super::{Macp, Stay};
-use handover_desk::gate::Caller;
-use handover_engine::clock::now;
-use handover_engine::{Delivery, Topic};
+use super::{Macp, ended, render};
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
@@ -35,8 +33,7 @@ impl Macp {
     pub(super) fn follow_sessions(self, caller: Caller, stay: Stay) -> Answers<WatchSessionsResponse> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         tokio::spawn(async move {
-            let _stay = stay;
-            if let Err(status) = self.serve_sessions(&caller, &out).await {
+            if let Err(status) = self.serve_sessions(&caller, stay, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;
             }
@@ -44,80 +41,69 @@ impl Macp {
         Box::pin(ReceiverStream::new(answers))
     }
 
-    async fn serve_sessions(&self, caller: &Caller, out: &Out<WatchSessionsResponse>) -> Result<(), Status> {
-        let from = self.position().await?;
-        let topic = if caller.observer {
-            Topic::Everything
-        } else {
-            Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() }
-        };
-        let mut events = self.desk.engine.subscribe(topic, from);
+    async fn serve_sessions(
+        &self,
+        caller: &Caller,
+        mut stay: Stay,
+        out: &Out<WatchSessionsResponse>,
+    ) -> Result<(), Status> {
+        let mut events = self.desk.visible_events(caller).await.map_err(Refused::from)?;
         let known = self.known_sessions(caller, out).await?;
-        let mut over = pin!(self.over(caller));
         loop {
             let delivery = tokio::select! {
                 biased;
-                status = &mut over => return Err(status),
                 () = out.closed() => return Ok(()),
-                event = events.next() => event.map_err(ended)?,
+                event = stay.next(&mut events) => event.map_err(ended)?,
             };
             if delivery.key.tenant != caller.tenant {
                 continue;
             }
             let Some(kind) = lifecycle(&delivery) else { continue };
-            if kind == EventType::Created && known.contains(&delivery.key.session) {
+            let id = SessionId::from(&*delivery.key.session);
+            if kind == EventType::Created && known.contains(&id) {
                 continue;
             }
-            let key = SessionKey::clone(&delivery.key);
-            let Some(session) = self.desk.engine.session(key).await.map_err(Refused::from)? else { continue };
+            let session = match self.desk.session(caller, id.as_str()).await {
+                Ok(session) => session,
+                // Deleted since.
+                Err(no) if no.is_unknown() => continue,
+                Err(no) => return Err(Refused::from(no).status()),
+            };
             if !tell(&session, kind, render::signed(delivery.event.at.0), out).await {
                 return Ok(());
             }
         }
     }
 
-    /// Where the feed of all events ends now.
-    pub(super) async fn position(&self) -> Result<u64, Status> {
-        let store = Arc::clone(&self.desk.store);
-        let read = tokio::task::spawn_blocking(move || store.last_position()).await;
-        let read = read.map_err(|_| Status::unavailable("the server is stopping"))?;
-        read.map_err(|fault| Refused::from(handover_engine::Denied::Fault(Arc::new(fault))).status())
-    }
-
     async fn known_sessions(
         &self,
         caller: &Caller,
         out: &Out<WatchSessionsResponse>,
-    ) -> Result<BTreeSet<Box<str>>, Status> {
+    ) -> Result<BTreeSet<SessionId>, Status> {
         let mut known = BTreeSet::new();
-        let mut after = None;
+        let mut after = String::new();
         loop {
-            let filter = Filter {
-                tenant: Some(caller.tenant.clone()),
-                agent: (!caller.observer).then(|| caller.agent.as_str().into()),
-                ..Filter::default()
-            };
-            let (keys, next) = self.page(filter, after, PAGE).await?;
-            known.extend(keys.iter().map(|key| key.session.clone()));
-            for session in self.desk.engine.sessions(keys).await.map_err(Refused::from)? {
+            let query = Query { kind: None, newest_first: false };
+            let (page, next) =
+                self.desk.sessions(caller, query, &after, PAGE).await.map_err(Refused::from)?;
+            for session in page {
+                known.insert(session.binding.id.clone());
                 if !tell(&session, EventType::Created, render::signed(now().0), out).await {
                     return Ok(known);
                 }
             }
             match next {
-                Some(next) => after = Some(next),
+                Some(next) => after = next,
                 None => return Ok(known),
             }
         }
     }
 
     /// The whole set of policies now and on each change.
-    pub(super) fn follow_policies(self, caller: Caller, stay: Stay) -> Answers<WatchPoliciesResponse> {
+    pub(super) fn follow_policies(self, caller: Caller, mut stay: Stay) -> Answers<WatchPoliciesResponse> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         let mut changes = self.desk.policies.watch();
         tokio::spawn(async move {
-            let _stay = stay;
-            let mut over = pin!(self.over(&caller));
             loop {
                 changes.mark_unchanged();
                 let answer = match self.descriptors(&caller.tenant).await {
@@ -131,8 +117,8 @@ impl Macp {
                     return;
                 }
                 tokio::select! {
-                    status = &mut over => {
-                        _ = out.send(Err(status)).await;
+                    over = stay.over() => {
+                        _ = out.send(Err(ended(over))).await;
                         return;
                     }
                     () = out.closed() => return,
@@ -144,13 +130,12 @@ impl Macp {
     }
 
     /// A registry that never changes: say how it is, and wait.
-    pub(super) fn once_and_wait<T: Send + 'static>(self, caller: Caller, stay: Stay, first: T) -> Answers<T> {
+    pub(super) fn once_and_wait<T: Send + 'static>(mut stay: Stay, first: T) -> Answers<T> {
         let (out, answers) = mpsc::channel(1);
         tokio::spawn(async move {
-            let _stay = stay;
             _ = out.send(Ok(first)).await;
             tokio::select! {
-                status = self.over(&caller) => { _ = out.send(Err(status)).await; }
+                over = stay.over() => { _ = out.send(Err(ended(over))).await; }
                 () = out.closed() => {}
             }
         });

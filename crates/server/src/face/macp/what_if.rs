@@ -1,12 +1,10 @@
 //! `WhatIfReplay` (RFC-MACP-0012 §8.1): the accepted history of a session under a candidate policy. Reads only.
 
-use std::sync::Arc;
-
+use handover_desk::gate::Caller;
 use handover_kernel::policy::Descriptor;
 use handover_kernel::rehearsal::{Outcome, Rehearsal, rehearse};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::{Event, Fact, Refusal, Session};
-use handover_store::SessionKey;
 
 use super::Macp;
 use super::proto::v1::what_if_entry_outcome::Kind;
@@ -15,8 +13,6 @@ use super::proto::v1::{
 };
 use super::refused::Refused;
 use super::render;
-use handover_engine::Denied;
-use handover_engine::codec;
 
 /// One entry of the history: an envelope, or a cancellation, suspension or resumption.
 struct Entry<'a> {
@@ -30,24 +26,14 @@ impl Macp {
     /// Replay a session that the caller may see under a candidate policy.
     pub(super) async fn what_if(
         &self,
-        key: SessionKey,
-        session: &Session,
+        caller: &Caller,
+        session_id: &str,
         candidate: &Descriptor,
     ) -> Result<WhatIfReplayResponse, Refused> {
+        let (session, events) = self.desk.whole_history(caller, session_id).await?;
         let charter = candidate.compile(session.kind())?;
-        let events = self.history(key).await?;
         let rehearsal = rehearse(&session.binding.id, &events, &charter);
-        Ok(response(session, candidate, &events, &rehearsal))
-    }
-
-    async fn history(&self, key: SessionKey) -> Result<Vec<Event>, Refused> {
-        let store = Arc::clone(&self.desk.store);
-        let read = tokio::task::spawn_blocking(move || store.read(&key, 0, usize::MAX)).await;
-        let stored = read.map_err(|_| Refused::from(Denied::Stopping))?;
-        let stored = stored.map_err(|fault| Refused::from(Denied::Fault(Arc::new(fault))))?;
-        let events: Result<Vec<Event>, codec::Error> =
-            stored.iter().map(|stored| codec::decode(&stored.bytes)).collect();
-        events.map_err(|error| Refused::from(Denied::Unreadable(error.to_string().into())))
+        Ok(response(&session, candidate, &events, &rehearsal))
     }
 }
 
@@ -61,10 +47,12 @@ fn response(
     let mut entries = Vec::new();
     let mut denials = Vec::new();
     let mut first_divergence = None;
+    // Both are in the order of the log.
+    let mut rehearsed = rehearsal.events.iter().peekable();
     for (index, entry) in history.iter().enumerate() {
         let index = index as u64;
-        let Some(rehearsed) = rehearsal.events.iter().find(|rehearsed| rehearsed.seq == entry.event.seq)
-        else {
+        while rehearsed.next_if(|rehearsed| rehearsed.seq < entry.event.seq).is_some() {}
+        let Some(rehearsed) = rehearsed.next_if(|rehearsed| rehearsed.seq == entry.event.seq) else {
             continue;
         };
         let recorded = applied(rehearsed.recorded);

@@ -10,11 +10,18 @@ mod telling;
 
 use std::sync::Arc;
 
+use handover_desk::Accepted;
+use handover_desk::contract::skill_of;
+use handover_desk::delegate::{Profile, Work, contract};
+use handover_desk::directory::{Answers, Skill, Tool};
+use handover_desk::follow::Stay;
+use handover_desk::no::{Part, Unfit};
+use handover_desk::policies::MCP_POLICY;
 use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, Delegation, ModeKind, Request, Start, TaskAct};
+use handover_kernel::command::{Act, TaskAct};
 use handover_kernel::event::Question;
 use handover_kernel::task::Phase;
-use handover_kernel::{AgentId, Blob, Session, SessionId, Text};
+use handover_kernel::{Blob, Session, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -22,26 +29,20 @@ use tokio::time::{Instant, sleep_until};
 use self::telling::Telling;
 use super::caller::{Caller, Declared, Era, missing};
 use super::discover::{META, complete};
-use super::message::{Error, INTERNAL_ERROR, result};
+use super::message::{Error, result};
 use super::task::{Outcome, Shown, asked, outcome};
 use super::tasks::answers;
-use super::{Mcp, Outbox, content, key, question};
-use handover_desk::directory::{Answers, Skill, Tool};
-use handover_desk::policies::MCP_POLICY;
-use handover_engine::{Key, Topic};
+use super::{Mcp, No, Outbox, content, question};
 
 /// A skill that answers at once is not waited for longer than this, whatever tasks may take.
 const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
 
-/// The versions that an MCP task is bound to.
-pub(super) const MODE_VERSION: &str = "1.0.0";
-pub(super) const CONFIGURATION: &str = "mcp";
+/// What the sessions of this face are bound to.
+pub(super) const PROFILE: Profile =
+    Profile { charter: Charter::mcp, policy: MCP_POLICY, configuration: "mcp" };
 
 /// The status of a worker that asks.
 pub(super) const ASKING: &str = "input_required";
-
-/// What the context of a session that calls a skill begins with.
-const SKILL: &str = "skill:";
 
 /// The parameters of `tools/call`.
 #[derive(Deserialize)]
@@ -60,6 +61,15 @@ pub struct ToolCall {
     pub request_state: Option<String>,
 }
 
+/// A call that waits for what comes of its task.
+struct Waiting<'a> {
+    caller: &'a Caller,
+    tool: &'a Tool,
+    id: &'a str,
+    manner: Manner,
+    stay: &'a mut Stay,
+}
+
 /// How the caller is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
@@ -71,96 +81,23 @@ enum Manner {
     Plain,
 }
 
-/// The work of a task that is about to begin.
-pub(super) struct Work {
-    /// Who may do it.
-    pub(super) agents: Vec<AgentId>,
-    /// Who shall; none means whoever accepts first.
-    pub(super) assignee: Option<AgentId>,
-    /// The requester's name for it.
-    pub(super) task: Text,
-    /// In a few words.
-    pub(super) title: Text,
-    /// What to do.
-    pub(super) instructions: Text,
-    /// What to do it with.
-    pub(super) input: Blob,
-    /// The skill that is called.
-    pub(super) skill: Option<Text>,
-    /// How long it may take.
-    pub(super) ttl_ms: Option<u64>,
-    /// The task that this one is part of.
-    pub(super) parent: Option<SessionId>,
-}
-
 /// What a skill is called, for people.
 fn title_of(skill: &Skill) -> &str {
     if skill.title.is_empty() { &skill.name } else { &skill.title }
 }
 
-/// Whether a task was begun by the same call: of the same skill, or in the same words, with the same input. What a skill
-/// says of itself may have changed meanwhile.
-fn same(session: &Session, asked: &Delegation) -> bool {
-    let Some(before) = session.task().and_then(|task| task.phase.request().cloned()) else { return false };
-    let (start, request) = (&asked.start, &asked.request);
-    session.binding.context_id == start.context_id
-        && before.input == request.input
-        && before.assignee == request.assignee
-        && (skill_of(session).is_some()
-            || before.title == request.title && before.instructions == request.instructions)
-}
-
-/// The skill that a session calls, if it calls one.
-pub(super) fn skill_of(session: &Session) -> Option<&str> {
-    session.binding.context_id.strip_prefix(SKILL)
-}
-
 impl Mcp {
     /// The id of a task that a call begins: the same whenever it is sent again with its key.
     pub(super) fn new_id(&self, caller: &Caller) -> String {
-        match &caller.idempotency_key {
-            Some(key) => self.parts.desk.secret.derive(&[&caller.tenant, caller.agent.as_str(), key]),
-            None => handover_desk::id::unguessable(),
-        }
+        self.desk().new_id(&caller.who, caller.idempotency_key.as_deref())
     }
 
     /// Begin the task of this id. A request that is sent again with its key finds the task that it began.
-    pub(super) async fn begin(&self, caller: &Caller, id: &str, work: Work) -> Result<(), Error> {
+    pub(super) async fn begin(&self, caller: &Caller, id: &str, work: Work) -> Result<Accepted, No> {
         crate::http::line::note("session", id);
-        let extension_keys = capability_names(caller.declared);
-        let start = Start {
-            mode: ModeKind::Task,
-            participants: work.agents,
-            charter: Charter::mcp(),
-            mode_version: Text::from(MODE_VERSION),
-            configuration_version: Text::from(CONFIGURATION),
-            policy_version: Text::from(MCP_POLICY),
-            ttl_ms: work.ttl_ms,
-            sent_at: None,
-            intent: Text::from(&*work.title),
-            context_id: work.skill.map_or_else(Text::default, |skill| Text::from(format!("{SKILL}{skill}"))),
-            extension_keys,
-            parent: work.parent,
-            contract: None,
-        };
-        let request = Request {
-            task: work.task,
-            title: work.title,
-            instructions: work.instructions,
-            assignee: work.assignee,
-            input: work.input,
-            wanted_by: None,
-            check_in_ms: None,
-        };
-        let asked = Delegation { start, request };
-        let again = caller.idempotency_key.is_some().then(|| asked.clone());
-        let accepted = self.act_once(caller, id, Act::Delegate(Box::new(asked))).await?;
-        if let Some(asked) = again.filter(|_| accepted.receipt.duplicate)
-            && !same(&*self.task(&caller.who, id).await?, &asked)
-        {
-            return Err(Error::invalid("the idempotency key was used before, for another call"));
-        }
-        Ok(())
+        let work = Work { able: capability_names(caller.declared), ..work };
+        let key = caller.idempotency_key.as_deref();
+        self.desk().delegate(&caller.who, id, key, &PROFILE, work).await.map_err(No)
     }
 
     /// Call a skill of an agent.
@@ -172,19 +109,20 @@ impl Mcp {
         out: &Outbox,
     ) -> Result<String, Error> {
         let arguments = Value::Object(call.arguments.unwrap_or_default());
-        let ready =
-            tool.offer.ready().map_err(|malformed| Error::new(INTERNAL_ERROR, malformed.to_string()))?;
-        if let Err(mismatch) = ready.input.check(&arguments) {
-            return Ok(complete(caller, content::failed(format!("arguments: {mismatch}"))));
-        }
         let manner = manner(caller, tool)?;
         must_be_able(caller, tool)?;
         let input = Blob::from(arguments.to_string().into_bytes());
         let leaves = caller.takes_back && manner != Manner::Task;
-        let (id, mut given) = match &call.request_state {
+        // Taken before anything begins: a call that may not wait begins nothing.
+        let mut stay = match manner {
+            Manner::Task => None,
+            Manner::TaskAfterAsking | Manner::Plain => Some(self.desk().stay(&caller.who).map_err(No)?),
+        };
+        let (id, begun, mut given) = match &call.request_state {
             Some(state) => {
                 let responses = call.input_responses.unwrap_or_default();
-                (self.go_on(caller, tool, &input, state, &responses).await?, Map::new())
+                let session = self.go_on(caller, tool, &input, state, &responses).await?;
+                (session.binding.id.to_string(), session, Map::new())
             }
             None => {
                 let at_once = tool.offer.skill.answers() == Answers::AtOnce;
@@ -196,13 +134,13 @@ impl Mcp {
                     title: Text::from(title_of(&tool.offer.skill)),
                     instructions: Text::from(&*tool.offer.skill.description),
                     input,
-                    skill: Some(Text::from(&*tool.offer.skill.name)),
+                    contract: Some(contract(tool)),
                     ttl_ms: if at_once {
                         Some(ttl_ms.unwrap_or(AT_ONCE_TTL_MS).min(AT_ONCE_TTL_MS))
                     } else {
                         ttl_ms
                     },
-                    parent: None,
+                    ..Work::default()
                 };
                 let id = self.new_id(caller);
                 // Who has a key for the task finds it again.
@@ -210,15 +148,21 @@ impl Mcp {
                 let guard = Abandoned { mcp: self, caller, id: &id, armed };
                 let begun = self.begin(caller, &id, work).await;
                 guard.keep();
-                begun?;
-                (id, call.input_responses.unwrap_or_default())
+                match begun {
+                    Ok(accepted) => (id, accepted.session, call.input_responses.unwrap_or_default()),
+                    Err(No(handover_desk::No::Unfit(Unfit { part: Part::Input, why }))) => {
+                        return Ok(complete(caller, content::failed(format!("arguments: {why}"))));
+                    }
+                    Err(no) => return Err(no.into()),
+                }
             }
         };
-        if manner == Manner::Task {
-            return self.created(caller, &id).await;
-        }
+        let Some(stay) = &mut stay else {
+            return self.created(caller, &begun);
+        };
         let guard = Abandoned { mcp: self, caller, id: &id, armed: leaves };
-        let answer = self.wait(caller, tool, &id, manner, &mut given, out).await;
+        let call = Waiting { caller, tool, id: &id, manner, stay };
+        let answer = self.wait(call, &mut given, out).await;
         guard.disarm(answer)
     }
 
@@ -230,7 +174,7 @@ impl Mcp {
         input: &Blob,
         state: &str,
         responses: &Map<String, Value>,
-    ) -> Result<String, Error> {
+    ) -> Result<Arc<Session>, Error> {
         let wrong = || Error::invalid("requestState: expected the state that this call was given");
         let (id, round) = state.split_once('.').ok_or_else(wrong)?;
         round.parse::<u64>().map_err(|_| wrong())?;
@@ -250,15 +194,14 @@ impl Mcp {
         let answers = answers(&session, responses)?;
         if !answers.is_empty() {
             let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
-            self.act(caller, id, act).await?;
+            return Ok(self.act(caller, id, act).await?.session);
         }
-        Ok(id.to_owned())
+        Ok(session)
     }
 
     /// A `CreateTaskResult`: the task is durable.
-    pub(super) async fn created(&self, caller: &Caller, id: &str) -> Result<String, Error> {
-        let session = self.task(&caller.who, id).await?;
-        let shown = Shown::of(&session, caller.declared, self.parts.settings.poll_interval_ms);
+    pub(super) fn created(&self, caller: &Caller, session: &Session) -> Result<String, Error> {
+        let shown = Shown::of(session, caller.declared, self.parts.settings.poll_interval_ms);
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?.bare();
         shown.meta = Some(&META);
         Ok(result(&shown))
@@ -267,14 +210,12 @@ impl Mcp {
     /// Wait for what comes of a call, telling how it goes.
     async fn wait(
         &self,
-        caller: &Caller,
-        tool: &Tool,
-        id: &str,
-        manner: Manner,
+        call: Waiting<'_>,
         given: &mut Map<String, Value>,
         out: &Outbox,
     ) -> Result<String, Error> {
-        let mut events = self.engine().subscribe(Topic::Session(Key::from(key(caller, id))), 0);
+        let Waiting { caller, tool, id, manner, stay } = call;
+        let mut events = self.desk().events(&caller.who, id, 0);
         let mut telling = Telling::new(caller, out);
         let until = Instant::now() + self.parts.settings.wait;
         loop {
@@ -285,7 +226,7 @@ impl Mcp {
             }
             let task = session.task().map(|task| &task.phase);
             if manner == Manner::TaskAfterAsking && task.is_some_and(has_begun) {
-                return self.created(caller, id).await;
+                return self.created(caller, &session);
             }
             let questions = task.map_or(&[][..], |phase| phase.questions());
             if !questions.is_empty() && self.answer_given(caller, &session, given).await? {
@@ -298,10 +239,10 @@ impl Mcp {
             }
             tokio::select! {
                 biased;
-                () = self.over(&caller.who) => return self.handle(caller, tool, &session, manner).await,
+                _ = stay.over() => return self.handle(caller, tool, &session, manner),
                 () = out.closed() => return Err(Error::invalid("the caller has gone")),
                 told = telling.next(&mut events) => told?,
-                () = sleep_until(until) => return self.handle(caller, tool, &session, manner).await,
+                () = sleep_until(until) => return self.handle(caller, tool, &session, manner),
             }
         }
     }
@@ -336,7 +277,7 @@ impl Mcp {
     ) -> Result<Option<String>, Error> {
         let asked = asked(session, caller.declared);
         if asked.is_empty() {
-            return self.cannot_ask(caller, tool, session, manner).await.map(Some);
+            return self.cannot_ask(caller, tool, session, manner).map(Some);
         }
         match caller.era {
             Era::Modern => {
@@ -356,7 +297,7 @@ impl Mcp {
 
     /// The caller did not say that it can be asked: a form becomes a matter for `task_answer`; nothing else can be asked
     /// another way.
-    async fn cannot_ask(
+    fn cannot_ask(
         &self,
         caller: &Caller,
         tool: &Tool,
@@ -375,12 +316,12 @@ impl Mcp {
                 let required = question::capability(&question::request(question));
                 Err(missing(&required, "what the agent asks for"))
             }
-            None => self.handle(caller, tool, session, manner).await,
+            None => self.handle(caller, tool, session, manner),
         }
     }
 
     /// The call takes too long for an answer: here is where it goes on.
-    async fn handle(
+    fn handle(
         &self,
         caller: &Caller,
         tool: &Tool,
@@ -389,7 +330,7 @@ impl Mcp {
     ) -> Result<String, Error> {
         let id = session.binding.id.as_str();
         if manner == Manner::TaskAfterAsking {
-            return self.created(caller, id).await;
+            return self.created(caller, session);
         }
         let view = super::tools::requester::view(session);
         let how = "it goes on: task_wait waits for it, task_status looks at it; task_answer, task_steer, \

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use handover_desk::payload::Payload;
 use handover_kernel::Blob;
 use serde_json::{Map, Value, json};
 
@@ -14,14 +15,13 @@ const RESERVED_META: &str = "io.modelcontextprotocol/";
 /// text is text, anything else a blob.
 pub fn of_bytes(task: &str, bytes: &[u8]) -> Map<String, Value> {
     let mut result = Map::new();
-    let block = match std::str::from_utf8(bytes) {
-        Ok(text) => {
-            if let Ok(Value::Object(object)) = serde_json::from_str(text) {
-                result.insert("structuredContent".to_owned(), Value::Object(object));
-            }
+    let block = match Payload::of(bytes) {
+        Payload::Object(text, object) => {
+            result.insert("structuredContent".to_owned(), object);
             json!({ "type": "text", "text": text })
         }
-        Err(_) => json!({ "type": "resource", "resource": {
+        Payload::Text(text) => json!({ "type": "text", "text": text }),
+        Payload::Bytes(bytes) => json!({ "type": "resource", "resource": {
             "uri": format!("task://{task}/output"),
             "mimeType": "application/octet-stream",
             "blob": STANDARD.encode(bytes),

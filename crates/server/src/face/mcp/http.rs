@@ -232,19 +232,12 @@ impl Mcp {
         method: &str,
         params: Option<&RawValue>,
     ) -> Result<Response, Error> {
-        let permit = match method {
-            "subscriptions/listen" => {
-                let limited = |limited| Error::from(super::No::Limited(limited)).status(429);
-                Some(self.parts.desk.gate.stream(&caller.who).map_err(limited)?)
-            }
-            _ => None,
-        };
-        let events = headers::takes_events(headers) || permit.is_some();
+        let events = headers::takes_events(headers) || method == "subscriptions/listen";
         let (out, inbox) = mpsc::channel(FRAMES_MAX);
         let work = self.work(caller, headers, id, method, params, out);
         let within = self.parts.settings.head_within;
         if events {
-            Ok(reply::with_events(work, inbox, within, permit).await)
+            Ok(reply::with_events(work, inbox, within).await)
         } else {
             Ok(reply::without_events(work, inbox, within).await)
         }

@@ -11,9 +11,8 @@ use tokio::sync::mpsc;
 use super::caller::{Caller, Declared};
 use super::message::{Error, notification, object};
 use super::task::Shown;
-use super::{FRAMES_MAX, Mcp, Outbox, key, params, resources};
+use super::{FRAMES_MAX, Mcp, No, Outbox, params, resources};
 use handover_desk::gate;
-use handover_engine::{Ended, Key, Topic};
 
 /// How many tasks one subscription may follow.
 const TASKS_MAX: usize = 1000;
@@ -47,6 +46,8 @@ impl Mcp {
             #[serde(default, deserialize_with = "object")]
             notifications: Option<Filter>,
         }
+        let limited = |no| Error::from(No(no)).status(429);
+        let mut stay = self.desk().stay(&caller.who).map_err(limited)?;
         let Listen { notifications } = params(given)?;
         let filter = notifications.ok_or_else(|| Error::invalid("params: expected notifications"))?;
         if filter.task_ids.is_some() {
@@ -60,7 +61,7 @@ impl Mcp {
         }
         let subscription = json!({ "io.modelcontextprotocol/subscriptionId": id });
         // Listen before saying so: what happens in between must be heard.
-        let mut changes = self.parts.desk.directory.changes(&caller.tenant);
+        let mut changes = self.desk().directory.changes(&caller.tenant);
         let (told, mut news) = mpsc::channel(FRAMES_MAX);
         let tasks =
             self.follow_all(caller, filter.task_ids.as_deref(), Telling::Task, &subscription, &told).await?;
@@ -90,7 +91,7 @@ impl Mcp {
         while heard {
             tokio::select! {
                 biased;
-                () = self.over(&caller.who) => break,
+                _ = stay.over() => break,
                 () = out.closed() => break,
                 _ = changes.changed(), if filter.tools_list_changed => {
                     heard = out.send(changed.clone()).await.is_ok();
@@ -150,8 +151,7 @@ struct Follower {
 
 impl Follower {
     async fn follow(self, head: u64) {
-        let topic = || Topic::Session(Key::from(key(&self.caller, &self.id)));
-        let mut events = self.mcp.engine().subscribe(topic(), head);
+        let mut events = self.mcp.desk().events(&self.caller, &self.id, head);
         let mut seen = head;
         loop {
             let event = tokio::select! {
@@ -163,11 +163,7 @@ impl Follower {
                 // What a look at the task has shown already need not be told again.
                 Ok(delivery) if delivery.number <= seen => continue,
                 Ok(_) => {}
-                Err(Ended::TooSlow { resume_after }) => {
-                    events = self.mcp.engine().subscribe(topic(), resume_after);
-                    continue;
-                }
-                Err(Ended::Denied(_)) => return,
+                Err(_) => return,
             }
             let Ok(session) = self.mcp.task(&self.caller, &self.id).await else { return };
             seen = session.head.0;

@@ -1,9 +1,9 @@
 //! Transcripts of tasks as resources: `task://{id}`.
 
-use std::sync::Arc;
-
+use handover_desk::calendar::rfc3339;
+use handover_desk::look::{HISTORY_MAX, Item, Query};
+use handover_desk::timeline;
 use handover_kernel::command::ModeKind;
-use handover_store::{Cursor, Filter, Order, Page};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -12,11 +12,6 @@ use super::caller::{Caller, Era};
 use super::discover::{cacheable, complete};
 use super::message::{Error, shorten};
 use super::{Mcp, No, params};
-use handover_desk::calendar::rfc3339;
-use handover_desk::timeline;
-use handover_engine::subscription::read_page;
-use handover_engine::view::{self, Summary};
-use handover_engine::{Denied, Key, Topic};
 
 const SCHEME: &str = "task://";
 
@@ -42,15 +37,16 @@ pub(super) fn task_of(uri: &str) -> Option<&str> {
     uri.strip_prefix(SCHEME).filter(|task| !task.is_empty() && !task.contains('/'))
 }
 
-/// The tasks that the caller may see.
-pub(super) fn visible_tasks(caller: &Caller) -> Filter {
-    Filter {
-        tenant: Some(caller.tenant.clone()),
-        agent: (!caller.observer).then(|| caller.agent.as_str().into()),
-        kind: Some(view::kind_number(ModeKind::Task)),
-        ..Filter::default()
+/// The task whose transcript an address names, and the event after which to begin: `task://{id}?after={number}`.
+fn page_of(uri: &str) -> Option<(&str, u64)> {
+    match uri.split_once("?after=") {
+        None => Some((task_of(uri)?, 0)),
+        Some((uri, after)) => Some((task_of(uri)?, after.parse().ok()?)),
     }
 }
+
+/// The tasks that the caller may see, the newest first.
+pub(super) const TASKS: Query = Query { kind: Some(ModeKind::Task), newest_first: true };
 
 impl Mcp {
     /// `resources/list`: the transcripts of the tasks that the caller may see, the newest first.
@@ -64,30 +60,15 @@ impl Mcp {
             cursor: Option<String>,
         }
         let List { cursor } = params(given)?;
-        let after = cursor.as_deref().map(read_cursor).transpose()?;
-        let page = self.list(visible_tasks(caller), Order::Newest, after, PAGE).await.map_err(No::from)?;
-        let resources: Vec<Value> = page.sessions.iter().map(listed).collect();
+        let after = cursor.as_deref().unwrap_or_default();
+        let page = self.desk().list(&caller.who, TASKS, after, PAGE).await.map_err(No)?;
+        let resources: Vec<Value> = page.items.iter().map(listed).collect();
         let mut result = Map::new();
         result.insert("resources".to_owned(), Value::Array(resources));
-        if let Some(Cursor(next)) = page.next {
-            result.insert("nextCursor".to_owned(), json!(next.to_string()));
+        if let Some(next) = page.next {
+            result.insert("nextCursor".to_owned(), json!(next));
         }
         Ok(cacheable(caller, result, LIST_TTL_MS))
-    }
-
-    /// A page of sessions.
-    pub(super) async fn list(
-        &self,
-        filter: Filter,
-        order: Order,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> Result<Page, Denied> {
-        let store = Arc::clone(&self.parts.desk.store);
-        match tokio::task::spawn_blocking(move || store.list(&filter, order, after, max)).await {
-            Ok(page) => page.map_err(|fault| Denied::Fault(Arc::new(fault))),
-            Err(_) => Err(Denied::Stopping),
-        }
     }
 
     /// `resources/templates/list`.
@@ -119,8 +100,8 @@ impl Mcp {
             let code = if caller.era == Era::Modern { super::message::INVALID_PARAMS } else { NO_RESOURCE };
             Error::new(code, format!("there is no resource {}", shorten(&uri))).data(json!({ "uri": uri }))
         };
-        let task = task_of(&uri).ok_or_else(unknown)?;
-        let transcript = match self.transcript(caller, task).await {
+        let (task, after) = page_of(&uri).ok_or_else(unknown)?;
+        let transcript = match self.transcript(caller, task, after, HISTORY_MAX).await {
             Ok(transcript) => transcript,
             Err(no) if no.is_unknown() => return Err(unknown()),
             Err(no) => return Err(no.into()),
@@ -137,49 +118,39 @@ impl Mcp {
         Ok(complete(caller, result))
     }
 
-    /// Everything that happened in a task that the caller may see.
-    pub(super) async fn transcript(&self, caller: &Caller, task: &str) -> Result<Value, No> {
-        let session = self.task(&caller.who, task).await?;
-        let topic = Topic::Session(Key::from(super::key(caller, task)));
-        let mut events = Vec::new();
-        let mut after = 0;
-        loop {
-            let (store, topic) = (Arc::clone(&self.parts.desk.store), topic.clone());
-            let page = tokio::task::spawn_blocking(move || read_page(&*store, &topic, after)).await;
-            let page = page.map_err(|_| Denied::Stopping)??;
-            let Some(last) = page.last() else { break };
-            after = last.number;
-            events.extend(page.iter().map(|delivery| timeline::entry(&delivery.event)));
-            if after >= session.head.0 {
-                break;
-            }
-        }
-        Ok(json!({
+    /// What happened in a task that the caller may see, after an event. Where there is more, it says after which.
+    pub(super) async fn transcript(
+        &self,
+        caller: &Caller,
+        task: &str,
+        after: u64,
+        max: usize,
+    ) -> Result<Value, No> {
+        self.task(&caller.who, task).await?;
+        let history = self.desk().history(&caller.who, task, after, max).await.map_err(No)?;
+        let session = &history.session;
+        let events: Vec<Value> = history.events.iter().map(|event| timeline::entry(event)).collect();
+        let mut transcript = json!({
             "taskId": task,
             "standing": session.standing().name(),
             "requester": session.binding.requester.as_str(),
             "createdAt": rfc3339(session.binding.created_at),
             "events": events,
-        }))
+        });
+        if let Some(next) = history.next {
+            transcript["next"] = json!({ "after": next, "uri": format!("{}?after={next}", uri(task)) });
+        }
+        Ok(transcript)
     }
 }
 
-fn listed(session: &handover_store::Listed) -> Value {
-    use prost::Message;
-    let summary = Summary::decode(&*session.row.summary).unwrap_or_default();
-    let title = if summary.title.is_empty() { "task".to_owned() } else { summary.title };
+fn listed(item: &Item) -> Value {
+    let title = if item.summary.title.is_empty() { "task" } else { &item.summary.title };
     json!({
-        "uri": uri(&session.key.session),
-        "name": &*session.key.session,
+        "uri": uri(item.id.as_str()),
+        "name": item.id.as_str(),
         "title": title,
-        "description": format!("started by {} at {}", session.row.requester, rfc3339(handover_kernel::Timestamp(session.row.created_at))),
+        "description": format!("started by {} at {}", item.requester, rfc3339(item.created_at)),
         "mimeType": "application/json",
-    })
-}
-
-/// A cursor that we gave out.
-pub(super) fn read_cursor(text: &str) -> Result<Cursor, Error> {
-    text.parse().map(Cursor).map_err(|_| {
-        Error::invalid(format!("expected a cursor that a list gave out, found {}", shorten(text)))
     })
 }

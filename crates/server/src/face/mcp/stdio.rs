@@ -92,7 +92,7 @@ struct Connection {
 
 impl Connection {
     async fn read(&mut self, mut input: impl AsyncBufRead + Unpin) -> io::Result<End> {
-        let max = self.mcp.engine().limits().payload_bytes_max * 2 + LINE_OVERHEAD_BYTES;
+        let max = self.mcp.desk().limits().payload_bytes_max * 2 + LINE_OVERHEAD_BYTES;
         let mut shutdown = self.mcp.parts.desk.shutdown.clone();
         let lines = self.lines.clone();
         let mut line = Vec::new();

@@ -129,9 +129,8 @@ impl Mcp {
         caller.must_know_tasks()?;
         let Named { task_id } = params(given)?;
         self.must_be_task(caller, &task_id).await?;
-        self.act(caller, &task_id, act).await?;
-        let session = self.task(&caller.who, &task_id).await?;
-        self.detailed(&session, Declared { pause: true, ..caller.declared })
+        let accepted = self.act(caller, &task_id, act).await?;
+        self.detailed(&accepted.session, Declared { pause: true, ..caller.declared })
     }
 
     /// Only tasks are tasks: a handoff of the same name is none here.

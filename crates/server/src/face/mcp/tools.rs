@@ -100,18 +100,17 @@ impl From<No> for Trouble {
     fn from(no: No) -> Trouble {
         let code =
             no.refusal().map(|refusal| if no.is_unknown() { "SESSION_NOT_FOUND" } else { refusal.code() });
-        let message = no.message();
-        match (code, &no) {
-            (Some(code), _) => Trouble::Told(format!("{message} ({code})")),
-            (None, No::Limited(_)) => Trouble::Told(message),
-            (None, No::Denied(_)) => Trouble::Broken(no.into()),
+        match code {
+            Some(code) => Trouble::Told(format!("{} ({code})", no.said())),
+            None if no.is_callers() => Trouble::Told(no.said()),
+            None => Trouble::Broken(no.into()),
         }
     }
 }
 
-impl From<handover_engine::Denied> for Trouble {
-    fn from(denied: handover_engine::Denied) -> Trouble {
-        No::Denied(denied).into()
+impl From<handover_desk::No> for Trouble {
+    fn from(no: handover_desk::No) -> Trouble {
+        No(no).into()
     }
 }
 
@@ -142,7 +141,7 @@ impl Mcp {
         }
         let List { cursor } = params(given)?;
         let catalogue =
-            self.parts.desk.directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
+            self.desk().directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
         let skills = catalogue.tools().iter().map(|tool| (&*tool.name, listed_skill(tool)));
         let own = BUILTINS.iter().map(|(name, (_, listed))| (*name, listed.clone()));
         let mut all: BTreeMap<&str, Value> = skills.chain(own).collect();
@@ -184,7 +183,7 @@ impl Mcp {
             };
         }
         let catalogue =
-            self.parts.desk.directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
+            self.desk().directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
         let unknown = || Error::invalid(format!("there is no tool {}", shorten(&call.name)));
         let tool = catalogue.find(&call.name).ok_or_else(unknown)?;
         if let Some(headers) = headers {
@@ -194,7 +193,7 @@ impl Mcp {
     }
 
     async fn run(&self, caller: &Caller, run: Run, given: Map<String, Value>) -> Done {
-        self.parts.desk.directory.touch(&caller.tenant, &caller.agent);
+        self.desk().directory.touch(&caller.tenant, &caller.agent);
         match run {
             Run::Agents(tool) => self.run_agents(caller, tool, given).await,
             Run::Requester(tool) => self.run_requester(caller, tool, given).await,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use handover_desk::follow::Events;
 use handover_kernel::{Event, Face, Fact, Session};
 use serde_json::{Map, Value, json};
 
 use crate::face::mcp::caller::{Caller, Level};
-use crate::face::mcp::message::{Error, INTERNAL_ERROR, notification, request};
+use crate::face::mcp::message::{Error, notification, request};
 use crate::face::mcp::{No, Outbox, handshake};
-use handover_engine::{Ended, Subscription};
 
 /// What happens to a task, told to the one that waits for it.
 pub(super) struct Telling<'a> {
@@ -29,7 +29,7 @@ impl<'a> Telling<'a> {
     }
 
     /// Tell everything up to an event.
-    pub(super) async fn up_to(&mut self, events: &mut Subscription, head: u64) -> Result<(), Error> {
+    pub(super) async fn up_to(&mut self, events: &mut Events, head: u64) -> Result<(), Error> {
         while self.heard < head {
             self.next(events).await?;
         }
@@ -37,11 +37,8 @@ impl<'a> Telling<'a> {
     }
 
     /// Tell the next thing that happens.
-    pub(super) async fn next(&mut self, events: &mut Subscription) -> Result<(), Error> {
-        let delivery = events.next().await.map_err(|ended| match ended {
-            Ended::TooSlow { .. } => Error::new(INTERNAL_ERROR, "the caller did not keep up"),
-            Ended::Denied(denied) => No::Denied(denied).into(),
-        })?;
+    pub(super) async fn next(&mut self, events: &mut Events) -> Result<(), Error> {
+        let delivery = events.next().await.map_err(No::from)?;
         self.heard = delivery.number;
         self.tell(&delivery.event).await;
         Ok(())

@@ -15,7 +15,6 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::face::mcp::FRAMES_MAX;
 use crate::http::sse::{self, Frame};
-use handover_desk::gate::Permit;
 
 /// What a request comes to that may take long: its status, and its answer as a message.
 pub(super) type Work = Pin<Box<dyn Future<Output = (u16, String)> + Send>>;
@@ -25,7 +24,6 @@ pub(super) async fn with_events(
     mut work: Work,
     mut inbox: mpsc::Receiver<String>,
     head_within: Duration,
-    permit: Option<Permit>,
 ) -> Response {
     let first = tokio::select! {
         biased;
@@ -42,7 +40,6 @@ pub(super) async fn with_events(
     let (events, response) = sse::channel(FRAMES_MAX);
     tokio::spawn(async move {
         pump(work, inbox, first, events).await;
-        drop(permit);
     });
     response
 }

@@ -10,7 +10,6 @@ use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
 use handover_desk::calendar::rfc3339;
 use handover_desk::directory::{Agent, Answers, Skill};
-use handover_desk::gate::Kind;
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,20 +95,18 @@ impl Mcp {
             Tool::Register => self.agent_register(caller, read_arguments(given)?).await,
             Tool::Unregister => {
                 let Nothing {} = read_arguments(given)?;
-                self.parts.desk.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
-                let removed = self.parts.desk.directory.unregister(&caller.tenant, &caller.agent).await?;
+                let removed = self.desk().unregister(&caller.who, None).await?;
                 Ok(structured(json!({ "unregistered": removed })))
             }
         }
     }
 
     async fn agent_list(&self, caller: &Caller, asked: List) -> Done {
-        let after = asked.cursor.map(AgentId::from);
+        let after = asked.cursor.unwrap_or_default();
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-        let directory = &self.parts.desk.directory;
-        let page = directory.agents(&caller.tenant, &caller.agent, after.as_ref(), max).await?;
-        let agents: Vec<Value> = page
-            .agents
+        let (found, next) = self.desk().agents(&caller.who, &after, max).await?;
+        let directory = &self.desk().directory;
+        let agents: Vec<Value> = found
             .iter()
             .map(|agent| {
                 let presence = directory.presence(&caller.tenant, &AgentId::from(agent.id.as_str()));
@@ -128,14 +125,12 @@ impl Mcp {
                 })
             })
             .collect();
-        Ok(structured(json!({ "agents": agents, "next_cursor": page.next.map(|id| id.to_string()) })))
+        Ok(structured(json!({ "agents": agents, "next_cursor": next })))
     }
 
     async fn agent_register(&self, caller: &Caller, asked: Register) -> Done {
-        self.parts.desk.gate.admit(&caller.who, Kind::Message).map_err(super::No::from)?;
         let skills = asked.skills.into_iter().map(skill).collect::<Result<_, _>>()?;
         let agent = Agent {
-            id: caller.agent.to_string(),
             name: asked.name,
             description: asked.description,
             skills,
@@ -143,7 +138,7 @@ impl Mcp {
             faces: vec!["mcp".to_owned()],
             ..Agent::default()
         };
-        let registered = self.parts.desk.directory.register(&caller.tenant, agent).await?;
+        let registered = self.desk().register(&caller.who, agent).await?;
         Ok(structured(
             json!({ "registered": true, "id": caller.agent.as_str(), "changed": registered.changed }),
         ))

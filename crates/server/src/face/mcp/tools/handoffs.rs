@@ -1,24 +1,20 @@
 //! Tools to hand a responsibility on: a handoff session with one offer, which carries the session's name.
 
-use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, Start};
-use handover_kernel::commitment::Commitment;
+use handover_desk::WaitKind;
+use handover_desk::delegate::Responsibility;
+use handover_desk::payload;
+use handover_kernel::command::OfferContext;
 use handover_kernel::handoff::{Offer, OfferAnswer, TASK_SCOPE_PREFIX};
-use handover_kernel::policy::DEFAULT_POLICY;
-use handover_kernel::session::{Lifecycle, Standing};
-use handover_kernel::{AgentId, Blob, Face, HandoffId, Refusal, Session, Text};
-use handover_store::{Filter, Order};
+use handover_kernel::session::Lifecycle;
+use handover_kernel::{AgentId, Session, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::requester::bytes_of;
 use super::{Builtin, Done, Run, Trouble, object, read_arguments};
-use crate::face::mcp::call::{CONFIGURATION, MODE_VERSION};
+use crate::face::mcp::Mcp;
+use crate::face::mcp::call::PROFILE;
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
-use crate::face::mcp::{Mcp, No};
-use handover_engine::Denied;
-use handover_engine::view;
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +68,12 @@ pub(super) const TOOLS: &[Builtin] = &[
         title: "List handoffs",
         description: "List handoffs that wait: offers to you that you can accept or decline, and your own.",
         reads: true,
-        arguments: || object(json!({}), &[]),
+        arguments: || {
+            object(
+                json!({ "cursor": { "type": "string", "description": "next_cursor of the last list" } }),
+                &[],
+            )
+        },
         run: Run::Handoffs(Tool::List),
     },
     Builtin {
@@ -113,46 +114,21 @@ impl Mcp {
     pub(super) async fn run_handoffs(&self, caller: &Caller, tool: Tool, given: Map<String, Value>) -> Done {
         match tool {
             Tool::Offer => self.handoff_offer(caller, read_arguments(given)?).await,
-            Tool::List => self.handoff_list(caller).await,
+            Tool::List => self.handoff_list(caller, read_arguments(given)?).await,
             Tool::Status => {
                 let Answered { handoff_id, .. } = read_arguments(given)?;
-                Ok(structured(shown(&*self.handoff(caller, &handoff_id).await?)))
+                Ok(structured(shown(&*self.desk().handoff(&caller.who, &handoff_id).await?)))
             }
-            Tool::Accept => {
-                let Answered { handoff_id, reason } = read_arguments(given)?;
-                let handoff = self.offer_of(caller, &handoff_id).await?;
-                let act = HandoffAct::Accept { handoff, by: None, reason: text(reason), implicit: false };
-                self.answer_handoff(caller, &handoff_id, act).await
-            }
-            Tool::Decline => {
-                let Answered { handoff_id, reason } = read_arguments(given)?;
-                let handoff = self.offer_of(caller, &handoff_id).await?;
-                let act = HandoffAct::Decline { handoff, by: None, reason: text(reason) };
-                self.answer_handoff(caller, &handoff_id, act).await
-            }
+            Tool::Accept => self.answer_handoff(caller, read_arguments(given)?, true).await,
+            Tool::Decline => self.answer_handoff(caller, read_arguments(given)?, false).await,
             Tool::Commit => self.handoff_commit(caller, read_arguments(given)?).await,
         }
     }
 
-    async fn handoff(&self, caller: &Caller, id: &str) -> Result<std::sync::Arc<Session>, No> {
-        let session = self.parts.desk.gate.session(&caller.who, id).await?;
-        if session.handoff().is_none() {
-            return Err(No::Denied(Denied::Refused(Refusal::SessionNotFound)));
-        }
-        Ok(session)
-    }
-
-    /// The name of the last offer of a handoff.
-    async fn offer_of(&self, caller: &Caller, id: &str) -> Result<HandoffId, Trouble> {
-        let session = self.handoff(caller, id).await?;
-        let last = session.handoff().and_then(|handoff| handoff.offers.last());
-        last.map(|offer| offer.handoff.clone())
-            .ok_or_else(|| Trouble::Told("nothing was offered in this handoff yet".to_owned()))
-    }
-
-    async fn answer_handoff(&self, caller: &Caller, id: &str, act: HandoffAct) -> Done {
-        self.act(caller, id, Act::Handoff(act)).await?;
-        Ok(structured(shown(&*self.handoff(caller, id).await?)))
+    async fn answer_handoff(&self, caller: &Caller, asked: Answered, accept: bool) -> Done {
+        let Answered { handoff_id, reason } = asked;
+        let answered = self.desk().answer_offer(&caller.who, &handoff_id, accept, text(reason)).await?;
+        Ok(structured(shown(&answered.session)))
     }
 
     async fn handoff_offer(&self, caller: &Caller, asked: OfferOne) -> Done {
@@ -163,82 +139,37 @@ impl Mcp {
                 return Err(Trouble::Told("expected either task_id or scope".to_owned()));
             }
         };
-        let id = handover_desk::id::unguessable();
-        let target = AgentId::from(asked.to);
-        let start = Start {
-            mode: ModeKind::Handoff,
-            participants: vec![caller.agent.clone(), target.clone()],
-            charter: Charter::macp(),
-            mode_version: Text::from(MODE_VERSION),
-            configuration_version: Text::from(CONFIGURATION),
-            policy_version: Text::from(DEFAULT_POLICY),
-            ttl_ms: self.parts.settings.ttl_ms,
-            sent_at: None,
-            intent: Text::from(&*scope),
-            context_id: Text::default(),
-            extension_keys: Vec::new(),
-            parent: None,
-            contract: None,
-        };
-        self.put(caller, &id, Command::by(&caller.agent, Face::Mcp, Act::Start(Box::new(start)))).await?;
-        let handoff = HandoffId::from(id.as_str());
-        let offer = HandoffAct::Offer {
-            handoff: handoff.clone(),
-            target,
+        let context = asked.context.map(|context| OfferContext {
+            content_type: Text::from(if context.is_string() { "text/plain" } else { "application/json" }),
+            body: payload::of_json(&context),
+        });
+        let offered = Responsibility {
+            to: AgentId::from(asked.to),
             scope: Text::from(scope),
             reason: text(asked.reason),
-            context: None,
+            context,
+            ttl_ms: self.parts.settings.ttl_ms,
         };
-        if let Err(no) = self.act(caller, &id, Act::Handoff(offer)).await {
-            // What was started for an offer that is refused is good for nothing.
-            _ = self.act(caller, &id, Act::Cancel { reason: Text::from("the offer was refused") }).await;
-            return Err(no.into());
-        }
-        if let Some(context) = asked.context {
-            let content_type = if context.is_string() { "text/plain" } else { "application/json" };
-            let body = Blob::from(bytes_of(&context));
-            let act = HandoffAct::Context { handoff, content_type: Text::from(content_type), body };
-            self.act(caller, &id, Act::Handoff(act)).await?;
-        }
-        Ok(structured(shown(&*self.handoff(caller, &id).await?)))
+        let key = caller.idempotency_key.as_deref();
+        let begun = self.desk().offer(&caller.who, key, PROFILE.configuration, offered).await?;
+        Ok(structured(shown(&begun.session)))
     }
 
-    async fn handoff_list(&self, caller: &Caller) -> Done {
-        let mut handoffs = Vec::new();
-        for standing in [Standing::Requested, Standing::ReportedComplete, Standing::ReportedFail] {
-            let filter = Filter {
-                tenant: Some(caller.tenant.clone()),
-                agent: Some(caller.agent.as_str().into()),
-                statuses: 1 << view::status_number(standing),
-                kind: Some(view::kind_number(ModeKind::Handoff)),
-                ..Filter::default()
-            };
-            let page = self.list(filter, Order::Oldest, None, LIST_MAX).await?;
-            for listed in page.sessions {
-                handoffs.push(shown(&*self.handoff(caller, &listed.key.session).await?));
-            }
-        }
-        Ok(structured(json!({ "handoffs": handoffs })))
+    async fn handoff_list(&self, caller: &Caller, asked: List) -> Done {
+        let kinds = [WaitKind::HandoffOffer, WaitKind::Offered, WaitKind::Review];
+        let after = asked.cursor.unwrap_or_default();
+        let page = self.desk().inbox(&caller.who, &kinds, &after, LIST_MAX).await?;
+        let handoffs = page.sessions.iter().filter(|session| session.handoff().is_some());
+        let handoffs: Vec<Value> = handoffs.map(|session| shown(session)).collect();
+        Ok(structured(json!({ "handoffs": handoffs, "next_cursor": page.next })))
     }
 
     async fn handoff_commit(&self, caller: &Caller, asked: Answered) -> Done {
-        let session = self.handoff(caller, &asked.handoff_id).await?;
+        let session = self.desk().handoff(&caller.who, &asked.handoff_id).await?;
         let accepted = session.handoff().is_some_and(|handoff| handoff.accepted().is_some());
-        let versions = &session.binding.versions;
-        let action = if accepted { "handoff.accepted" } else { "handoff.declined" };
-        let commitment = Commitment {
-            commitment: Text::from(handover_desk::id::unguessable()),
-            action: Text::from(action),
-            scope: Text::from("handoff"),
-            reason: asked.reason.map_or_else(|| Text::from("as it was answered"), Text::from),
-            mode_version: versions.mode.clone(),
-            policy_version: versions.policy.clone(),
-            configuration_version: versions.configuration.clone(),
-            positive: accepted,
-            supersedes: None,
-        };
-        self.act(caller, &asked.handoff_id, Act::Commit(Box::new(commitment))).await?;
-        Ok(structured(shown(&*self.handoff(caller, &asked.handoff_id).await?)))
+        let reason = asked.reason.map_or_else(|| Text::from("as it was answered"), Text::from);
+        let committed = self.desk().commit(&caller.who, &session, accepted, reason).await?;
+        Ok(structured(shown(&committed.session)))
     }
 }
 
@@ -279,4 +210,10 @@ struct OfferOne {
 struct Answered {
     handoff_id: String,
     reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    cursor: Option<String>,
 }

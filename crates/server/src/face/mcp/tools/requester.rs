@@ -6,26 +6,24 @@ mod table;
 
 use std::time::Duration;
 
+use handover_desk::calendar::rfc3339;
+use handover_desk::delegate::Work;
+use handover_desk::look::HISTORY_MAX;
+use handover_desk::payload;
 use handover_kernel::command::{Act, Answer, TaskAct};
-use handover_kernel::commitment::Commitment;
+use handover_kernel::session::Lifecycle;
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
-use handover_store::Order;
-use prost::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, WAIT_DEFAULT_MS, WAIT_MAX_MS, read_arguments};
-use crate::face::mcp::call::Work;
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
-use crate::face::mcp::resources::{read_cursor, visible_tasks};
+use crate::face::mcp::resources::TASKS;
 use crate::face::mcp::task::Shown;
-use crate::face::mcp::{Mcp, key, question};
-use handover_desk::calendar::rfc3339;
-use handover_engine::view;
-use handover_engine::{Key, Topic};
+use crate::face::mcp::{Mcp, question};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +113,9 @@ impl Mcp {
             Tool::Wait => self.task_wait(caller, read_arguments(given)?).await,
             Tool::List => self.task_list(caller, read_arguments(given)?).await,
             Tool::Timeline => {
-                let OnlyTask { task_id } = read_arguments(given)?;
-                Ok(structured(self.transcript(caller, &task_id).await?))
+                let Timeline { task_id, after, max } = read_arguments(given)?;
+                let (after, max) = (after.unwrap_or(0), max.unwrap_or(HISTORY_MAX));
+                Ok(structured(self.transcript(caller, &task_id, after, max).await?))
             }
             Tool::Steer => {
                 let Saying { task_id, message } = read_arguments(given)?;
@@ -135,14 +134,12 @@ impl Mcp {
             Tool::Pause => {
                 let OnlyTask { task_id } = read_arguments(given)?;
                 let act = Act::Pause { reason: Text::from("the requester asked for it"), gently: false };
-                self.act(caller, &task_id, act).await?;
-                self.status(caller, &task_id).await
+                Ok(structured(view(&self.act(caller, &task_id, act).await?.session)))
             }
             Tool::Resume => {
                 let OnlyTask { task_id } = read_arguments(given)?;
-                self.act(caller, &task_id, Act::Resume { reason: Text::from("resumed by the requester") })
-                    .await?;
-                self.status(caller, &task_id).await
+                let act = Act::Resume { reason: Text::from("resumed by the requester") };
+                Ok(structured(view(&self.act(caller, &task_id, act).await?.session)))
             }
             Tool::Cancel => self.task_cancel(caller, read_arguments(given)?).await,
             Tool::Commit => self.task_commit(caller, read_arguments(given)?).await,
@@ -176,74 +173,59 @@ impl Mcp {
             task: Text::from("task"),
             title: Text::from(asked.title),
             instructions: Text::from(asked.instructions),
-            input: asked.input.map_or_else(Blob::default, |input| Blob::from(bytes_of(&input))),
-            skill: None,
+            input: asked.input.map_or_else(Blob::default, |input| payload::of_json(&input)),
             ttl_ms: asked.ttl_ms.or(self.parts.settings.ttl_ms),
             parent: asked.parent_task_id.map(SessionId::from),
+            ..Work::default()
         };
         let id = self.new_id(caller);
-        self.begin(caller, &id, work).await?;
-        self.status(caller, &id).await
+        Ok(structured(view(&self.begin(caller, &id, work).await?.session)))
     }
 
     /// Every agent that the caller sees in the directory, as many as a session takes.
     async fn everybody(&self, caller: &Caller) -> Result<Vec<AgentId>, Trouble> {
-        let max = self.engine().limits().participants_max;
-        let page = self.parts.desk.directory.agents(&caller.tenant, &caller.agent, None, max).await?;
-        Ok(page
-            .agents
-            .iter()
-            .map(|agent| AgentId::from(agent.id.as_str()))
-            .filter(|id| *id != caller.agent)
-            .collect())
+        let max = self.desk().limits().participants_max;
+        let (agents, _) = self.desk().agents(&caller.who, "", max).await?;
+        let ids = agents.iter().map(|agent| AgentId::from(agent.id.as_str()));
+        Ok(ids.filter(|id| *id != caller.agent).collect())
     }
 
     async fn task_wait(&self, caller: &Caller, asked: TaskWait) -> Done {
         let wait = asked.wait_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS);
         let until = Instant::now() + Duration::from_millis(wait);
-        let topic = Topic::Session(Key::from(key(caller, &asked.task_id)));
-        let session = self.task(&caller.who, &asked.task_id).await?;
-        let mut events = self.engine().subscribe(topic, session.head.0);
+        let mut session = self.task(&caller.who, &asked.task_id).await?;
+        let mut stay = self.desk().stay(&caller.who)?;
+        let mut events = self.desk().events(&caller.who, &asked.task_id, session.head.0);
         loop {
-            let session = self.task(&caller.who, &asked.task_id).await?;
             let waits = session.task().is_some_and(|task| !task.phase.questions().is_empty());
-            let paused = matches!(session.lifecycle, handover_kernel::session::Lifecycle::Suspended { .. });
+            let paused = matches!(session.lifecycle, Lifecycle::Suspended { .. });
             if session.lifecycle.is_terminal() || waits || paused {
                 return Ok(structured(view(&session)));
             }
-            let next = tokio::select! {
-                biased;
-                () = self.over(&caller.who) => return Ok(structured(view(&session))),
-                next = timeout_at(until, events.next()) => next,
-            };
+            let happened = stay.next_by(&mut events, until).await;
+            session = self.task(&caller.who, &asked.task_id).await?;
             // Whatever ended the listening, the task is what it is.
-            if !matches!(next, Ok(Ok(_))) {
-                return self.status(caller, &asked.task_id).await;
+            if !matches!(happened, Ok(Some(_))) {
+                return Ok(structured(view(&session)));
             }
         }
     }
 
     async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
-        let after = asked.cursor.as_deref().map(read_cursor).transpose()?;
+        let after = asked.cursor.unwrap_or_default();
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-        let page = self.list(visible_tasks(caller), Order::Newest, after, max).await?;
-        let tasks: Vec<Value> = page
-            .sessions
-            .iter()
-            .map(|listed| {
-                let summary = view::Summary::decode(&*listed.row.summary).unwrap_or_default();
-                json!({
-                    "task_id": &*listed.key.session,
-                    "standing": view::standing_of(listed.row.status).map(|standing| standing.name()),
-                    "title": summary.title,
-                    "requester": &*listed.row.requester,
-                    "assignee": summary.assignee,
-                    "created_at": rfc3339(handover_kernel::Timestamp(listed.row.created_at)),
-                })
+        let page = self.desk().list(&caller.who, TASKS, &after, max).await?;
+        let tasks = page.items.iter().map(|item| {
+            json!({
+                "task_id": item.id.as_str(),
+                "standing": item.standing.map(|standing| standing.name()),
+                "title": item.summary.title,
+                "requester": &*item.requester,
+                "assignee": item.summary.assignee,
+                "created_at": rfc3339(item.created_at),
             })
-            .collect();
-        let next = page.next.map(|cursor| cursor.0.to_string());
-        Ok(structured(json!({ "tasks": tasks, "next_cursor": next })))
+        });
+        Ok(structured(json!({ "tasks": tasks.collect::<Vec<_>>(), "next_cursor": page.next })))
     }
 
     async fn task_answer(&self, caller: &Caller, asked: TaskAnswer) -> Done {
@@ -261,46 +243,30 @@ impl Mcp {
             return Err(Trouble::Told("expected at least one answer, found none".to_owned()));
         }
         let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false });
-        self.act(caller, &asked.task_id, act).await?;
-        self.status(caller, &asked.task_id).await
+        Ok(structured(view(&self.act(caller, &asked.task_id, act).await?.session)))
     }
 
     async fn task_cancel(&self, caller: &Caller, asked: TaskCancel) -> Done {
         let reason = asked.reason.unwrap_or_else(|| "cancelled by the requester".to_owned());
         self.task(&caller.who, &asked.task_id).await?;
-        self.act(caller, &asked.task_id, Act::Cancel { reason: Text::from(reason) }).await?;
-        self.status(caller, &asked.task_id).await
+        let act = Act::Cancel { reason: Text::from(reason) };
+        Ok(structured(view(&self.act(caller, &asked.task_id, act).await?.session)))
     }
 
     async fn task_commit(&self, caller: &Caller, asked: TaskCommit) -> Done {
         let session = self.task(&caller.who, &asked.task_id).await?;
-        let versions = &session.binding.versions;
-        let action = if asked.success { "task.completed" } else { "task.failed" };
         let reason = asked.reason.unwrap_or_else(|| "reviewed by the requester".to_owned());
-        let commitment = Commitment {
-            commitment: Text::from(handover_desk::id::unguessable()),
-            action: Text::from(action),
-            scope: Text::from("task"),
-            reason: Text::from(reason),
-            mode_version: versions.mode.clone(),
-            policy_version: versions.policy.clone(),
-            configuration_version: versions.configuration.clone(),
-            positive: asked.success,
-            supersedes: None,
-        };
-        self.act(caller, &asked.task_id, Act::Commit(Box::new(commitment))).await?;
-        self.status(caller, &asked.task_id).await
+        let accepted = self.desk().commit(&caller.who, &session, asked.success, Text::from(reason)).await?;
+        Ok(structured(view(&accepted.session)))
     }
 }
 
-/// JSON as the bytes that other wires see: text as it is.
-pub(super) fn bytes_of(value: &Value) -> Vec<u8> {
-    match value {
-        Value::String(text) => text.clone().into_bytes(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            value.to_string().into_bytes()
-        }
-    }
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Timeline {
+    task_id: String,
+    after: Option<u64>,
+    max: Option<usize>,
 }
 
 #[derive(Deserialize)]

@@ -9,26 +9,27 @@ mod table;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use handover_desk::calendar::rfc3339;
+use handover_desk::contract::skill_of;
+use handover_desk::follow::{Events, Stay};
+use handover_desk::payload;
+use handover_desk::{Accepted, WaitKind};
 use handover_kernel::command::{Act, Command, Failure, Need, NewQuestion, Progress, TaskAct};
 use handover_kernel::orders::{Order, OrderKind};
 use handover_kernel::session::{Lifecycle, Standing};
-use handover_kernel::{Blob, Face, QuestionKey, Refusal, Session, Text};
+use handover_kernel::{Blob, QuestionKey, Refusal, Session, Text};
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use self::arguments::{
-    Ask, AskOne, Checkpoint, Complete, Fail, NoArguments, OnlyTask, Reasoned, WorkNext, WorkUpdate,
+    Ask, AskOne, Checkpoint, Complete, Fail, List, OnlyTask, Reasoned, WorkNext, WorkUpdate,
 };
 pub(super) use self::table::TOOLS;
-use super::requester::bytes_of;
 use super::{Done, Trouble, WAIT_DEFAULT_MS, WAIT_MAX_MS, read_arguments};
-use crate::face::mcp::call::{ASKING, skill_of};
+use crate::face::mcp::call::ASKING;
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::{self, structured};
-use crate::face::mcp::{Mcp, No, key, question};
-use handover_desk::calendar::rfc3339;
-use handover_desk::work::Worker;
-use handover_engine::{Accepted, Key, Subscription, Topic};
+use crate::face::mcp::{Mcp, No, question};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,16 +54,15 @@ impl Mcp {
         match tool {
             Tool::Next => self.work_next(caller, read_arguments(given)?).await,
             Tool::List => {
-                let NoArguments {} = read_arguments(given)?;
-                let found = self.parts.desk.work.in_hand(&worker(caller), NEXT_MAX).await?;
-                Ok(structured(
-                    json!({ "work": found.iter().map(|session| shown(session)).collect::<Vec<_>>() }),
-                ))
+                let List { cursor } = read_arguments(given)?;
+                let after = cursor.unwrap_or_default();
+                let page = self.desk().inbox(&caller.who, &[WaitKind::InHand], &after, NEXT_MAX).await?;
+                let work: Vec<Value> = page.sessions.iter().map(|session| shown(session)).collect();
+                Ok(structured(json!({ "work": work, "next_cursor": page.next })))
             }
             Tool::Accept => {
                 let OnlyTask { task_id } = read_arguments(given)?;
-                self.accept(caller, &task_id).await?;
-                Ok(structured(shown(&*self.task(&caller.who, &task_id).await?)))
+                Ok(structured(shown(&self.accept(caller, &task_id).await?.session)))
             }
             Tool::Decline => {
                 let Reasoned { task_id, reason } = read_arguments(given)?;
@@ -76,7 +76,7 @@ impl Mcp {
                 let Reasoned { task_id, reason } = read_arguments(given)?;
                 let act = Act::Task(TaskAct::Hold { reason: Text::from(reason) });
                 let accepted = self.put(caller, &task_id, taking_orders(caller, act)).await?;
-                Ok(structured(safe_point(&accepted)))
+                Ok(structured(safe_point(&accepted, &[])))
             }
             Tool::Ask => self.work_ask(caller, read_arguments(given)?).await,
             Tool::Complete => self.work_complete(caller, read_arguments(given)?).await,
@@ -90,31 +90,25 @@ impl Mcp {
     }
 
     async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
-        let _present = self.parts.desk.directory.present(&caller.tenant, &caller.agent);
-        let within = Duration::from_millis(asked.wait_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS));
+        let mut stay = self.desk().stay(&caller.who)?;
         let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
-        let until = Instant::now() + within;
-        let worker = worker(caller);
+        let until = within(asked.wait_ms);
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let offers = tokio::select! {
-                biased;
-                () = self.over(&caller.who) => return Ok(structured(json!({ "work": [] }))),
-                offers = self.parts.desk.work.wait_for_offers(&worker, max, left) => offers?,
-            };
+            let offers = self.desk().await_offers(&caller.who, &mut stay, max, until).await?;
             let mut work = Vec::new();
             for session in &offers {
-                if asked.accept {
-                    match self.accept(caller, session.binding.id.as_str()).await {
-                        Ok(_) => {}
-                        // Somebody else, or another hand of the same agent, was faster.
-                        Err(no) if no.refusal().is_some() => continue,
-                        // What was taken before that is given out all the same.
-                        Err(no) if work.is_empty() => return Err(no.into()),
-                        Err(_) => break,
-                    }
+                if !asked.accept {
+                    work.push(shown(session));
+                    continue;
                 }
-                work.push(shown(session));
+                match self.accept(caller, session.binding.id.as_str()).await {
+                    Ok(accepted) => work.push(shown(&accepted.session)),
+                    // Somebody else, or another hand of the same agent, was faster.
+                    Err(no) if no.refusal().is_some() => {}
+                    // What was taken before that is given out all the same.
+                    Err(no) if work.is_empty() => return Err(no.into()),
+                    Err(_) => break,
+                }
             }
             if !work.is_empty() || offers.is_empty() {
                 return Ok(structured(json!({ "work": work })));
@@ -133,13 +127,13 @@ impl Mcp {
             status: Text::from("working"),
             done,
             message: Text::from(asked.message.unwrap_or_default()),
-            partial: asked.partial.map_or_else(Blob::default, |partial| Blob::from(bytes_of(&partial))),
+            partial: asked.partial.map_or_else(Blob::default, |partial| payload::of_json(&partial)),
         };
         let act = Act::Task(TaskAct::Update { task: None, progress, withdraws: false });
         let mut command = caller.name(taking_orders(caller, act));
         command.verbatim = Some(Blob::from(Value::Object(given).to_string().into_bytes()));
         match self.put(caller, &asked.task_id, command).await {
-            Ok(accepted) => Ok(structured(safe_point(&accepted))),
+            Ok(accepted) => Ok(structured(safe_point(&accepted, &[]))),
             Err(no) => match no.refusal() {
                 Some(Refusal::SessionSuspended) => {
                     Ok(structured(json!({ "orders": [], "paused": true, "ended": false })))
@@ -152,42 +146,46 @@ impl Mcp {
 
     async fn work_checkpoint(&self, caller: &Caller, asked: Checkpoint) -> Done {
         let until = within(asked.wait_ms);
-        let mut events = self.follow(caller, &asked.task_id).await?;
+        // Orders that were handed over before, for a worker that lost the answer which carried them.
+        let told = match asked.after {
+            Some(after) => self.desk().orders_since(&caller.who, &asked.task_id, after).await?,
+            None => Vec::new(),
+        };
+        let (mut stay, mut events) = self.follow(caller, &asked.task_id).await?;
         loop {
             let act = Act::Task(TaskAct::Checkpoint);
             let mut last = json!({ "orders": [], "paused": true, "ended": false });
-            match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
+            let command = caller.name(taking_orders(caller, act));
+            match self.put(caller, &asked.task_id, command).await {
                 Ok(accepted) => {
                     let paused = accepted.standing() == Standing::Suspended;
-                    last = safe_point(&accepted);
-                    if !accepted.receipt.orders.is_empty() || (!paused && asked.wait_ms.is_none()) {
+                    last = safe_point(&accepted, &told);
+                    let told = !told.is_empty() || !accepted.receipt.orders.is_empty();
+                    if told || (!paused && asked.wait_ms.is_none()) {
                         return Ok(structured(last));
                     }
                 }
                 Err(no) => match no.refusal() {
-                    Some(Refusal::SessionSuspended) => {}
+                    Some(Refusal::SessionSuspended) if told.is_empty() => {}
+                    Some(Refusal::SessionSuspended) => {
+                        last["orders"] = told.iter().map(order).collect();
+                        return Ok(structured(last));
+                    }
                     Some(Refusal::SessionEnded { state }) => return Ok(structured(over(state))),
                     Some(_) | None => return Err(no.into()),
                 },
             }
-            if !self.something_happens(caller, &mut events, until).await {
+            if !something_happens(&mut stay, &mut events, until).await {
                 return Ok(structured(last));
             }
         }
     }
 
-    async fn follow(&self, caller: &Caller, task_id: &str) -> Result<Subscription, Trouble> {
+    /// What happens to a task from now on, for as long as the caller may wait for it.
+    async fn follow(&self, caller: &Caller, task_id: &str) -> Result<(Stay, Events), Trouble> {
         let session = self.task(&caller.who, task_id).await?;
-        Ok(self.engine().subscribe(Topic::Session(Key::from(key(caller, task_id))), session.head.0))
-    }
-
-    /// Wait until something happens. False if nothing did in time, or it is over.
-    async fn something_happens(&self, caller: &Caller, events: &mut Subscription, until: Instant) -> bool {
-        tokio::select! {
-            biased;
-            () = self.over(&caller.who) => false,
-            event = timeout_at(until, events.next()) => matches!(event, Ok(Ok(_))),
-        }
+        let stay = self.desk().stay(&caller.who)?;
+        Ok((stay, self.desk().events(&caller.who, task_id, session.head.0)))
     }
 
     async fn work_ask(&self, caller: &Caller, asked: Ask) -> Done {
@@ -199,14 +197,14 @@ impl Mcp {
         let mut open: BTreeSet<QuestionKey> =
             asked.questions.keys().map(|key| QuestionKey::from(key.as_str())).collect();
         let until = within(asked.wait_ms);
-        let mut events = self.follow(caller, &asked.task_id).await?;
+        let (mut stay, mut events) = self.follow(caller, &asked.task_id).await?;
         let progress = Progress { status: Text::from(ASKING), ..Progress::default() };
         let act = Act::Task(TaskAct::Ask { task: None, questions, progress });
         let accepted = self.put(caller, &asked.task_id, caller.name(taking_orders(caller, act))).await?;
         let (mut answers, mut orders) = (Map::new(), Vec::new());
         let mut last = json!({ "paused": accepted.standing() == Standing::Suspended, "ended": false });
         sort_orders(accepted.receipt.orders, &mut open, &mut answers, &mut orders);
-        while !open.is_empty() && self.something_happens(caller, &mut events, until).await {
+        while !open.is_empty() && something_happens(&mut stay, &mut events, until).await {
             let act = Act::Task(TaskAct::Checkpoint);
             match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
                 Ok(accepted) => {
@@ -248,7 +246,6 @@ impl Mcp {
         };
         let summary = Text::from(asked.summary.unwrap_or_default());
         let Some(given) = given else {
-            self.check_output(caller, &asked.task_id, None).await?;
             let act = TaskAct::Complete { task: None, assignee: None, output: Blob::default(), summary };
             return self.report(caller, &asked.task_id, act, None).await;
         };
@@ -263,32 +260,8 @@ impl Mcp {
             let act = TaskAct::Fail { task: None, assignee: None, failure };
             return self.report(caller, &asked.task_id, act, Some(given.verbatim)).await;
         }
-        self.check_output(caller, &asked.task_id, given.structured.as_ref()).await?;
         let act = TaskAct::Complete { task: None, assignee: None, output: given.output, summary };
         self.report(caller, &asked.task_id, act, Some(given.verbatim)).await
-    }
-
-    /// Refuses a result that is not what the skill says it returns.
-    async fn check_output(
-        &self,
-        caller: &Caller,
-        task_id: &str,
-        found: Option<&Value>,
-    ) -> Result<(), Trouble> {
-        let session = self.task(&caller.who, task_id).await?;
-        let Some(skill) = skill_of(&session) else { return Ok(()) };
-        let catalogue = self.parts.desk.directory.skills(&caller.tenant, &session.binding.requester).await?;
-        let tool = catalogue.skill(&caller.agent, skill);
-        let ready = tool.and_then(|tool| tool.offer.ready().ok());
-        match (ready.and_then(|ready| ready.output.as_ref()), found) {
-            (None, _) => Ok(()),
-            (Some(schema), Some(found)) => schema
-                .check(found)
-                .map_err(|mismatch| Trouble::Told(format!("the skill's output schema: {mismatch}"))),
-            (Some(_), None) => Err(Trouble::Told(
-                "expected structured content, because the skill has an output schema, found none".to_owned(),
-            )),
-        }
     }
 
     async fn work_fail(&self, caller: &Caller, asked: Fail) -> Done {
@@ -323,7 +296,7 @@ impl Mcp {
     }
 
     async fn report(&self, caller: &Caller, task_id: &str, act: TaskAct, verbatim: Option<Blob>) -> Done {
-        let mut command = caller.name(Command::by(&caller.agent, Face::Mcp, Act::Task(act)));
+        let mut command = caller.name(caller.command(Act::Task(act)));
         command.verbatim = verbatim;
         let accepted = self.put(caller, task_id, command).await?;
         Ok(structured(
@@ -332,8 +305,9 @@ impl Mcp {
     }
 }
 
-fn worker(caller: &Caller) -> Worker {
-    Worker { tenant: caller.tenant.clone(), agent: caller.agent.clone() }
+/// Wait until something happens. False if nothing did in time, or the caller may not wait any longer.
+async fn something_happens(stay: &mut Stay, events: &mut Events, until: Instant) -> bool {
+    matches!(stay.next_by(events, until).await, Ok(Some(_)))
 }
 
 fn within(wait_ms: Option<u64>) -> Instant {
@@ -341,9 +315,7 @@ fn within(wait_ms: Option<u64>) -> Instant {
 }
 
 fn taking_orders(caller: &Caller, act: Act) -> Command {
-    let mut command = Command::by(&caller.agent, Face::Mcp, act);
-    command.takes_orders = true;
-    command
+    Command { takes_orders: true, ..caller.command(act) }
 }
 
 /// A task as the one that is to do it sees it.
@@ -371,19 +343,14 @@ fn shown(session: &Session) -> Value {
     if let Some(request) = request {
         shown["title"] = json!(&*request.title);
         shown["instructions"] = json!(&*request.instructions);
-        shown["arguments"] = read_bytes(&request.input);
+        shown["arguments"] = payload::to_json(&request.input);
     }
     shown
 }
 
-/// Bytes of any wire as JSON: what they say, or the text that they are.
-fn read_bytes(bytes: &[u8]) -> Value {
-    serde_json::from_slice(bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(bytes)))
-}
-
-/// What a safe point brought.
-fn safe_point(accepted: &Accepted) -> Value {
-    let orders: Vec<Value> = accepted.receipt.orders.iter().map(order).collect();
+/// What a safe point brought, after what was told before.
+fn safe_point(accepted: &Accepted, before: &[Order]) -> Value {
+    let orders: Vec<Value> = before.iter().chain(&accepted.receipt.orders).map(order).collect();
     json!({ "orders": orders, "paused": accepted.standing() == Standing::Suspended, "ended": false })
 }
 
@@ -446,10 +413,7 @@ fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuest
         wire: None,
     };
     if let Some(schema) = &asked.schema {
-        let text = schema.to_string();
-        handover_desk::schema::Schema::compile(&text)
-            .map_err(|malformed| wrong(format!("schema: {malformed}")))?;
-        question.schema = Blob::from(text.into_bytes());
+        question.schema = Blob::from(schema.to_string().into_bytes());
     }
     let Some(request) = &asked.request else {
         if question.text.trim().is_empty() {
@@ -478,8 +442,8 @@ fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuest
         let schema = request
             .pointer("/params/requestedSchema")
             .ok_or_else(|| wrong("expected params.requestedSchema".to_owned()))?;
-        handover_desk::schema::Schema::compile(&schema.to_string())
-            .map_err(|malformed| wrong(format!("requestedSchema: {malformed}")))?;
+        // Whoever answers, on whatever face, answers to this.
+        question.schema = Blob::from(schema.to_string().into_bytes());
     }
     if let Some(message) = request.pointer("/params/message").and_then(Value::as_str) {
         question.text = Text::from(message);

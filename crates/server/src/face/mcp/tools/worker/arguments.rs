@@ -9,7 +9,9 @@ use crate::face::mcp::caller::Level;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NoArguments {}
+pub(super) struct List {
+    pub(super) cursor: Option<String>,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,6 +68,7 @@ fn known_level<'de, D: serde::Deserializer<'de>>(found: D) -> Result<(), D::Erro
 pub(super) struct Checkpoint {
     pub(super) task_id: String,
     pub(super) wait_ms: Option<u64>,
+    pub(super) after: Option<u64>,
 }
 
 #[derive(Deserialize)]

@@ -45,7 +45,12 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         title: "List your work",
         description: "The tasks that you have taken and not ended yet. Use it when you begin again after a restart.",
         reads: true,
-        arguments: || object(json!({}), &[]),
+        arguments: || {
+            object(
+                json!({ "cursor": { "type": "string", "description": "next_cursor of the last list" } }),
+                &[],
+            )
+        },
         run: Run::Worker(Tool::List),
     },
     Builtin {

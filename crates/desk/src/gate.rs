@@ -99,6 +99,11 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Who asks through this face, from a place that is not known.
+    pub fn new(principal: Principal, face: Face) -> Caller {
+        Caller { principal, face, peer: None, trace: None }
+    }
+
     /// The same, whose request is part of this trace.
     pub fn traced(mut self, trace: Option<Trace>) -> Caller {
         self.trace = trace.map(Box::new);
@@ -290,7 +295,7 @@ impl Gate {
         peer: Option<SocketAddr>,
     ) -> Result<Caller, Unauthenticated> {
         match self.inner.identity.authenticate(token) {
-            Ok(principal) => Ok(Caller { principal, face, peer, trace: None }),
+            Ok(principal) => Ok(Caller { peer, ..Caller::new(principal, face) }),
             Err(error) => {
                 self.inner.counters.authentications_failed.inc();
                 self.record(|| Record::unauthenticated(face, peer, error.to_string()));

@@ -3,7 +3,8 @@
 
 use std::sync::OnceLock;
 
-use handover_desk::identity::{Identity, Principal};
+use handover_desk::gate::Caller;
+use handover_desk::identity::Identity;
 use handover_desk::timeline;
 use handover_engine::codec;
 use handover_engine::view;
@@ -95,17 +96,17 @@ pub fn event(bytes: &[u8]) -> Reached {
 /// A message is taken or refused, by the face and by a session at every stage of its life.
 fn message(envelope: &Envelope) -> Reached {
     let sender = if envelope.sender == WORKER { WORKER } else { REQUESTER };
-    let sender = principal(sender);
+    let sender = caller(sender);
     match admit(&sender, envelope) {
         Err(refused) => {
             can_be_told(&refused);
             Reached::Decoded
         }
-        Ok(Admitted::Start(key, start)) => {
-            let accepted = decided(&None, &SessionId::from(&*key.session), &start.command);
+        Ok(Admitted::Start(start)) => {
+            let accepted = decided(&None, &SessionId::from(envelope.session_id.as_str()), &start.command);
             if accepted { Reached::Accepted } else { Reached::Admitted }
         }
-        Ok(Admitted::Command(_, command)) => {
+        Ok(Admitted::Command(command)) => {
             let mut reached = Reached::Admitted;
             for stage in stages() {
                 if decided(stage, &SessionId::from(SESSION), &command) {
@@ -172,7 +173,7 @@ fn can_be_sent_again(frame: &Frame<'_>, event: &Event) {
     }
     let meant = Event { verbatim: None, ..event.clone() };
     if let Some(envelope) = render::envelope(frame, &meant) {
-        let again = admit(&principal(agent.as_str()), &envelope);
+        let again = admit(&caller(agent.as_str()), &envelope);
         assert!(again.is_ok(), "{envelope:?} was refused: {again:?}");
     }
 }
@@ -184,8 +185,9 @@ fn can_be_told(refused: &Refused) {
     refused.status();
 }
 
-fn principal(agent: &str) -> Principal {
-    Identity::Development.authenticate(Some(agent)).expect("the agents here have good ids")
+fn caller(agent: &str) -> Caller {
+    let principal = Identity::Development.authenticate(Some(agent)).expect("the agents here have good ids");
+    Caller::new(principal, Face::Macp)
 }
 
 fn limits() -> &'static Limits {
@@ -206,9 +208,9 @@ fn stages_of(life: &[Envelope]) -> Vec<Option<Session>> {
     let mut slot = None;
     let mut stages = Vec::new();
     for envelope in life {
-        let command = match admit(&principal(&envelope.sender), envelope) {
-            Ok(Admitted::Start(_, start)) => start.command,
-            Ok(Admitted::Command(_, command)) => *command,
+        let command = match admit(&caller(&envelope.sender), envelope) {
+            Ok(Admitted::Start(start)) => start.command,
+            Ok(Admitted::Command(command)) => *command,
             Err(refused) => panic!("{envelope:?} was refused: {refused:?}"),
         };
         let done = step(&mut slot, &id, &command, limits(), STARTED_AT);

@@ -119,7 +119,7 @@ fn request(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Resu
 fn caller() -> gate::Caller {
     let principal =
         Identity::Development.authenticate(Some("planner")).expect("any name will do in development");
-    gate::Caller { principal, face: Face::Mcp, peer: None }
+    gate::Caller::new(principal, Face::Mcp)
 }
 
 /// What the tools of a worker read of their arguments, and answers to what it asks.

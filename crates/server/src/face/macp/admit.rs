@@ -382,8 +382,9 @@ mod tests {
         "SessionCancel",
     ];
 
-    fn principal() -> Principal {
-        handover_desk::identity::Identity::Development.authenticate(Some("planner")).unwrap()
+    fn caller() -> Caller {
+        let identity = handover_desk::identity::Identity::Development;
+        Caller::new(identity.authenticate(Some("planner")).unwrap(), handover_kernel::Face::Macp)
     }
 
     fn envelope(mode: &str, message_type: &str, payload: Vec<u8>) -> Envelope {
@@ -400,8 +401,8 @@ mod tests {
     }
 
     fn admitted_act(payload: task::TaskUpdatePayload) -> Act {
-        match admit(&principal(), &envelope(TASK_MODE, "TaskUpdate", payload.encode_to_vec())).unwrap() {
-            Admitted::Command(_, command) => command.act,
+        match admit(&caller(), &envelope(TASK_MODE, "TaskUpdate", payload.encode_to_vec())).unwrap() {
+            Admitted::Command(command) => command.act,
             Admitted::Start(..) => panic!("expected a command"),
         }
     }
@@ -454,7 +455,7 @@ mod tests {
             ..Default::default()
         };
         let started = envelope(TASK_MODE, "SessionStart", payload.encode_to_vec());
-        let Admitted::Start(_, request) = admit(&principal(), &started).unwrap() else {
+        let Admitted::Start(request) = admit(&caller(), &started).unwrap() else {
             panic!("expected a start")
         };
         assert_eq!((&*request.policy, request.suspension_cap_ms), ("policy.default", Some(5)));
@@ -472,7 +473,7 @@ mod tests {
             payload in prop::collection::vec(any::<u8>(), 0..64),
         ) {
             let mode = if handoff { HANDOFF_MODE } else { TASK_MODE };
-            match admit(&principal(), &envelope(mode, message_type, payload)) {
+            match admit(&caller(), &envelope(mode, message_type, payload)) {
                 Ok(_) => {}
                 Err(refused) => prop_assert_eq!(refused.code, "INVALID_ENVELOPE"),
             }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use handover_engine::{codec, view};
+use handover_engine::log::{load, revive};
+use handover_engine::{codec, snapshot, view};
 use handover_kernel::session::Lifecycle;
 use handover_kernel::{Event, Session, SessionId, Timestamp, replay};
 use handover_store::{MemoryStore, SessionKey, Store};
@@ -44,6 +45,26 @@ pub fn index(store: &MemoryStore, key: &SessionKey, session: &Session) -> Result
     let expected = view::row(session);
     if found.as_ref() != Some(&expected) {
         return Err(format!("{key}: the index says {found:?}, the log says {expected:?}"));
+    }
+    Ok(())
+}
+
+/// A snapshot says what the events up to it say, and so does what is loaded from it.
+pub fn snapshot(store: &MemoryStore, key: &SessionKey, session: &Session) -> Result<(), String> {
+    if let Some(stored) = store.snapshot(key).map_err(|fault| fault.to_string())? {
+        let kept =
+            snapshot::read(key, &stored).ok_or_else(|| format!("{key}: its snapshot is unreadable"))?;
+        let events = log(store, key)?;
+        let before = events.iter().take(stored.seq as usize);
+        let expected = replay(&SessionId::from(&*key.session), before).map_err(|error| error.to_string())?;
+        if Some(&kept) != expected.as_ref() {
+            return Err(format!("{key}: the snapshot at {} is not what the log says", stored.seq));
+        }
+    }
+    let loaded = load(store, key).map_err(|fault| fault.to_string())?;
+    let loaded = revive(key, loaded).map_err(|denied| format!("{key}: {denied:?}"))?;
+    if loaded.as_ref() != Some(session) {
+        return Err(format!("{key}: loaded is {loaded:?}, the log says {session:?}"));
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 //!
 //! What survives is a list of the items that were kept, in order; a power loss begins a new store from that list.
 
+use handover_engine::log::{Log, load, revive};
+use handover_engine::snapshot;
 use handover_store::{Append, Fault, MemoryStore, Outcome, Store};
 
 use crate::plant::Plant;
@@ -115,6 +117,9 @@ impl Disk {
             if self.plant == Some(Plant::DropRows) && item.expected > 2 {
                 item.row = None;
             }
+            if self.plant == Some(Plant::StaleSnapshot) {
+                item.snapshot = item.snapshot.take().and_then(|_| self.stale(item));
+            }
             if self.plant == Some(Plant::IgnoreConflicts) {
                 item.expected = self.store.head(&item.key)?.unwrap_or_default();
             }
@@ -128,6 +133,16 @@ impl Disk {
             }
         }
         Ok(outcomes)
+    }
+
+    /// A snapshot that says to include the last event of an append, and does not.
+    fn stale(&self, item: &Append) -> Option<Vec<u8>> {
+        let log = load(&self.store, &item.key).ok()?;
+        let events = item.events.split_last()?.1.to_vec();
+        let before = Log { events: log.events.into_iter().chain(events).collect(), ..log };
+        let mut session = revive(&item.key, before).ok()??;
+        session.head = session.head.next();
+        Some(snapshot::keep(&session))
     }
 
     /// The power goes: what was not synced is gone.

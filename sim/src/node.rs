@@ -201,7 +201,7 @@ impl Node {
     pub fn loaded(
         &mut self,
         key: &Key,
-        log: Result<handover_engine::shard::Log, std::sync::Arc<handover_store::Fault>>,
+        log: Result<handover_engine::log::Log, std::sync::Arc<handover_store::Fault>>,
         now: Timestamp,
     ) -> Vec<Ask> {
         let effects = self.shard(key).loaded(key, log, now);

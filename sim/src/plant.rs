@@ -21,11 +21,13 @@ pub enum Plant {
     HideCut,
     /// The index row of a batch is not written.
     DropRows,
+    /// A snapshot lacks what the last event did.
+    StaleSnapshot,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 7] = [
+    pub const ALL: [Plant; 8] = [
         Plant::SkipSync,
         Plant::AnswerBeforeAppend,
         Plant::ForgetDuplicates,
@@ -33,6 +35,7 @@ impl Plant {
         Plant::LoseWakes,
         Plant::HideCut,
         Plant::DropRows,
+        Plant::StaleSnapshot,
     ];
 
     /// The word for it.
@@ -45,6 +48,7 @@ impl Plant {
             Plant::LoseWakes => "lose-wakes",
             Plant::HideCut => "hide-cut",
             Plant::DropRows => "drop-rows",
+            Plant::StaleSnapshot => "stale-snapshot",
         }
     }
 }

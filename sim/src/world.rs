@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use handover_engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
 use handover_engine::key::Key;
-use handover_engine::shard::{Answer, Denied, Log, Settings};
+use handover_engine::log::{Log, load};
+use handover_engine::shard::{Answer, Denied, Settings};
 use handover_engine::subscription::read_page;
 use handover_kernel::command::{Act, Command, ModeKind};
 use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp};
@@ -51,6 +52,8 @@ pub struct Report {
     pub events: u64,
     /// How many sessions ended.
     pub ended: u64,
+    /// How many sessions were loaded from a snapshot.
+    pub kept: u64,
 }
 
 /// Run the world of a seed.
@@ -69,6 +72,7 @@ pub fn run(seed: u64, plant: Option<Plant>) -> Report {
         refused: world.refused,
         events: world.disk.store().last_position().unwrap_or_default(),
         ended: world.ended,
+        kept: world.kept,
         trace: world.trace,
     }
 }
@@ -132,6 +136,7 @@ struct World {
     accepted: u64,
     refused: u64,
     ended: u64,
+    kept: u64,
     cuts: u64,
     /// Out of a thousand looks at the queue.
     crash_odds: u64,
@@ -153,6 +158,7 @@ impl World {
             sessions_in_memory_max: rng.between(1, 4) as usize,
             idle_ms: rng.between(10, 5_000),
             finished_idle_ms: rng.between(1, 500),
+            snapshot_every: rng.between(1, 12),
         };
         let limits = Limits {
             steers_pending_max: 3,
@@ -180,6 +186,7 @@ impl World {
             accepted: 0,
             refused: 0,
             ended: 0,
+            kept: 0,
             cuts: 0,
             crash_odds,
             latency_ms,
@@ -431,17 +438,17 @@ impl World {
             self.disk.faults.reads_failed += 1;
             return Err(Arc::new(Fault::Unavailable { doing: "reading", source: "simulated".into() }));
         }
-        let stored = self.disk.store().read(key, 0, usize::MAX).map_err(Arc::new)?;
-        let mut events: Vec<Vec<u8>> = stored.into_iter().map(|event| event.bytes).collect();
+        let mut log = load(self.disk.store(), key).map_err(Arc::new)?;
+        self.kept += u64::from(log.kept.is_some());
         if self.plant == Some(Plant::ForgetDuplicates) {
-            for bytes in &mut events {
+            for bytes in &mut log.events {
                 if let Ok(mut event) = handover_engine::codec::decode(bytes) {
                     event.id = None;
                     *bytes = handover_engine::codec::encode(&event);
                 }
             }
         }
-        Ok(Log { events, tombstone: None })
+        Ok(log)
     }
 
     fn look_at_the_clock(&mut self, node: usize, epoch: u64) -> Result<(), String> {
@@ -484,7 +491,10 @@ impl World {
                 }
                 let own = events.iter().find(|event| event.id == self.ops[op].command.id);
                 if let Some(own) = own {
-                    if own.seq != receipt.seq || own.at != receipt.at {
+                    // A retry that has nothing to change rests on what its node knows, and that node has not heard of what
+                    // another one wrote.
+                    let outdated = self.nodes.len() > 1 && !receipt.duplicate && receipt.seq < own.seq;
+                    if !outdated && (own.seq != receipt.seq || own.at != receipt.at) {
                         return Err(format!(
                             "op {op} was acknowledged at {}, it is at {}",
                             receipt.seq, own.seq
@@ -608,6 +618,7 @@ impl World {
                 continue;
             };
             check::index(store, key, &session)?;
+            check::snapshot(store, key, &session)?;
             check::settled(store, key, &session, self.now)?;
             self.ended += u64::from(session.lifecycle.is_terminal());
         }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use handover_kernel::Session;
 use handover_store::{Append, Cursor, Fault, InboxPage, Outcome, SessionKey, Store, Wake};
 
-use crate::shard::{Denied, Log, revive, wake};
+use crate::log::{load, revive};
+use crate::shard::{Denied, wake};
 use crate::shell::Engine;
 use crate::view;
 
@@ -130,7 +131,7 @@ fn refresh_rows(store: &dyn Store, mut keys: Vec<SessionKey>) -> Result<(), Faul
 /// A session, unless it is damaged: then it keeps the row that it has, and the others get theirs.
 fn readable(store: &dyn Store, key: &SessionKey) -> Result<Option<Session>, Fault> {
     let why = match load(store, key) {
-        Ok(log) => match revive(key, &log) {
+        Ok(log) => match revive(key, log) {
             Ok(session) => return Ok(session),
             Err(denied) => format!("{denied:?}"),
         },
@@ -143,10 +144,5 @@ fn readable(store: &dyn Store, key: &SessionKey) -> Result<Option<Session>, Faul
 
 fn read(store: &dyn Store, key: &SessionKey) -> Result<Option<Session>, Denied> {
     let log = load(store, key).map_err(|fault| Denied::Fault(Arc::new(fault)))?;
-    revive(key, &log)
-}
-
-fn load(store: &dyn Store, key: &SessionKey) -> Result<Log, Fault> {
-    let events = store.read(key, 0, usize::MAX)?;
-    Ok(Log { events: events.into_iter().map(|event| event.bytes).collect(), tombstone: None })
+    revive(key, log)
 }

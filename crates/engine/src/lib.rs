@@ -3,6 +3,7 @@
 //! In reading order:
 //! - [`key`]: a session's key as the engine's maps hold it
 //! - [`names`]: names that many sessions share
+//! - [`log`]: what is read of a session, with its [`snapshot`]
 //! - [`shard`]: the only writer of its sessions, a plain state machine
 //! - [`commit`]: one commit for the batches of all shards
 //! - [`errands`]: what spans two sessions
@@ -28,10 +29,12 @@ pub mod hub;
 pub mod index;
 pub mod key;
 pub mod locks;
+pub mod log;
 pub mod names;
 pub mod quota;
 pub mod shard;
 pub mod shell;
+pub mod snapshot;
 pub mod subscription;
 pub mod timers;
 pub mod view;

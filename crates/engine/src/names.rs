@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use handover_kernel::command::{Act, Command, Contract, Opening, Request, Start, TaskAct};
 use handover_kernel::id::Author;
-use handover_kernel::{AgentId, Event, Fact, Text};
+use handover_kernel::{AgentId, Event, Fact, Session, Text};
 
 /// How many names are kept: beyond that it begins anew, and sessions keep what they have.
 const NAMES_MAX: usize = 10_000;
@@ -58,6 +58,24 @@ impl Names {
         }
         if let Fact::Requested(request) = &mut event.fact {
             self.request(request);
+        }
+    }
+
+    /// Let a session that was kept share its names.
+    pub fn share_session(&mut self, session: &mut Session) {
+        let Some(binding) = Arc::get_mut(&mut session.binding) else {
+            return;
+        };
+        self.agent(&mut binding.requester);
+        for agent in &mut binding.participants {
+            self.agent(agent);
+        }
+        let versions = &mut binding.versions;
+        for text in [&mut versions.mode, &mut versions.configuration, &mut versions.policy] {
+            self.text(text);
+        }
+        if let Some(contract) = &mut binding.contract {
+            self.contract(contract);
         }
     }
 

@@ -12,15 +12,14 @@ use std::sync::Arc;
 use handover_kernel::command::{Act, Command};
 use handover_kernel::errand::Errand;
 use handover_kernel::session::{Binding, Standing};
-use handover_kernel::{
-    Event, Fact, Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, replay, step,
-};
+use handover_kernel::{Event, Fact, Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, step};
 use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
 
-use crate::codec;
 use crate::key::Key;
+use crate::log::{Log, revive_sharing};
 use crate::names::Names;
 use crate::view::{self, Listed};
+use crate::{codec, snapshot};
 
 /// How much a shard may hold.
 #[derive(Clone, Debug)]
@@ -35,6 +34,8 @@ pub struct Settings {
     pub idle_ms: u64,
     /// How long a finished one does.
     pub finished_idle_ms: u64,
+    /// After how many events a session is kept beside its log again: about as many are read to load it.
+    pub snapshot_every: u64,
 }
 
 impl Default for Settings {
@@ -45,6 +46,7 @@ impl Default for Settings {
             sessions_in_memory_max: 25_000,
             idle_ms: 60_000,
             finished_idle_ms: 1_000,
+            snapshot_every: 1_000,
         }
     }
 }
@@ -76,7 +78,7 @@ pub struct Trip {
 /// What the shard wants done.
 #[derive(Debug)]
 pub enum Effect<T> {
-    /// Read the whole log of this session and come back with [`Shard::loaded`].
+    /// Read this session and come back with [`Shard::loaded`].
     Load(Key),
     /// Tell whoever waits.
     Answer {
@@ -198,15 +200,6 @@ pub enum Denied {
     Stopping,
 }
 
-/// Everything that was read of a session.
-#[derive(Debug)]
-pub struct Log {
-    /// Its events, all of them.
-    pub events: Vec<Vec<u8>>,
-    /// When it was deleted, if it was.
-    pub tombstone: Option<u64>,
-}
-
 #[derive(Debug)]
 enum Work<T> {
     Command { ticket: Ticket<T>, command: Command },
@@ -227,6 +220,8 @@ struct Ready {
     tombstone: bool,
     /// The last event that is on disk.
     durable: Seq,
+    /// The last event of its snapshot, which may still be on its way to the disk.
+    kept: Seq,
     last_used: Timestamp,
     /// Its place in [`Shard::idle`].
     looked_at: Timestamp,
@@ -378,7 +373,7 @@ impl<T> Shard<T> {
             }
             Some(Slot::Ready(_)) => self.decide(key, work, now, effects),
             None if optimistic => {
-                self.settle_in(key, None, false, now);
+                self.settle_in(key, None, false, Seq(0), now);
                 self.decide(key, work, now, effects);
             }
             None => {
@@ -400,14 +395,16 @@ impl<T> Shard<T> {
         self.backlog -= waiting.len();
         let read = match log {
             Ok(log) => {
-                revive_sharing(key, &log, &mut self.names).map(|session| (session, log.tombstone.is_some()))
+                let kept = log.kept.as_ref().map_or(Seq(0), |session| session.head);
+                let tombstone = log.tombstone.is_some();
+                revive_sharing(key, log, &mut self.names).map(|session| (session, tombstone, kept))
             }
             Err(fault) => Err(Denied::Fault(fault)),
         };
         match read {
-            Ok((session, tombstone)) => {
+            Ok((session, tombstone, kept)) => {
                 self.slots.remove(key);
-                self.settle_in(key, session, tombstone, now);
+                self.settle_in(key, session, tombstone, kept, now);
                 for work in waiting {
                     // A decision may drop the slot again: a start that was refused leaves nothing.
                     self.take(key, work, false, now, &mut effects);
@@ -421,8 +418,9 @@ impl<T> Shard<T> {
         effects
     }
 
-    fn settle_in(&mut self, key: &Key, session: Option<Session>, tombstone: bool, now: Timestamp) {
+    fn settle_in(&mut self, key: &Key, session: Option<Session>, tombstone: bool, kept: Seq, now: Timestamp) {
         let ready = Ready {
+            kept,
             durable: session.as_ref().map_or(Seq(0), |session| session.head),
             session: session.map(Arc::new),
             tombstone,
@@ -491,7 +489,15 @@ impl<T> Shard<T> {
             return None;
         }
         let mut batch = std::mem::take(&mut self.pending);
-        let appends = batch.entries.values_mut().map(Entry::take_append).collect();
+        let mut appends = Vec::with_capacity(batch.entries.len());
+        for (key, entry) in &mut batch.entries {
+            let mut append = entry.take_append();
+            // What was decided last is in the batch, so that the session in memory is the one after its last event.
+            if let Some(Slot::Ready(ready)) = self.slots.get_mut(key) {
+                append.snapshot = ready.snapshot(self.settings.snapshot_every);
+            }
+            appends.push(append);
+        }
         self.flight = Some(batch);
         Some(appends)
     }
@@ -622,6 +628,13 @@ impl Ready {
         self.session.as_ref().is_none_or(|session| session.head == self.durable)
     }
 
+    /// The session to keep beside its log, if many events have been added since that was last done.
+    fn snapshot(&mut self, every: u64) -> Option<Vec<u8>> {
+        let session = self.session.as_ref().filter(|session| session.head.0 >= self.kept.0 + every.max(1))?;
+        self.kept = session.head;
+        Some(snapshot::keep(session))
+    }
+
     /// Put a command to the session, and say what to answer and what was decided.
     fn put(
         &mut self,
@@ -713,24 +726,6 @@ pub fn wake(at: Option<Timestamp>) -> Wake {
         Some(at) => Wake::At(at.0),
         None => Wake::Never,
     }
-}
-
-/// The session that a log tells of.
-pub fn revive(key: &SessionKey, log: &Log) -> Result<Option<Session>, Denied> {
-    revive_sharing(key, log, &mut Names::default())
-}
-
-fn revive_sharing(key: &SessionKey, log: &Log, names: &mut Names) -> Result<Option<Session>, Denied> {
-    let unreadable =
-        |what: String| Denied::Unreadable(Arc::from(format!("session {key} cannot be read: {what}")));
-    let mut events: Vec<Event> = log
-        .events
-        .iter()
-        .map(|bytes| codec::decode(bytes))
-        .collect::<Result<_, _>>()
-        .map_err(|error| unreadable(error.to_string()))?;
-    events.iter_mut().for_each(|event| names.share_event(event));
-    replay(&SessionId::from(&*key.session), &events).map_err(|error| unreadable(error.to_string()))
 }
 
 #[cfg(test)]

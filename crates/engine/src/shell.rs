@@ -23,15 +23,12 @@ use crate::commit::Commit;
 use crate::counters::Counters;
 use crate::errands::{self, Waiting};
 use crate::hub::Hub;
-use crate::index;
 use crate::key::Key;
 use crate::locks::lock;
 use crate::quota::{Place, Quota};
-use crate::shard::{self, Accepted, Answer, Denied, Effect, Log, Published, Shard, Ticket, Trip};
+use crate::shard::{self, Accepted, Answer, Denied, Effect, Published, Shard, Ticket, Trip};
 use crate::timers::Timers;
-
-/// How many events of a session are read at a time.
-const LOAD_PAGE: usize = 1024;
+use crate::{index, log};
 
 /// How many sessions one caller may wait for at once.
 const LOOKS_MAX: usize = 64;
@@ -504,7 +501,7 @@ impl Inner {
             let Ok(Some(key)) = next else {
                 return;
             };
-            let log = self.load(&key).map_err(|fault| {
+            let log = log::load(&*self.store, &key).map_err(|fault| {
                 self.counters.store_faults.inc();
                 tracing::error!(error = %chain(&fault), "the store did not give a session back");
                 Arc::new(fault)
@@ -518,20 +515,6 @@ impl Inner {
             }
             self.carry_out(effects);
         }
-    }
-
-    fn load(&self, key: &SessionKey) -> Result<Log, Fault> {
-        let mut events = Vec::new();
-        loop {
-            let page = self.store.read(key, events.len() as u64, LOAD_PAGE)?;
-            let full = page.len() == LOAD_PAGE;
-            events.extend(page.into_iter().map(|event| event.bytes));
-            if !full {
-                break;
-            }
-        }
-        let tombstone = if events.is_empty() { self.store.tombstone(key)? } else { None };
-        Ok(Log { events, tombstone })
     }
 
     /// After a fault nobody knows which sessions started or ended: count again. Between two commits every answer of the

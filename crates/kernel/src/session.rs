@@ -81,7 +81,16 @@ pub fn replay<'a>(
     id: &SessionId,
     events: impl IntoIterator<Item = &'a Event>,
 ) -> Result<Option<Session>, Unreadable> {
-    let mut slot: Option<Session> = None;
+    replay_after(None, id, events)
+}
+
+/// The same, from a session that was kept as it was before these events.
+pub fn replay_after<'a>(
+    kept: Option<Session>,
+    id: &SessionId,
+    events: impl IntoIterator<Item = &'a Event>,
+) -> Result<Option<Session>, Unreadable> {
+    let mut slot = kept;
     for event in events {
         let (head, last_at) = match &slot {
             Some(session) => (session.head, session.last_at),

@@ -2,8 +2,10 @@
 
 use handover_kernel::command::{ModeKind, Request, Start, TaskAct};
 use handover_kernel::{AgentId, Blob, Charter, Face, Text};
+use handover_store::Snapshot;
 
 use super::*;
+use crate::log::revive;
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -50,6 +52,10 @@ pub(crate) fn request() -> Command {
 
 fn accept(agent: &str) -> Command {
     by(agent, Act::Task(TaskAct::Accept { task: None, assignee: None, reason: Text::default() }))
+}
+
+fn steer() -> Command {
+    by("planner", Act::Task(TaskAct::Steer { text: Text::from("left") }))
 }
 
 fn cancel() -> Command {
@@ -161,7 +167,7 @@ fn after_a_fault_everything_that_rests_on_it_is_denied_and_the_log_is_read_again
     assert_eq!(told(&effects), ["client 1: fault", "client 2: fault", "client 3: fault"]);
     assert!(shard.is_quiet() && shard.sessions() == 0 && shard.idle.is_empty());
     assert_eq!(told(&shard.read(4, &key("s"), NOW)), ["load s"]);
-    let log = Log { events: disk[&*key("s")].clone(), tombstone: None };
+    let log = Log { events: disk[&*key("s")].clone(), ..Log::default() };
     assert_eq!(told(&shard.loaded(&key("s"), Ok(log), NOW)), ["client 4: state 2"]);
 }
 
@@ -180,7 +186,7 @@ fn when_somebody_else_was_first_the_session_is_read_and_decided_again() {
     let mut there = settled(&mut elsewhere, "s");
     put(&mut elsewhere, 9, "s", accept("worker"));
     write(&mut elsewhere, &mut there);
-    let log = Log { events: there[&*key("s")].clone(), tombstone: None };
+    let log = Log { events: there[&*key("s")].clone(), ..Log::default() };
     assert_eq!(told(&shard.loaded(&key("s"), Ok(log), NOW)), ["client 1: ALREADY_ASSIGNED"]);
     disk.insert(SessionKey::clone(&key("s")), there.remove(&*key("s")).unwrap());
     let effects = told(&write(&mut shard, &mut disk));
@@ -196,7 +202,7 @@ fn a_start_on_a_deleted_session_is_refused_once_the_tombstone_is_seen() {
     shard.take_batch().unwrap();
     let effects = shard.complete(Ok(&[Outcome::Tombstone { deleted_at: 7 }]), NOW);
     assert_eq!(told(&effects), ["load s"]);
-    let log = Log { events: Vec::new(), tombstone: Some(7) };
+    let log = Log { tombstone: Some(7), ..Log::default() };
     assert_eq!(told(&shard.loaded(&key("s"), Ok(log), NOW)), ["client 1: SESSION_EXISTS"]);
     assert_eq!(told(&put(&mut shard, 2, "s", request())), ["client 2: SESSION_NOT_FOUND"]);
 }
@@ -211,7 +217,7 @@ fn a_read_that_failed_is_told_to_everybody_who_waits_for_it() {
     assert_eq!(told(&effects), ["client 1: fault", "client 2: fault"]);
     assert!(shard.is_quiet() && shard.sessions() == 0);
     put(&mut shard, 3, "s", request());
-    let log = Log { events: vec![b"no event".to_vec()], tombstone: None };
+    let log = Log { events: vec![b"no event".to_vec()], ..Log::default() };
     assert_eq!(told(&shard.loaded(&key("s"), Ok(log), NOW)), ["client 3: unreadable"]);
 }
 
@@ -221,7 +227,7 @@ fn what_never_existed_leaves_nothing_behind() {
     for client in 0..10 {
         let name = format!("{client}");
         put(&mut shard, client, &name, request());
-        let log = Log { events: Vec::new(), tombstone: None };
+        let log = Log::default();
         let effects = shard.loaded(&key(&name), Ok(log), NOW);
         assert_eq!(told(&effects), [format!("client {client}: SESSION_NOT_FOUND")]);
         let refused = by("planner", start(None).act).with_id("handover:not allowed");
@@ -293,7 +299,7 @@ fn finished_sessions_leave_sooner_than_the_others() {
     assert_eq!(shard.slots.keys().map(|key| &*key.session).collect::<Vec<_>>(), ["open"]);
     // One that is read again leaves again as soon.
     shard.read(2, &key("finished"), NOW.plus(20));
-    let log = Log { events: disk.remove(&*key("finished")).unwrap(), tombstone: None };
+    let log = Log { events: disk.remove(&*key("finished")).unwrap(), ..Log::default() };
     assert_eq!(told(&shard.loaded(&key("finished"), Ok(log), NOW.plus(20))), ["client 2: state 3"]);
     shard.sweep(NOW.plus(29));
     assert_eq!(shard.sessions(), 2);
@@ -317,4 +323,58 @@ fn when_there_are_too_many_the_finished_ones_go_first_and_then_those_that_waited
     let mut left: Vec<&str> = shard.slots.keys().map(|key| &*key.session).collect();
     left.sort_unstable();
     assert_eq!(left, ["a", "c"], "the one that was asked for last stays, though it came first");
+}
+
+#[test]
+fn a_session_is_kept_beside_its_log_with_the_last_event_of_every_so_many() {
+    let mut shard = shard(Settings { snapshot_every: 3, ..Settings::default() });
+    put(&mut shard, 0, "s", start(None));
+    put(&mut shard, 0, "s", request());
+    let batch = shard.take_batch().unwrap();
+    assert_eq!(batch[0].snapshot, None);
+    put(&mut shard, 0, "s", accept("worker"));
+    shard.complete(Ok(&[Outcome::Appended { first: 1 }]), NOW);
+    put(&mut shard, 0, "s", steer());
+    let batch = shard.take_batch().unwrap();
+    let kept = Snapshot { seq: 4, bytes: batch[0].snapshot.clone().expect("it is time") };
+    let kept = snapshot::read(&key("s"), &kept).expect("it can be read");
+    shard.complete(Ok(&[Outcome::Appended { first: 3 }]), NOW);
+    assert_eq!(Some(&kept), shard.glance(&key("s"), NOW).as_deref(), "with what was decided last");
+    put(&mut shard, 0, "s", steer());
+    assert_eq!(shard.take_batch().unwrap()[0].snapshot, None, "not again so soon");
+}
+
+#[test]
+fn a_session_that_was_loaded_from_its_snapshot_counts_from_there() {
+    let mut shard = shard(Settings { snapshot_every: 3, ..Settings::default() });
+    let events = settled(&mut shard, "s").remove(&*key("s")).unwrap();
+    let kept = revive(&key("s"), Log { events, ..Log::default() }).unwrap().map(Box::new);
+    let mut shard = self::shard(Settings { snapshot_every: 3, ..Settings::default() });
+    put(&mut shard, 0, "s", accept("worker"));
+    shard.loaded(&key("s"), Ok(Log { kept, ..Log::default() }), NOW);
+    put(&mut shard, 0, "s", steer());
+    let batch = shard.take_batch().unwrap();
+    assert_eq!((batch[0].expected, batch[0].events.len()), (2, 2));
+    assert_eq!(batch[0].snapshot, None);
+}
+
+#[test]
+fn a_snapshot_of_another_layout_session_or_place_is_left_alone() {
+    let mut shard = shard(Settings::default());
+    let events = settled(&mut shard, "s").remove(&*key("s")).unwrap();
+    let session = revive(&key("s"), Log { events, ..Log::default() }).unwrap().unwrap();
+    let kept = Snapshot { seq: 2, bytes: snapshot::keep(&session) };
+    assert_eq!(snapshot::read(&key("s"), &kept), Some(session));
+    assert_eq!(snapshot::read(&key("other"), &kept), None);
+    assert_eq!(snapshot::read(&key("s"), &Snapshot { seq: 3, ..kept.clone() }), None);
+    let changed = |index: usize, byte: u8| {
+        let mut bytes = kept.bytes.clone();
+        bytes[index] = byte;
+        Snapshot { seq: 2, bytes }
+    };
+    assert_eq!(snapshot::read(&key("s"), &changed(3, 0xff)), None, "another layout");
+    for length in 0..kept.bytes.len() {
+        let cut = Snapshot { seq: 2, bytes: kept.bytes[..length].to_vec() };
+        assert_eq!(snapshot::read(&key("s"), &cut), None);
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use handover_engine::{Settings, shard};
+use handover_engine::{Settings, index, shard};
 use handover_kernel::Charter;
 use handover_store::{MemoryStore, Store};
 
+use crate::faulty::Faulty;
 use crate::stage::*;
 use crate::timers::forgetful;
 
@@ -85,6 +86,34 @@ async fn no_more_sessions_stay_in_memory_than_may() {
             assert_eq!(told.receipt.seq.0, 4);
         }
         until("the cap holds", || stage.engine.sessions_in_memory() <= 20).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_session_is_loaded_from_its_snapshot_and_the_events_after_it() {
+    in_time(async {
+        let faulty = Faulty::in_memory();
+        let store: Arc<dyn Store> = Arc::clone(&faulty) as Arc<dyn Store>;
+        let stage = Stage::on(&store);
+        stage.working("long", task(Charter::macp())).await;
+        for _ in 3..5_000 {
+            stage.ok("long", "worker", update("so far")).await;
+        }
+        let before = stage.session("long").await.unwrap();
+        assert_eq!(before.head.0, 5_000);
+        drop(stage);
+        let read = || faulty.count(&faulty.events_read);
+        for rebuilt in [false, true] {
+            if rebuilt {
+                index::rebuild(&*store, |_| ()).unwrap();
+            }
+            let stage = Stage::on(&store);
+            let begun = read();
+            assert_eq!(stage.session("long").await.unwrap(), before);
+            let took = read() - begun;
+            assert!(rebuilt == (took == 5_000) && (rebuilt || took <= 1_000), "{took} events were read");
+        }
     })
     .await;
 }

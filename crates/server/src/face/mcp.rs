@@ -52,7 +52,7 @@ use self::handshake::Levels;
 use self::message::{Error, INTERNAL_ERROR, INVALID_PARAMS};
 use crate::config::Config;
 use handover_desk::Desk;
-use handover_desk::codes;
+use handover_desk::codes::{self, own};
 use handover_desk::gate::{self, Kind, Limited};
 use handover_engine::{Accepted, Denied, Engine};
 
@@ -270,6 +270,15 @@ impl No {
         }
     }
 
+    /// The code that the caller is to hear.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            No::Denied(_) if self.is_unknown() => Refusal::SessionNotFound.code(),
+            No::Denied(denied) => codes::code_of(denied),
+            No::Limited(_) => own::RATE_LIMITED.code,
+        }
+    }
+
     /// In a sentence.
     pub(crate) fn message(&self) -> String {
         match self {
@@ -287,7 +296,7 @@ impl From<No> for Error {
             No::Denied(denied) => codes::of_denied(denied).json_rpc,
             No::Limited(_) => INTERNAL_ERROR,
         };
-        let error = Error::new(code, no.message());
+        let error = Error::new(code, no.message()).named(no.code());
         match &no {
             No::Limited(limited) => error.data(json!({ "retryAfterMs": limited.retry_after_ms() })),
             No::Denied(_) => error,

@@ -34,6 +34,7 @@ use super::message::{Error, HEADER_MISMATCH, INTERNAL_ERROR, Incoming, refusal};
 use super::pipe::{self, Line, Running};
 use super::{FRAMES_MAX, Mcp};
 use crate::fetch::Answer;
+use handover_desk::codes::own;
 use handover_desk::shutdown::Shutdown;
 
 /// How many requests that may take long may be under way, each with a connection of its own; one more is refused.
@@ -199,6 +200,7 @@ impl Bridge {
                     INTERNAL_ERROR,
                     format!("expected at most {LONG_MAX} calls under way, found one more"),
                 )
+                .named(own::RATE_LIMITED.code)
             });
         }
         let place = Arc::clone(&self.short).acquire_owned().await;

@@ -7,8 +7,10 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use handover_desk::codes::{self, own::Own};
 
 /// The message is no JSON.
 pub const PARSE_ERROR: i32 = -32700;
@@ -179,12 +181,20 @@ pub struct Error {
     pub data: Option<Value>,
     /// HTTP's status: what a handler refuses stays 200, so that no client takes it for another revision.
     pub status: u16,
+    /// Our code, which has a page of help. None if the error is an agent's.
+    pub name: Option<&'static str>,
 }
 
 impl Error {
     /// With a code and a sentence.
     pub fn new(code: i32, message: impl Into<Cow<'static, str>>) -> Error {
-        Error { code, message: message.into(), data: None, status: 200 }
+        let name = Own::of_json_rpc(code).map(|own| own.code);
+        Error { code, message: message.into(), data: None, status: 200, name }
+    }
+
+    /// As an agent says it, to be passed on as it is.
+    pub fn of_agent(code: i32, message: impl Into<Cow<'static, str>>, data: Option<Value>) -> Error {
+        Error { code, message: message.into(), data, status: 200, name: None }
     }
 
     /// The parameters are wrong.
@@ -203,6 +213,20 @@ impl Error {
         self
     }
 
+    /// The same under a code that says more than JSON-RPC's.
+    pub fn named(mut self, name: &'static str) -> Error {
+        self.name = Some(name);
+        self
+    }
+
+    /// What there is for machines, with our code and its page of help.
+    fn named_data(&self, name: &'static str) -> Map<String, Value> {
+        let mut data = self.data.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+        data.insert("code".to_owned(), name.into());
+        data.insert("help".to_owned(), codes::link(name).into());
+        data
+    }
+
     /// The same with something for machines.
     pub fn data(mut self, data: Value) -> Error {
         self.data = Some(data);
@@ -215,8 +239,12 @@ impl Serialize for Error {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("code", &self.code)?;
         map.serialize_entry("message", &self.message)?;
-        if let Some(data) = &self.data {
-            map.serialize_entry("data", data)?;
+        match (&self.data, self.name) {
+            (None | Some(Value::Object(_)), Some(name)) => {
+                map.serialize_entry("data", &self.named_data(name))?
+            }
+            (Some(data), _) => map.serialize_entry("data", data)?,
+            (None, None) => {}
         }
         map.end()
     }
@@ -291,6 +319,8 @@ fn line(message: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn error(body: &str) -> (Option<String>, i32) {
@@ -352,6 +382,43 @@ mod tests {
         }
         let not_text = Incoming::parse(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}").unwrap_err();
         assert_eq!(not_text.error.code, PARSE_ERROR);
+    }
+
+    #[test]
+    fn an_error_names_its_code_and_its_page_beside_what_else_it_says_and_an_agents_is_left_as_it_is() {
+        let shown = |error: &Error| serde_json::to_value(error).unwrap();
+        assert_eq!(
+            shown(&Error::invalid("x")),
+            json!({ "code": INVALID_PARAMS, "message": "x", "data": { "code": "INVALID_PARAMS", "help": "/errors/INVALID_PARAMS" } })
+        );
+        assert_eq!(
+            shown(&Error::invalid("x").data(json!({ "uri": "u" })).named("BUSY"))["data"],
+            json!({ "uri": "u", "code": "BUSY", "help": "/errors/BUSY" })
+        );
+        assert_eq!(shown(&Error::invalid("x").data(json!([1])))["data"], json!([1]));
+        assert_eq!(shown(&Error::new(-32001, "x")), json!({ "code": -32001, "message": "x" }));
+        let agents = Error::of_agent(INVALID_PARAMS, "x", Some(json!({ "depth": 0 })));
+        assert_eq!(shown(&agents), json!({ "code": INVALID_PARAMS, "message": "x", "data": { "depth": 0 } }));
+        let silent = Error::of_agent(INTERNAL_ERROR, "x", None);
+        assert_eq!(shown(&silent), json!({ "code": INTERNAL_ERROR, "message": "x" }));
+    }
+
+    #[test]
+    fn every_code_of_json_rpc_has_a_page() {
+        let codes = [
+            PARSE_ERROR,
+            INVALID_REQUEST,
+            METHOD_NOT_FOUND,
+            INVALID_PARAMS,
+            INTERNAL_ERROR,
+            HEADER_MISMATCH,
+            MISSING_CAPABILITY,
+            UNSUPPORTED_VERSION,
+        ];
+        for code in codes {
+            let name = Error::new(code, "x").name.unwrap();
+            assert!(codes::pages::page(name).is_some_and(|page| page.contains(&code.to_string())), "{name}");
+        }
     }
 
     #[test]

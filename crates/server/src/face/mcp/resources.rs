@@ -13,6 +13,7 @@ use super::discover::{cacheable, complete};
 use super::message::{Error, shorten};
 use super::{Mcp, No, params};
 use handover_desk::calendar::rfc3339;
+use handover_desk::codes::own;
 use handover_desk::timeline;
 use handover_engine::subscription::read_page;
 use handover_engine::view::{self, Summary};
@@ -117,7 +118,9 @@ impl Mcp {
         let Read { uri } = params(given)?;
         let unknown = || {
             let code = if caller.era == Era::Modern { super::message::INVALID_PARAMS } else { NO_RESOURCE };
-            Error::new(code, format!("there is no resource {}", shorten(&uri))).data(json!({ "uri": uri }))
+            Error::new(code, format!("there is no resource {}", shorten(&uri)))
+                .named(own::RESOURCE_NOT_FOUND.code)
+                .data(json!({ "uri": uri }))
         };
         let task = task_of(&uri).ok_or_else(unknown)?;
         let transcript = match self.transcript(caller, task).await {

@@ -13,6 +13,7 @@ use tokio_rustls::rustls::RootCertStore;
 use super::events::MESSAGE_BYTES_MAX;
 use crate::face::mcp::message::{Error, INTERNAL_ERROR, shorten};
 use crate::fetch::{Answer, Failed, Remote};
+use handover_desk::codes::{own, pages};
 
 /// How long the server may say nothing: it tells more often that a stream is alive.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);
@@ -85,7 +86,8 @@ impl Endpoint {
             Ok(Err(Failed::Unreached(why))) => Err(Error::new(
                 INTERNAL_ERROR,
                 format!("the server at {} cannot be reached: {why}", self.url),
-            )),
+            )
+            .named(own::SERVER_UNREACHABLE.code)),
             Ok(Err(Failed::Lost(why))) => Err(self.gone(&why)),
             Err(_) => Err(self.silent()),
         }
@@ -113,7 +115,7 @@ impl Endpoint {
             "the server at {} went away before it had answered, and may have done what was asked: {why}",
             self.url
         );
-        Error::new(INTERNAL_ERROR, message)
+        Error::new(INTERNAL_ERROR, message).named(own::SERVER_UNREACHABLE.code)
     }
 
     fn silent(&self) -> Error {
@@ -123,6 +125,7 @@ impl Endpoint {
     /// The server answered, and not with a message.
     pub(super) fn refused(&self, status: u16, body: &[u8]) -> Error {
         let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let name = said["error"]["code"].as_str().and_then(pages::known).unwrap_or(own::INTERNAL_ERROR.code);
         let said = said["error"]["message"].as_str().map(shorten_plain).unwrap_or_default();
         let url = &self.url;
         let what = match status {
@@ -138,6 +141,7 @@ impl Endpoint {
         };
         let colon = if said.is_empty() { "" } else { ": " };
         Error::new(INTERNAL_ERROR, format!("{what} (HTTP {status}){colon}{said}"))
+            .named(name)
             .data(json!({ "status": status }))
     }
 }

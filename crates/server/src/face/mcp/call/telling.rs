@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::face::mcp::caller::{Caller, Level};
 use crate::face::mcp::message::{Error, INTERNAL_ERROR, notification, request};
 use crate::face::mcp::{No, Outbox, handshake};
+use handover_desk::codes::own;
 use handover_engine::{Ended, Subscription};
 
 /// What happens to a task, told to the one that waits for it.
@@ -39,7 +40,9 @@ impl<'a> Telling<'a> {
     /// Tell the next thing that happens.
     pub(super) async fn next(&mut self, events: &mut Subscription) -> Result<(), Error> {
         let delivery = events.next().await.map_err(|ended| match ended {
-            Ended::TooSlow { .. } => Error::new(INTERNAL_ERROR, "the caller did not keep up"),
+            Ended::TooSlow { .. } => {
+                Error::new(INTERNAL_ERROR, "the caller did not keep up").named(own::RATE_LIMITED.code)
+            }
             Ended::Denied(denied) => No::Denied(denied).into(),
         })?;
         self.heard = delivery.number;

@@ -1,6 +1,6 @@
 //! What must hold. Each check says in a sentence what does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use handover_engine::{codec, view};
 use handover_kernel::session::Lifecycle;
@@ -44,6 +44,35 @@ pub fn index(store: &MemoryStore, key: &SessionKey, session: &Session) -> Result
     let expected = view::row(session);
     if found.as_ref() != Some(&expected) {
         return Err(format!("{key}: the index says {found:?}, the log says {expected:?}"));
+    }
+    Ok(())
+}
+
+/// Each agent's inbox holds what the sessions, in the order in which they were first written, say waits for it.
+pub fn inboxes(store: &MemoryStore, agents: &[&str]) -> Result<(), String> {
+    let mut expected: BTreeMap<&str, Vec<(SessionKey, u32)>> = BTreeMap::new();
+    let (keys, _) = store.sessions(None, usize::MAX >> 1).map_err(|fault| fault.to_string())?;
+    for key in keys {
+        let waits = session(store, &key)?.map_or_else(Vec::new, |session| view::waits(&session));
+        for agent in agents {
+            let kinds = waits.iter().filter(|waits| *waits.agent == **agent).map(|waits| waits.kinds);
+            expected.entry(agent).or_default().extend(kinds.map(|kinds| (key.clone(), kinds)));
+        }
+    }
+    for (agent, expected) in expected {
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let page = store.inbox("t", agent, u32::MAX, after, 3).map_err(|fault| fault.to_string())?;
+            found.extend(page.sessions.into_iter().map(|waiting| (waiting.key, waiting.kinds)));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        if found != expected {
+            return Err(format!("the inbox of {agent} holds {found:?}, the logs say {expected:?}"));
+        }
     }
     Ok(())
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use handover_kernel::charter::{Authority, Charter};
 use handover_kernel::command::{
-    Act, Answer, Failure, HandoffAct, ModeKind, Need, NewQuestion, Progress, Reply, Request, Start, TaskAct,
+    Act, Answer, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Progress, Reply, Request, Start,
+    TaskAct,
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::session::{Lifecycle, Mode};
@@ -306,11 +307,11 @@ fn offer(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> Act {
     } else {
         text(rng)
     };
-    Act::Handoff(HandoffAct::Offer {
+    Act::Handoff(HandoffAct::Offer(NewOffer {
         handoff: HandoffId::from(format!("h{}", rng.below(100))),
         target: rng.pick(&session.binding.participants).clone(),
         scope,
         reason: text(rng),
         context: None,
-    })
+    }))
 }

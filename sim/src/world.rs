@@ -611,6 +611,7 @@ impl World {
             check::settled(store, key, &session, self.now)?;
             self.ended += u64::from(session.lifecycle.is_terminal());
         }
+        check::inboxes(store, &script::AGENTS)?;
         for reader in &self.readers {
             let mut expected = Vec::new();
             loop {

@@ -89,6 +89,7 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::NotEligible { .. }
         | Refusal::NotTarget { .. }
         | Refusal::NotAuthority { .. }
+        | Refusal::NotAdministrator { .. }
         | Refusal::NotRuntime
         | Refusal::Declined { .. }
         | Refusal::AlreadyReported => FORBIDDEN,
@@ -231,6 +232,7 @@ mod tests {
             Refusal::NotEligible { agent: agent() },
             Refusal::NotTarget { agent: agent() },
             Refusal::NotAuthority { agent: agent() },
+            Refusal::NotAdministrator { agent: agent() },
             Refusal::NotRuntime,
             Refusal::Invalid { what: text() },
             Refusal::ReservedId { prefix: "handover:" },

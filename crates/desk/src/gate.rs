@@ -15,8 +15,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use handover_kernel::command::Command;
-use handover_kernel::{Face, Refusal, Session};
+use handover_kernel::command::{Act, Command};
+use handover_kernel::{Face, Refusal, Session, Trace};
 use handover_store::SessionKey;
 
 use self::bucket::Rate;
@@ -94,6 +94,21 @@ pub struct Caller {
     pub face: Face,
     /// From where, if it is known.
     pub peer: Option<SocketAddr>,
+    /// The trace that its request is part of, if it said so.
+    pub trace: Option<Box<Trace>>,
+}
+
+impl Caller {
+    /// The same, whose request is part of this trace.
+    pub fn traced(mut self, trace: Option<Trace>) -> Caller {
+        self.trace = trace.map(Box::new);
+        self
+    }
+
+    /// A command of the caller.
+    pub fn command(&self, act: Act) -> Command {
+        Command { trace: self.trace.clone(), ..Command::by(&self.principal.agent, self.face, act) }
+    }
 }
 
 impl Deref for Caller {
@@ -215,6 +230,13 @@ pub struct Pass<'a> {
     caller: &'a Caller,
 }
 
+impl<'a> Pass<'a> {
+    /// Who may submit it.
+    pub fn caller(&self) -> &'a Caller {
+        self.caller
+    }
+}
+
 /// The gate. Cheap to clone; all clones are the same gate.
 #[derive(Clone)]
 pub struct Gate {
@@ -268,7 +290,7 @@ impl Gate {
         peer: Option<SocketAddr>,
     ) -> Result<Caller, Unauthenticated> {
         match self.inner.identity.authenticate(token) {
-            Ok(principal) => Ok(Caller { principal, face, peer }),
+            Ok(principal) => Ok(Caller { principal, face, peer, trace: None }),
             Err(error) => {
                 self.inner.counters.authentications_failed.inc();
                 self.record(|| Record::unauthenticated(face, peer, error.to_string()));

@@ -5,6 +5,15 @@
 //! - [`identity`]: whose request it is
 //! - [`gate`]: who asks, how often it may, and whether it may see what it asks for
 //! - [`audit`]: who tried what, for whoever asks later
+//! - [`act`]: what callers do
+//! - [`look`]: what callers see: sessions, lists, histories
+//! - [`follow`]: what happens, for streams and for calls that wait
+//! - [`orders`]: what waits for an assignee
+//! - [`delegate`]: handing out work and responsibility, and settling it
+//! - [`contract`]: whether values fit what was agreed on
+//! - [`agents`]: registrations
+//! - [`no`]: why a caller does not get what it asked for
+//! - [`page`], [`payload`]: cursors, and what bytes are
 //! - [`policies`]: the policies that sessions can be bound to
 //! - [`directory`]: the agents, their skills, and who is there
 //! - [`schema`]: JSON Schemas of what skills take and questions ask for
@@ -19,15 +28,25 @@
 //! Always: a rule about callers (who, how much, what they may see, whether a value fits its contract) is here. Never: a
 //! rule about tasks, a word of one protocol, HTTP or gRPC.
 
+pub mod act;
+pub mod agents;
 pub mod audit;
 pub mod calendar;
 pub mod codes;
+pub mod contract;
 pub mod counters;
+pub mod delegate;
 pub mod directory;
+pub mod follow;
 pub mod gate;
 pub mod id;
 pub mod identity;
+pub mod look;
+pub mod no;
 pub mod open;
+pub mod orders;
+pub mod page;
+pub mod payload;
 pub mod policies;
 pub mod schema;
 pub mod shutdown;

@@ -15,6 +15,7 @@ use handover_store::{Fault, MemoryStore, SqliteStore, Store};
 use prometheus_client::registry::Registry;
 
 use crate::audit::{Audit, Record};
+use crate::contract::Contracts;
 use crate::counters::Counters;
 use crate::directory::Directory;
 use crate::gate::{self, Gate, Limit};
@@ -102,6 +103,8 @@ pub struct Parts {
     pub policies: Policies,
     /// Who has what to do.
     pub work: Work,
+    /// Whether values fit what was agreed on.
+    pub contracts: Contracts,
     /// What makes derived ids unguessable.
     pub secret: Secret,
     /// When everything is to end.
@@ -152,6 +155,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         directory: Directory::new(Arc::clone(&store)),
         policies: Policies::new(Arc::clone(&store)),
         work: Work::new(engine.clone(), Arc::clone(&store)),
+        contracts: Contracts::default(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,
         engine,
@@ -178,7 +182,7 @@ fn open_store(data: Data) -> Result<(Arc<dyn Store>, Option<PathBuf>), Failed> {
 
 impl Desk {
     /// Show what is counted here and beneath.
-    pub fn register(&self, registry: &mut Registry) {
+    pub fn register_metrics(&self, registry: &mut Registry) {
         self.engine_counters.register(registry);
         self.counters.register(registry);
     }

@@ -61,7 +61,7 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    fn new(what: impl Into<String>) -> Malformed {
+    pub(crate) fn new(what: impl Into<String>) -> Malformed {
         Malformed { what: what.into() }
     }
 }

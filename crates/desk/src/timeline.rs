@@ -8,6 +8,7 @@ use handover_kernel::{Event, Face, Fact};
 use serde_json::{Value, json};
 
 use crate::calendar::rfc3339;
+use crate::payload::to_text as bytes;
 
 /// The word for a face.
 pub fn face(face: Face) -> &'static str {
@@ -97,7 +98,7 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
             ("asked", json!({ "questions": questions.iter().map(asked).collect::<Vec<_>>() }))
         }
         Fact::Checkpointed => ("checkpointed", json!({})),
-        Fact::Delivered { up_to } => ("delivered", json!({ "up_to": up_to.0 })),
+        Fact::Delivered { up_to, .. } => ("delivered", json!({ "up_to": up_to.0 })),
         Fact::Answered { answers } => {
             ("answered", json!({ "answers": answers.iter().map(answered).collect::<Vec<_>>() }))
         }
@@ -173,28 +174,6 @@ fn answered(answer: &Answer) -> Value {
     json!({ "key": answer.key.as_str(), "reply": reply })
 }
 
-/// Text as text, anything else as base64.
-fn bytes(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!(text),
-        Err(_) => json!({ "base64": base64(bytes) }),
-    }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word =
-            chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use handover_kernel::{QuestionKey, Seq, Text};
@@ -202,35 +181,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_the_rfc() {
-        // RFC 4648 §10.
-        let vectors = [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ];
-        for (plain, encoded) in vectors {
-            assert_eq!(base64(plain.as_bytes()), encoded);
-        }
-        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
-    }
-
-    #[test]
-    fn text_is_shown_as_text_and_anything_else_as_base64() {
-        assert_eq!(bytes("grüße".as_bytes()), json!("grüße"));
-        assert_eq!(bytes(b""), json!(""));
-        assert_eq!(bytes(&[0xff, 0x00]), json!({ "base64": "/wA=" }));
-    }
-
-    #[test]
     fn what_was_said_is_in_the_detail() {
         let steered = Fact::Steered { text: Text::from("keep left") };
         assert_eq!(describe(&steered), ("steered", json!({ "message": "keep left" })));
-        assert_eq!(describe(&Fact::Delivered { up_to: Seq(4) }), ("delivered", json!({ "up_to": 4 })));
+        assert_eq!(
+            describe(&Fact::Delivered { up_to: Seq(4), orders: vec![] }),
+            ("delivered", json!({ "up_to": 4 }))
+        );
         let answers = [Reply::Content(b"left".as_slice().into()), Reply::Refused, Reply::Dismissed]
             .map(|reply| Answer { key: QuestionKey::from("q1"), reply })
             .to_vec();

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use handover_kernel::command::{Act, Command, HandoffAct, TaskAct};
+use handover_kernel::command::{Act, Command, HandoffAct, NewOffer, Opening, TaskAct};
 use handover_kernel::errand::{Errand, Verdict};
 use handover_kernel::handoff::task_of_scope;
 use handover_kernel::id::{Author, SessionId};
-use handover_kernel::{Refusal, Seq, Text};
+use handover_kernel::{AgentId, Refusal, Seq, Text};
 use handover_store::SessionKey;
 
 use crate::key::Key;
@@ -20,12 +20,12 @@ pub fn preflight(key: &SessionKey, command: &Command) -> Option<(Key, Command)> 
     };
     let by = by.clone();
     let (other, act) = match &command.act {
-        Act::Handoff(HandoffAct::Offer { target, scope, .. }) => {
-            (task_of_scope(scope)?, TaskAct::CanHandOn { by, to: target.clone() })
-        }
-        Act::Start(_) | Act::Delegate(_) => {
-            (command.act.start()?.parent.clone()?, TaskAct::CanHaveChild { by })
-        }
+        Act::Handoff(HandoffAct::Offer(offer)) => hand_on(offer, by)?,
+        Act::Start(start) => (start.parent.clone()?, TaskAct::CanHaveChild { by }),
+        Act::Delegate(delegation) => match &delegation.opening {
+            Opening::Request(_) => (delegation.start.parent.clone()?, TaskAct::CanHaveChild { by }),
+            Opening::Offer(offer) => hand_on(offer, by)?,
+        },
         Act::Handoff(HandoffAct::Context { .. } | HandoffAct::Accept { .. } | HandoffAct::Decline { .. })
         | Act::Cancel { .. }
         | Act::Pause { .. }
@@ -36,6 +36,11 @@ pub fn preflight(key: &SessionKey, command: &Command) -> Option<(Key, Command)> 
         | Act::SettleErrand { .. } => return None,
     };
     Some((beside(key, &other), Command::runtime(Act::Task(act))))
+}
+
+/// The task that an offer hands on, if it names one, and what it must agree to.
+fn hand_on(offer: &NewOffer, by: AgentId) -> Option<(SessionId, TaskAct)> {
+    Some((task_of_scope(&offer.scope)?, TaskAct::CanHandOn { by, to: offer.target.clone() }))
 }
 
 /// How the other session's no becomes the command's own: a session that the caller cannot see is not named.
@@ -101,7 +106,7 @@ mod tests {
     use handover_kernel::errand::What;
     use std::sync::Arc;
 
-    use handover_kernel::{AgentId, HandoffId, Limits, Receipt, Timestamp, step};
+    use handover_kernel::{HandoffId, Limits, Receipt, Timestamp, step};
 
     use super::*;
     use crate::shard::Accepted;
@@ -110,13 +115,13 @@ mod tests {
     fn offer(scope: &str) -> Command {
         by(
             "planner",
-            Act::Handoff(HandoffAct::Offer {
+            Act::Handoff(HandoffAct::Offer(NewOffer {
                 handoff: HandoffId::from("o1"),
                 target: AgentId::from("helper"),
                 scope: Text::from(scope),
                 reason: Text::default(),
                 context: None,
-            }),
+            })),
         )
     }
 

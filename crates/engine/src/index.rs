@@ -1,15 +1,47 @@
-//! The index, made again from the logs. It is disposable: thrown away and rebuilt, it is the same.
+//! The index: the inbox that is read from it, and how it is made again from the logs. It is disposable: thrown away and
+//! rebuilt, it is the same.
 
 use std::sync::Arc;
 
 use handover_kernel::Session;
-use handover_store::{SessionKey, Store};
+use handover_store::{Append, Cursor, Fault, InboxPage, Outcome, SessionKey, Store, Wake};
 
 use crate::shard::{Denied, Log, revive, wake};
+use crate::shell::Engine;
 use crate::view;
+
+/// What the rows of this release say. Raised whenever a row of an unfinished session says more than before, so that the
+/// rows of earlier releases are made again.
+///
+/// 1: for whom a session waits.
+pub const INDEX_VERSION: u32 = 1;
 
 /// How many sessions are rebuilt in one commit.
 const BATCH: usize = 500;
+
+/// After how many sessions a refresh says how far it is.
+const PROGRESS_EVERY: u64 = 5_000;
+
+impl Engine {
+    /// A page of the sessions that wait for an agent for at least one of `kinds` (bits of [`view::WaitKind`]), the oldest
+    /// first. It knows of everything that was answered before it was asked for.
+    pub async fn inbox(
+        &self,
+        tenant: &str,
+        agent: &str,
+        kinds: u32,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<InboxPage, Denied> {
+        let store = Arc::clone(&self.inner().store);
+        let (tenant, agent) = (tenant.to_owned(), agent.to_owned());
+        let read = tokio::task::spawn_blocking(move || store.inbox(&tenant, &agent, kinds, after, max));
+        match read.await {
+            Ok(page) => page.map_err(|fault| Denied::Fault(Arc::new(fault))),
+            Err(_) => Err(Denied::Stopping),
+        }
+    }
+}
 
 /// Throw the index away and make it again from the logs. Says how many sessions there are; `progress` hears of each
 /// batch.
@@ -31,13 +63,90 @@ pub fn rebuild(store: &dyn Store, mut progress: impl FnMut(u64)) -> Result<u64, 
         progress(done);
         match next {
             Some(next) => after = Some(next),
-            None => return Ok(done),
+            None => break,
         }
     }
+    store.set_index_version(INDEX_VERSION).map_err(fault)?;
+    Ok(done)
+}
+
+/// Make the rows of unfinished sessions again if an earlier release wrote them. Says how many there were.
+pub fn refresh(store: &dyn Store) -> Result<u64, Fault> {
+    if store.index_version()? >= INDEX_VERSION {
+        return Ok(0);
+    }
+    let (mut done, mut told) = (0, 0);
+    let mut after = None;
+    loop {
+        let (keys, next) = store.unfinished(after, BATCH)?;
+        done += keys.len() as u64;
+        refresh_rows(store, keys)?;
+        if done >= told + PROGRESS_EVERY {
+            told = done;
+            tracing::info!(sessions = done, "bringing the index of unfinished sessions up to date");
+        }
+        match next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    store.set_index_version(INDEX_VERSION)?;
+    if done > 0 {
+        tracing::info!(sessions = done, version = INDEX_VERSION, "the index is up to date");
+    }
+    Ok(done)
+}
+
+/// A row is appended like one of a running session, at the head that it was made from: if someone else appends meanwhile,
+/// the session is read again.
+fn refresh_rows(store: &dyn Store, mut keys: Vec<SessionKey>) -> Result<(), Fault> {
+    while !keys.is_empty() {
+        let mut batch = Vec::with_capacity(keys.len());
+        for key in keys {
+            if let Some(session) = readable(store, &key)? {
+                batch.push(Append {
+                    key,
+                    expected: session.head.0,
+                    events: Vec::new(),
+                    row: Some(view::row(&session)),
+                    wake: Wake::Unchanged,
+                    snapshot: None,
+                });
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let outcomes = store.append(&batch)?;
+        let lost = batch.into_iter().zip(outcomes).filter_map(|(append, outcome)| match outcome {
+            Outcome::Conflict { .. } => Some(append.key),
+            Outcome::Appended { .. } | Outcome::Tombstone { .. } => None,
+        });
+        keys = lost.collect();
+    }
+    Ok(())
+}
+
+/// A session, unless it is damaged: then it keeps the row that it has, and the others get theirs.
+fn readable(store: &dyn Store, key: &SessionKey) -> Result<Option<Session>, Fault> {
+    let why = match load(store, key) {
+        Ok(log) => match revive(key, &log) {
+            Ok(session) => return Ok(session),
+            Err(denied) => format!("{denied:?}"),
+        },
+        Err(fault @ Fault::Corrupt { .. }) => fault.to_string(),
+        Err(fault) => return Err(fault),
+    };
+    tracing::error!(%key, why, "the index row of a session could not be brought up to date");
+    Ok(None)
 }
 
 fn read(store: &dyn Store, key: &SessionKey) -> Result<Option<Session>, Denied> {
-    let events = store.read(key, 0, usize::MAX).map_err(|fault| Denied::Fault(Arc::new(fault)))?;
-    let log = Log { events: events.into_iter().map(|event| event.bytes).collect(), tombstone: None };
+    let log = load(store, key).map_err(|fault| Denied::Fault(Arc::new(fault)))?;
     revive(key, &log)
+}
+
+fn load(store: &dyn Store, key: &SessionKey) -> Result<Log, Fault> {
+    let events = store.read(key, 0, usize::MAX)?;
+    Ok(Log { events: events.into_iter().map(|event| event.bytes).collect(), tombstone: None })
 }

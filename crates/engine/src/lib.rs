@@ -11,7 +11,7 @@
 //! - [`hub`]: who hears of which events
 //! - [`shell`]: the threads that carry out what these ask for
 //! - [`subscription`]: what is stored joined to what is live
-//! - [`index`]: the index, made again from the logs
+//! - [`index`]: the inbox, and the index made again from the logs
 //! - [`codec`]: the bytes of an event in a log
 //! - [`view`]: what a list or a card shows of a session
 //! - [`counters`]: what is counted for the operator

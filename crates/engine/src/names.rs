@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use handover_kernel::command::{Act, Command, Contract, Request, Start, TaskAct};
+use handover_kernel::command::{Act, Command, Contract, Opening, Request, Start, TaskAct};
 use handover_kernel::id::Author;
 use handover_kernel::{AgentId, Event, Fact, Text};
 
@@ -34,7 +34,9 @@ impl Names {
             Act::Start(start) => self.start(start),
             Act::Delegate(delegation) => {
                 self.start(&mut delegation.start);
-                self.request(&mut delegation.request);
+                if let Opening::Request(request) = &mut delegation.opening {
+                    self.request(request);
+                }
             }
             Act::Task(TaskAct::Request(request)) => self.request(request),
             Act::Cancel { .. }

@@ -23,6 +23,7 @@ use crate::commit::Commit;
 use crate::counters::Counters;
 use crate::errands::{self, Waiting};
 use crate::hub::Hub;
+use crate::index;
 use crate::key::Key;
 use crate::locks::lock;
 use crate::quota::{Place, Quota};
@@ -122,12 +123,14 @@ pub(super) struct Inner {
 }
 
 impl Engine {
-    /// Start an engine on a store. Reads what it needs, not everything.
+    /// Start an engine on a store. Reads what it needs, not everything; after an upgrade that may be every unfinished
+    /// session, once.
     pub fn start(
         store: Arc<dyn Store>,
         settings: Settings,
         counters: Arc<Counters>,
     ) -> Result<Engine, Fault> {
+        index::refresh(&*store)?;
         let mut quota = Quota::new(settings.sessions_open_per_agent_max);
         quota.recount(store.open_counts()?);
         let (loads, queue) = mpsc::channel();

@@ -1,11 +1,15 @@
 //! What a list or a card shows of a session: a pure function of the session, so that it can be thrown away and made
 //! again from the log.
 
+mod waits;
+
 use handover_kernel::id::Author;
 use handover_kernel::session::{Binding, Lifecycle, Standing};
 use handover_kernel::{AgentId, Session, Text, Timestamp};
 use handover_store::IndexRow;
 use prost::Message;
+
+pub use self::waits::{WaitKind, waits};
 
 /// The listed facts of a session. Its index row is written again when, and only when, one of these changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +18,8 @@ pub struct Listed {
     assignee: Option<AgentId>,
     deadline: Option<Timestamp>,
     title: Option<Text>,
+    /// Why it waits for anybody, in the place of the list of those for whom it waits.
+    causes: waits::Causes,
     /// Where the session starts, so that the first row is always written.
     exists: bool,
 }
@@ -21,7 +27,14 @@ pub struct Listed {
 impl Listed {
     /// Of a session that does not exist yet.
     pub fn nothing() -> Listed {
-        Listed { standing: Standing::Pending, assignee: None, deadline: None, title: None, exists: false }
+        Listed {
+            standing: Standing::Pending,
+            assignee: None,
+            deadline: None,
+            title: None,
+            causes: waits::Causes::default(),
+            exists: false,
+        }
     }
 
     /// Of a session as it is.
@@ -31,6 +44,7 @@ impl Listed {
             assignee: assignee(session).cloned(),
             deadline: session.deadline,
             title: title(session).cloned(),
+            causes: waits::Causes::of(session),
             exists: true,
         }
     }
@@ -142,7 +156,7 @@ pub fn row(session: &Session) -> IndexRow {
         created_at: binding.created_at.0,
         finished_at: session.ended_at.map(|at| at.0),
         summary: summary.encode_to_vec(),
-        waits: Vec::new(),
+        waits: waits(session),
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Standard output belongs to the protocol. Everything else goes to standard error.
 
+use handover_client::bridge::{self, Endpoint};
+use handover_client::fetch;
 use handover_desk::identity::{Identity, Unauthenticated};
 use handover_desk::shutdown::Shutdown;
 use handover_server::config::{self, Config};
-use handover_server::face::mcp::bridge::{self, Endpoint};
 use handover_server::face::mcp::stdio;
-use handover_server::fetch;
 use handover_server::telemetry;
 use tokio::io::{BufReader, stdin, stdout};
 
@@ -119,11 +119,11 @@ fn endpoint(server: &str, args: &Args) -> Result<Endpoint, Failure> {
 }
 
 /// Be a bridge to a server. Whether it is there shows with the first request.
-async fn be_bridge(endpoint: Endpoint, shutdown: Shutdown) -> Result<(), Failure> {
+async fn be_bridge(endpoint: Endpoint, mut shutdown: Shutdown) -> Result<(), Failure> {
     if endpoint.token_is_in_the_clear() {
         tracing::warn!(server = endpoint.url(), "the token goes to another machine in the clear: use https");
     }
     tracing::info!(server = endpoint.url(), version = env!("CARGO_PKG_VERSION"), "ready");
-    let served = bridge::serve(endpoint, shutdown, BufReader::new(stdin()), stdout()).await;
+    let served = bridge::serve(endpoint, shutdown.begun(), BufReader::new(stdin()), stdout()).await;
     served.map_err(|error| Failure::fault("speaking over standard input and output", &error))
 }

@@ -190,13 +190,37 @@ pub struct Contract {
     pub output: Blob,
 }
 
-/// How a task starts together with its work.
+/// How a session starts together with what it is for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delegation {
     /// The session.
     pub start: Start,
-    /// The work.
-    pub request: Request,
+    /// What it is for.
+    pub opening: Opening,
+}
+
+/// What a session is for, said with its start.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Opening {
+    /// The work of a task.
+    Request(Request),
+    /// The first offer of a handoff.
+    Offer(NewOffer),
+}
+
+/// An offer of a responsibility.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewOffer {
+    /// The name of the offer.
+    pub handoff: HandoffId,
+    /// The one agent that may answer it.
+    pub target: AgentId,
+    /// What it covers; `task:<session id>` names a running task.
+    pub scope: Text,
+    /// For the target.
+    pub reason: Text,
+    /// What is attached to it, so that nobody ever sees the offer without.
+    pub context: Option<OfferContext>,
 }
 
 /// What is asked of a task.
@@ -409,16 +433,7 @@ pub struct Failure {
 #[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum HandoffAct {
     /// Offer the responsibility.
-    Offer {
-        /// The name of the offer.
-        handoff: HandoffId,
-        target: AgentId,
-        /// What it covers; `task:<session id>` names a running task.
-        scope: Text,
-        reason: Text,
-        /// What is attached to it, so that nobody ever sees the offer without.
-        context: Option<OfferContext>,
-    },
+    Offer(NewOffer),
     /// Attach something to an offer.
     Context { handoff: HandoffId, content_type: Text, body: Blob },
     /// Take the responsibility.

@@ -52,6 +52,8 @@ pub struct Conversation {
     pub messages: usize,
     /// The window that is open.
     pub check_in: Option<CheckIn>,
+    /// The message whose window passed without a sign of the receiver, which has given none since.
+    pub check_in_missed: Option<Seq>,
     /// The last thing that the assignee said.
     pub last_words: Option<Blob>,
     requester: Side,
@@ -98,6 +100,22 @@ impl Conversation {
         let side = self.side_mut(party);
         side.unread.retain(|seq| *seq > up_to);
         side.read_up_to = side.read_up_to.max(up_to);
+    }
+
+    /// Whether a sign of the receiver would be news.
+    pub(crate) fn awaits_sign(&self) -> bool {
+        self.check_in.is_some() || self.check_in_missed.is_some()
+    }
+
+    /// The receiver has shown that it is there.
+    pub(crate) fn sign(&mut self) {
+        self.check_in = None;
+        self.check_in_missed = None;
+    }
+
+    pub(crate) fn miss_check_in(&mut self, message: Seq) {
+        self.check_in = None;
+        self.check_in_missed = Some(message);
     }
 
     /// Open a window, unless an older message still waits for its acknowledgement.

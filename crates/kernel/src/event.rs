@@ -106,6 +106,8 @@ pub enum Fact {
     Delivered {
         /// The last of them.
         up_to: Seq,
+        /// All of them, so that they can be told again from the log. Events of before this was kept have none.
+        orders: Vec<Seq>,
     },
     /// The requester answered.
     Answered { answers: Vec<Answer> },

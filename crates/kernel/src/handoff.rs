@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::charter::Charter;
-use crate::command::{Command, HandoffAct, OfferContext};
+use crate::command::{Command, HandoffAct, NewOffer, OfferContext};
 use crate::commitment::Commitment;
 use crate::errand::{Errand, What};
 use crate::event::{Event, Fact};
@@ -61,6 +61,25 @@ pub fn task_of_scope(scope: &str) -> Option<SessionId> {
     scope.strip_prefix(TASK_SCOPE_PREFIX).filter(|id| !id.is_empty()).map(SessionId::from)
 }
 
+impl NewOffer {
+    pub(crate) fn offered(&self) -> Fact {
+        Fact::Offered {
+            handoff: self.handoff.clone(),
+            target: self.target.clone(),
+            scope: self.scope.clone(),
+            reason: self.reason.clone(),
+        }
+    }
+
+    pub(crate) fn attached(&self) -> Option<Fact> {
+        self.context.as_ref().map(|OfferContext { content_type, body }| Fact::ContextAdded {
+            handoff: self.handoff.clone(),
+            content_type: content_type.clone(),
+            body: body.clone(),
+        })
+    }
+}
+
 impl Handoff {
     /// The offer that waits for its answer.
     pub fn outstanding(&self) -> Option<&Offer> {
@@ -104,20 +123,12 @@ impl Handoff {
             command.by.agent().ok_or_else(|| Refusal::invalid("expected an agent, found the runtime"))?;
         let mut context = None;
         let fact = match act {
-            HandoffAct::Offer { handoff, target, scope, reason, context: attached } => {
+            HandoffAct::Offer(offer) => {
                 session.must_be_requester(&command.by)?;
-                self.check_offer(session, handoff, target, limits)?;
-                context = attached.as_ref().map(|OfferContext { content_type, body }| Fact::ContextAdded {
-                    handoff: handoff.clone(),
-                    content_type: content_type.clone(),
-                    body: body.clone(),
-                });
-                Fact::Offered {
-                    handoff: handoff.clone(),
-                    target: target.clone(),
-                    scope: scope.clone(),
-                    reason: reason.clone(),
-                }
+                let binding = &session.binding;
+                self.check_offer(&binding.requester, &binding.participants, offer, limits)?;
+                context = offer.attached();
+                offer.offered()
             }
             HandoffAct::Context { handoff, content_type, body } => {
                 session.must_be_requester(&command.by)?;
@@ -148,18 +159,18 @@ impl Handoff {
     }
 
     /// RFC-MACP-0010 §5 rules 1, 3a, 5.
-    fn check_offer(
+    pub(crate) fn check_offer(
         &self,
-        session: &Session,
-        handoff: &HandoffId,
-        target: &AgentId,
+        requester: &AgentId,
+        participants: &[AgentId],
+        offer: &NewOffer,
         limits: &Limits,
     ) -> Result<(), Refusal> {
-        let binding = &session.binding;
+        let NewOffer { handoff, target, .. } = offer;
         if handoff.as_str().trim().is_empty() {
             return Err(Refusal::invalid("expected a handoff id, found nothing"));
         }
-        if *target == binding.requester || !binding.participants.contains(target) {
+        if target == requester || !participants.contains(target) {
             return Err(Refusal::invalid(format!(
                 "expected a participant other than the owner as the target, found {:?}",
                 target.as_str()

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Answer;
-use crate::id::{Blob, QuestionKey, Seq, Text};
+use crate::event::{Event, Fact};
+use crate::id::{AgentId, Blob, QuestionKey, Seq, Text};
 
 /// Something that waits for the assignee.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,26 @@ pub enum OrderKind {
         /// The question that it answers.
         answers: Option<QuestionKey>,
     },
+}
+
+impl Order {
+    /// The order that an event gave, if it gave one: what its sender said to the assignee.
+    pub fn given_by(event: &Event, requester: &AgentId) -> Option<Order> {
+        let what = if let Fact::Steered { text } = &event.fact {
+            OrderKind::Steer(text.clone())
+        } else if let Fact::PauseRequested { reason } = &event.fact {
+            OrderKind::Pause(reason.clone())
+        } else if let Fact::Answered { answers } = &event.fact {
+            OrderKind::Answers(answers.clone())
+        } else if let (Fact::Said { body, answers, .. }, Some(agent)) = (&event.fact, event.author.agent())
+            && agent == requester
+        {
+            OrderKind::Message { body: body.clone(), answers: answers.clone() }
+        } else {
+            return None;
+        };
+        Some(Order { seq: event.seq, what })
+    }
 }
 
 /// The orders of one task.
@@ -68,12 +89,18 @@ impl Orders {
         self.waiting.iter().filter(|order| matches!(order.what, OrderKind::Steer(_))).count()
     }
 
+    /// That the orders up to there have been handed over.
+    pub(crate) fn delivered(&self, up_to: Seq) -> Fact {
+        let orders = self.waiting.iter().map(|order| order.seq).take_while(|seq| *seq <= up_to);
+        Fact::Delivered { up_to, orders: orders.collect() }
+    }
+
     pub(crate) fn last_waiting(&self) -> Option<Seq> {
         self.waiting.back().map(|order| order.seq)
     }
 
-    pub(crate) fn push(&mut self, seq: Seq, what: OrderKind) {
-        self.waiting.push_back(Order { seq, what });
+    pub(crate) fn push(&mut self, order: Order) {
+        self.waiting.push_back(order);
     }
 
     pub(crate) fn safe_point(&mut self, seq: Seq) {

@@ -4,7 +4,7 @@
 //! to the runtime, which writes what the other charter says.
 
 use crate::charter::Charter;
-use crate::command::{Act, Command, HandoffAct, NewQuestion, TaskAct};
+use crate::command::{Act, Command, HandoffAct, NewOffer, NewQuestion, TaskAct};
 use crate::event::{Event, Fact, Question};
 use crate::id::{Seq, SessionId};
 use crate::limits::Limits;
@@ -139,7 +139,7 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
             progress: progress.clone(),
         }),
         Fact::Checkpointed => Act::Task(TaskAct::Checkpoint),
-        Fact::Delivered { up_to } => Act::Task(TaskAct::Deliver { up_to: *up_to }),
+        Fact::Delivered { up_to, .. } => Act::Task(TaskAct::Deliver { up_to: *up_to }),
         Fact::Answered { answers } => Act::Task(TaskAct::Answer {
             answers: answers.clone(),
             ignore_unknown: true,
@@ -163,14 +163,14 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         Fact::Read { up_to } => Act::Task(TaskAct::Read { up_to: *up_to }),
         Fact::Acknowledged => Act::Task(TaskAct::Acknowledge),
         Fact::KeySet { key } => Act::Task(TaskAct::SetKey { key: key.clone() }),
-        Fact::Offered { handoff, target, scope, reason } => Act::Handoff(HandoffAct::Offer {
+        Fact::Offered { handoff, target, scope, reason } => Act::Handoff(HandoffAct::Offer(NewOffer {
             handoff: handoff.clone(),
             target: target.clone(),
             scope: scope.clone(),
             reason: reason.clone(),
             // It is an event of its own, and so given again by itself.
             context: None,
-        }),
+        })),
         Fact::ContextAdded { handoff, content_type, body } => Act::Handoff(HandoffAct::Context {
             handoff: handoff.clone(),
             content_type: content_type.clone(),

@@ -181,9 +181,17 @@ impl Task {
 
     /// Whether the agent may take the task, were it free (RFC-MACP-0009 §5 rules 2, 2a, 3c).
     pub fn may_take(&self, binding: &Binding, agent: &AgentId) -> Result<(), Refusal> {
-        let not_eligible = || Refusal::NotEligible { agent: agent.clone() };
         let request = self.phase.request().ok_or(Refusal::NotRequested)?;
-        if *agent == binding.requester || !binding.participants.contains(agent) {
+        if !binding.participants.contains(agent) {
+            return Err(Refusal::NotEligible { agent: agent.clone() });
+        }
+        self.is_free_for(binding, request, agent)
+    }
+
+    /// The same of one that is known to be a participant.
+    fn is_free_for(&self, binding: &Binding, request: &Request, agent: &AgentId) -> Result<(), Refusal> {
+        let not_eligible = || Refusal::NotEligible { agent: agent.clone() };
+        if *agent == binding.requester {
             return Err(not_eligible());
         }
         if self.declined.contains_key(agent) {
@@ -203,8 +211,17 @@ impl Task {
         }
     }
 
+    /// Everybody who may take the task, were it free: those for whom [`Task::may_take`] holds, without looking for each
+    /// of them among all participants.
+    pub fn takers<'a>(&'a self, binding: &'a Binding) -> impl Iterator<Item = &'a AgentId> {
+        let request = self.phase.request();
+        binding.participants.iter().filter(move |agent| {
+            request.is_some_and(|request| self.is_free_for(binding, request, agent).is_ok())
+        })
+    }
+
     fn anybody_left(&self, binding: &Binding) -> bool {
-        binding.participants.iter().any(|agent| self.may_take(binding, agent).is_ok())
+        self.takers(binding).next().is_some()
     }
 
     pub(crate) fn next_due(&self) -> Option<(Timestamp, Draft)> {

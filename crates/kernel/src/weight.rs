@@ -1,8 +1,8 @@
 //! How many bytes commands and events carry: the very bytes of the wire or their meaning, whichever is more.
 
 use crate::command::{
-    Act, Answer, Command, Contract, Failure, HandoffAct, NewQuestion, OfferContext, Progress, Request, Start,
-    TaskAct,
+    Act, Answer, Command, Contract, Failure, HandoffAct, NewOffer, NewQuestion, OfferContext, Opening,
+    Progress, Request, Start, TaskAct,
 };
 use crate::event::{Event, Fact, Question};
 use crate::id::Blob;
@@ -33,16 +33,13 @@ impl Act {
     fn weight(&self) -> usize {
         match self {
             Act::Start(start) => start.weight(),
-            Act::Delegate(delegation) => delegation.start.weight() + delegation.request.weight(),
+            Act::Delegate(delegation) => delegation.start.weight() + delegation.opening.weight(),
             Act::Cancel { reason } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
             Act::Tick | Act::SettleErrand { .. } => 0,
             Act::Commit(commitment) => commitment.weight(),
             Act::Task(act) => act.weight(),
             Act::Handoff(act) => match act {
-                HandoffAct::Offer { scope, reason, context, .. } => {
-                    let context = context.as_ref().map_or(0, OfferContext::weight);
-                    scope.len() + reason.len() + context
-                }
+                HandoffAct::Offer(offer) => offer.weight(),
                 HandoffAct::Context { content_type, body, .. } => content_type.len() + body.len(),
                 HandoffAct::Accept { reason, .. } | HandoffAct::Decline { reason, .. } => reason.len(),
             },
@@ -161,6 +158,22 @@ impl Question {
 impl Answer {
     fn weight(&self) -> usize {
         self.reply.content().map_or(0, |body| body.len())
+    }
+}
+
+impl Opening {
+    fn weight(&self) -> usize {
+        match self {
+            Opening::Request(request) => request.weight(),
+            Opening::Offer(offer) => offer.weight(),
+        }
+    }
+}
+
+impl NewOffer {
+    fn weight(&self) -> usize {
+        let context = self.context.as_ref().map_or(0, OfferContext::weight);
+        self.scope.len() + self.reason.len() + context
     }
 }
 

@@ -356,6 +356,21 @@ mod acknowledging {
     }
 
     #[test]
+    fn a_missed_check_in_is_remembered_until_the_receiver_shows_itself() {
+        let missed = |stage: &Stage| stage.the_task().conversation.check_in_missed;
+        for act in [acknowledge(), accept(), message("sorry"), checkpoint()] {
+            let mut stage = Stage::conversation();
+            assert_eq!(missed(&stage), None);
+            stage.wait(WINDOW_MS).tick();
+            stage.ok("planner", message("are you there?"));
+            stage.ok("worker", read_all());
+            assert_eq!(missed(&stage), Some(Seq(2)));
+            stage.ok("worker", act);
+            assert_eq!(missed(&stage), None);
+        }
+    }
+
+    #[test]
     fn a_decline_answers_too() {
         let charter = Charter { check_in_ms: Some(WINDOW_MS), ..Charter::mcp() };
         let mut stage = Stage::requested_of_worker(charter);

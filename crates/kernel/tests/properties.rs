@@ -287,7 +287,7 @@ fn orders_are_delivered_in_order_and_once() {
                 if let Fact::PauseRequested { .. } = &event.fact {
                     pause = Some(event.seq);
                 }
-                if let Fact::Delivered { up_to } = &event.fact {
+                if let Fact::Delivered { up_to, .. } = &event.fact {
                     let due: Vec<Seq> = waiting.iter().copied().filter(|seq| seq <= up_to).collect();
                     prop_assert!(!due.is_empty(), "nothing was delivered");
                     if let (true, Ok(receipt)) = (command.takes_orders, &step.answer) {

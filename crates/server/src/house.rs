@@ -47,7 +47,7 @@ impl House {
         shutdown: Shutdown,
     ) -> Result<House, Failed> {
         let desk = handover_desk::open(data, desk, identity, shutdown)?;
-        let metrics = Metrics::new(|registry| desk.register(registry));
+        let metrics = Metrics::new(|registry| desk.register_metrics(registry));
         Ok(House { macp: Macp::new(desk.clone()), mcp: Mcp::new(desk.clone(), mcp), desk, metrics })
     }
 }

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_client::fetch::system_roots;
 use handover_desk::identity::jwt::Verifier;
 use handover_desk::identity::jwt::keys::KeySet;
 use handover_desk::identity::jwt::settings::Settings;
@@ -16,7 +17,6 @@ use handover_desk::shutdown::Shutdown;
 use tokio::time::Instant;
 
 use self::settings::Source;
-use crate::fetch::system_roots;
 
 pub mod fetch;
 pub mod settings;

@@ -4,7 +4,6 @@
 //! - [`config`]: what the server is told, and by whom
 //! - [`telemetry`]: what it tells its operator
 //! - [`issuer`]: the keys of whoever issues JSON Web Tokens
-//! - [`fetch`]: requests of ours to other servers
 //! - [`face`]: the faces, each a protocol
 //! - [`house`]: the one place where a server is wired together
 //! - [`http`]: health, readiness, metrics, and the bounds of every request
@@ -14,7 +13,6 @@
 pub mod config;
 pub mod exposure;
 pub mod face;
-pub mod fetch;
 pub mod house;
 pub mod http;
 pub mod issuer;

@@ -102,20 +102,3 @@ pub const PAYLOAD_TOO_LARGE: Own = Own {
     json_rpc: &[-32602],
     retry: Retry::No,
 };
-
-impl Own {
-    /// The code that an error of JSON-RPC has when nothing more precise is known.
-    pub fn of_json_rpc(code: i32) -> Option<&'static Own> {
-        let general = [
-            &PARSE_ERROR,
-            &INVALID_REQUEST,
-            &METHOD_NOT_FOUND,
-            &INVALID_PARAMS,
-            &INTERNAL_ERROR,
-            &HEADER_MISMATCH,
-            &MISSING_CAPABILITY,
-            &UNSUPPORTED_PROTOCOL_VERSION,
-        ];
-        general.into_iter().find(|own| own.json_rpc.contains(&code))
-    }
-}

@@ -73,7 +73,8 @@ fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
         },
         wire::Fact::Checkpointed(()) => Fact::Checkpointed,
         wire::Fact::Delivered(fact) => {
-            Fact::Delivered { up_to: Seq(required("delivered.up_to", fact.up_to)?) }
+            let orders = fact.orders.into_iter().map(Seq).collect();
+            Fact::Delivered { up_to: Seq(required("delivered.up_to", fact.up_to)?), orders }
         }
         wire::Fact::Answered(fact) => {
             Fact::Answered { answers: fact.answers.into_iter().map(answer).collect::<Result<_, Error>>()? }

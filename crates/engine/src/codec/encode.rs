@@ -76,7 +76,10 @@ fn wire_fact(fact: &Fact) -> wire::Fact {
             progress: Some(wire_progress(progress)),
         }),
         Fact::Checkpointed => wire::Fact::Checkpointed(()),
-        Fact::Delivered { up_to } => wire::Fact::Delivered(wire::Delivered { up_to: Some(up_to.0) }),
+        Fact::Delivered { up_to, orders } => wire::Fact::Delivered(wire::Delivered {
+            up_to: Some(up_to.0),
+            orders: orders.iter().map(|seq| seq.0).collect(),
+        }),
         Fact::Answered { answers } => {
             wire::Fact::Answered(wire::Answered { answers: answers.iter().map(answer).collect() })
         }

@@ -436,6 +436,8 @@ pub(super) struct Question {
 pub(super) struct Delivered {
     #[prost(uint64, optional, tag = "1")]
     pub up_to: Option<u64>,
+    #[prost(uint64, repeated, tag = "2")]
+    pub orders: Vec<u64>,
 }
 
 /// Never reuse a number.

@@ -39,6 +39,10 @@ pub struct Faulty {
     pub commits: AtomicU64,
     /// Events that were in them.
     pub events: AtomicU64,
+    /// Index rows that were in them.
+    pub rows: AtomicU64,
+    /// Events that were read from logs.
+    pub events_read: AtomicU64,
     /// Faults that there were.
     pub faults: AtomicU64,
     /// Items that somebody else was first with.
@@ -56,6 +60,8 @@ impl Faulty {
             released: Condvar::new(),
             commits: AtomicU64::new(0),
             events: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            events_read: AtomicU64::new(0),
             faults: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
             record_writes: AtomicU64::new(0),
@@ -140,6 +146,7 @@ impl Store for Faulty {
             return Err(self.fault());
         }
         let outcomes = self.inner.append(batch)?;
+        self.rows.fetch_add(batch.iter().flat_map(|item| &item.row).count() as u64, Ordering::SeqCst);
         for (item, outcome) in batch.iter().zip(&outcomes) {
             match outcome {
                 Outcome::Appended { .. } => self.events.fetch_add(item.events.len() as u64, Ordering::SeqCst),
@@ -158,7 +165,9 @@ impl Store for Faulty {
             return Err(self.fault());
         }
         drop(plan);
-        self.inner.read(key, after, max)
+        let events = self.inner.read(key, after, max)?;
+        self.events_read.fetch_add(events.len() as u64, Ordering::SeqCst);
+        Ok(events)
     }
 
     fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {

@@ -13,6 +13,7 @@ mod stage;
 
 mod errands;
 mod faults;
+mod inbox;
 mod index;
 mod life;
 mod limits;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use handover_engine::clock::now;
 use handover_engine::codec;
 use handover_engine::{Accepted, Counters, Delivery, Denied, Engine, Settings, Subscription, Topic};
-use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, Progress, Request, Start, TaskAct};
+use handover_kernel::command::{
+    Act, Command, HandoffAct, ModeKind, NewOffer, Progress, Request, Start, TaskAct,
+};
 use handover_kernel::commitment::Commitment;
 use handover_kernel::{
     AgentId, Blob, Charter, Event, Face, Fact, HandoffId, Millis, Refusal, Session, SessionId, Text, replay,
@@ -278,13 +280,13 @@ pub fn commit(action: &str) -> Act {
 }
 
 pub fn offer(name: &str, target: &str, scope: &str) -> Act {
-    Act::Handoff(HandoffAct::Offer {
+    Act::Handoff(HandoffAct::Offer(NewOffer {
         handoff: HandoffId::from(name),
         target: agent(target),
         scope: Text::from(scope),
         reason: Text::from("leaving"),
         context: None,
-    })
+    }))
 }
 
 pub fn take_offer(name: &str) -> Act {

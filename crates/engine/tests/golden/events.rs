@@ -162,7 +162,9 @@ fn fact(kind: Kind) -> BoxedStrategy<Fact> {
             .prop_map(|(questions, progress)| Fact::Asked { questions, progress })
             .boxed(),
         Kind::Checkpointed => Just(Fact::Checkpointed).boxed(),
-        Kind::Delivered => seq().prop_map(|up_to| Fact::Delivered { up_to }).boxed(),
+        Kind::Delivered => (seq(), proptest::collection::vec(seq(), 0..4))
+            .prop_map(|(up_to, orders)| Fact::Delivered { up_to, orders })
+            .boxed(),
         Kind::Answered => vec(answer(), 0..4).prop_map(|answers| Fact::Answered { answers }).boxed(),
         Kind::Steered => text().prop_map(|text| Fact::Steered { text }).boxed(),
         Kind::PauseRequested => text().prop_map(|reason| Fact::PauseRequested { reason }).boxed(),

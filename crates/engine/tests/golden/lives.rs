@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use handover_kernel::charter::{Charter, SUSPENSION_CAP_DEFAULT_MS};
 use handover_kernel::command::{
-    Answer, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewQuestion, OfferContext, Progress,
-    Reply, Request, Start, TaskAct,
+    Answer, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, OfferContext,
+    Opening, Progress, Reply, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
@@ -41,6 +41,8 @@ pub fn all() -> Vec<Life> {
         owing_a_handoff(),
         traced_task_under_a_contract(),
         handoff_offered_with_context(),
+        handoff_begun_with_its_offer(),
+        orders_told_at_a_checkpoint(),
     ]
 }
 
@@ -319,7 +321,7 @@ fn traced_task_under_a_contract() -> Life {
         input: Blob::from(*br#"{"type":"object","required":["report"]}"#),
         output: Blob::default(),
     }));
-    let work = Delegation { start, request: request("worker") };
+    let work = Delegation { start, opening: Opening::Request(request("worker")) };
     let delegate = command("client", Face::Mcp, Act::Delegate(Box::new(work))).with_id("start");
     life.put(0, Command { trace: trace("00f067aa0ba902b7", "vendor=1,other=t61rcWkgMzE"), ..delegate });
     let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
@@ -339,11 +341,37 @@ fn handoff_offered_with_context() -> Life {
     let mut life = Life::new("handoff-offered-with-context");
     life.start("owner", Face::Mcp, start(ModeKind::Handoff, Charter::macp(), &["owner", "target"]));
     let mut with = offer("h1", "target");
-    if let HandoffAct::Offer { context, .. } = &mut with {
+    if let HandoffAct::Offer(NewOffer { context, .. }) = &mut with {
         let (content_type, body) = (Text::from("text/plain"), Blob::from(*b"everything you need"));
         *context = Some(OfferContext { content_type, body });
     }
     life.put(1, command("owner", Face::Mcp, Act::Handoff(with)).with_id("offer-1"));
+    life
+}
+
+fn handoff_begun_with_its_offer() -> Life {
+    let mut life = Life::new("handoff-begun-with-its-offer");
+    let HandoffAct::Offer(mut offer) = offer("h1", "target") else { unreachable!("it is an offer") };
+    let (content_type, body) = (Text::from("text/plain"), Blob::from(*b"everything you need"));
+    offer.context = Some(OfferContext { content_type, body });
+    let start = start(ModeKind::Handoff, Charter::macp(), &["owner", "target"]);
+    let begun = Delegation { start, opening: Opening::Offer(offer) };
+    life.put(0, command("owner", Face::Mcp, Act::Delegate(Box::new(begun))).with_id("offer-1"));
+    life
+}
+
+fn orders_told_at_a_checkpoint() -> Life {
+    let mut life = Life::new("orders-told-at-a-checkpoint");
+    let start = start(ModeKind::Task, Charter::mcp(), &["worker"]);
+    let work = Delegation { start, opening: Opening::Request(request("worker")) };
+    life.put(0, command("client", Face::Mcp, Act::Delegate(Box::new(work))));
+    let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    life.task(1, "worker", Face::Mcp, accept);
+    life.task(2, "client", Face::Mcp, TaskAct::Steer { text: Text::from("shorter") });
+    life.task(3, "client", Face::Mcp, say("and in French", false, None));
+    let mut checkpoint = command("worker", Face::Mcp, Act::Task(TaskAct::Checkpoint)).with_id("point-1");
+    checkpoint.takes_orders = true;
+    life.put(4, checkpoint);
     life
 }
 
@@ -418,13 +446,13 @@ fn say(body: &str, awaits_reply: bool, check_in_ms: Option<Millis>) -> TaskAct {
 }
 
 fn offer(handoff: &str, target: &str) -> HandoffAct {
-    HandoffAct::Offer {
+    HandoffAct::Offer(NewOffer {
         handoff: HandoffId::from(handoff),
         target: AgentId::from(target),
         scope: Text::from("task:parent-cancelled-with-children"),
         reason: Text::from("going off duty"),
         context: None,
-    }
+    })
 }
 
 fn commitment(action: &str, positive: bool) -> Commitment {

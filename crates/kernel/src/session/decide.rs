@@ -1,10 +1,13 @@
 //! What a session makes of a command.
 
 use crate::charter::{Authority, Cancel, PauseAt};
-use crate::command::{Act, Command, HandoffAct, ModeKind, RESERVED_PREFIXES, SecondStart, Start, TaskAct};
+use crate::command::{
+    Act, Command, HandoffAct, ModeKind, Opening, RESERVED_PREFIXES, SecondStart, Start, TaskAct,
+};
 use crate::commitment::Commitment;
 use crate::errand::{Verdict, What};
 use crate::event::{Event, Fact, Started};
+use crate::handoff::Handoff;
 use crate::id::{AgentId, Author, Face, IdScope, MessageId, Ordinal, Seq, SessionId, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
@@ -83,7 +86,7 @@ pub(super) fn accept(
     let mut orders = Vec::new();
     for draft in drafts {
         let primary = draft.primary;
-        if let (Fact::Delivered { up_to }, true, Some(session)) =
+        if let (Fact::Delivered { up_to, .. }, true, Some(session)) =
             (&draft.fact, command.takes_orders, slot.as_ref())
         {
             orders = session.orders().filter(|order| order.seq <= *up_to).cloned().collect();
@@ -223,11 +226,20 @@ impl Session {
         let started = Fact::Started(Box::new(Started { start: start.clone(), base }));
         let mut drafts = vec![Draft::primary(command, started)];
         if let Act::Delegate(delegation) = &command.act {
-            if start.mode != ModeKind::Task {
-                return Err(Refusal::WrongMode { expected: start.mode.name() });
+            match (start.mode, &delegation.opening) {
+                (ModeKind::Task, Opening::Request(request)) => {
+                    request.check(requester, &start.participants)?;
+                    drafts.push(Draft::also(command, Fact::Requested(request.clone())));
+                }
+                (ModeKind::Handoff, Opening::Offer(offer)) => {
+                    Handoff::default().check_offer(requester, &start.participants, offer, limits)?;
+                    drafts.push(Draft::also(command, offer.offered()));
+                    drafts.extend(offer.attached().map(|fact| Draft::also(command, fact)));
+                }
+                (ModeKind::Task, Opening::Offer(_)) | (ModeKind::Handoff, Opening::Request(_)) => {
+                    return Err(Refusal::WrongMode { expected: start.mode.name() });
+                }
             }
-            delegation.request.check(requester, &start.participants)?;
-            drafts.push(Draft::also(command, Fact::Requested(delegation.request.clone())));
         }
         Ok(drafts)
     }
@@ -402,7 +414,7 @@ impl Command {
             Act::Handoff(act) => match act {
                 // The answer to an offer is what a report is to a task.
                 HandoffAct::Accept { .. } | HandoffAct::Decline { .. } => true,
-                HandoffAct::Offer { .. } | HandoffAct::Context { .. } => false,
+                HandoffAct::Offer(_) | HandoffAct::Context { .. } => false,
             },
         };
         asked || self.by == Author::Runtime

@@ -6,7 +6,7 @@ use crate::command::Progress;
 use crate::conversation::Party;
 use crate::event::{Event, Fact, Question};
 use crate::id::{AgentId, Blob, Millis, QuestionKey, Seq};
-use crate::orders::OrderKind;
+use crate::orders::Order;
 use crate::session::Binding;
 use crate::task::{Phase, Report, Task};
 
@@ -37,6 +37,9 @@ impl Task {
 
     pub(crate) fn apply(&mut self, binding: &Binding, event: &Event) {
         let seq = event.seq;
+        if let Some(order) = Order::given_by(event, &binding.requester) {
+            self.order(order);
+        }
         match &event.fact {
             Fact::Requested(request) => {
                 self.phase = Phase::Requested { request: Arc::new(request.clone()) };
@@ -49,13 +52,13 @@ impl Task {
                     let request = Arc::clone(request);
                     self.phase = Phase::Working { request, assignee: agent.clone(), progress: None };
                 }
-                self.conversation.check_in = None;
+                self.conversation.sign();
             }
             Fact::Declined { .. } => {
                 if let Some(agent) = event.author.agent() {
                     self.leave(agent);
                 }
-                self.conversation.check_in = None;
+                self.conversation.sign();
                 // The key leads to a conversation of the one that left.
                 self.conversation.side_mut(Party::Receiver).key = None;
             }
@@ -69,18 +72,14 @@ impl Task {
                 self.reach_safe_point(seq);
             }
             Fact::Checkpointed => self.reach_safe_point(seq),
-            Fact::Delivered { up_to } => self.orders.deliver(*up_to),
+            Fact::Delivered { up_to, .. } => self.orders.deliver(*up_to),
             Fact::Answered { answers } => {
-                self.order(seq, OrderKind::Answers(answers.clone()));
                 for answer in answers {
                     self.close_question(&answer.key);
                 }
             }
-            Fact::Steered { text } => self.order(seq, OrderKind::Steer(text.clone())),
-            Fact::PauseRequested { reason } => {
-                self.order(seq, OrderKind::Pause(reason.clone()));
-                self.pause = Some(reason.clone());
-            }
+            Fact::Steered { .. } => {}
+            Fact::PauseRequested { reason } => self.pause = Some(reason.clone()),
             Fact::Completed { output, summary } => {
                 let report = Report::Complete { output: output.clone(), summary: summary.clone() };
                 self.reported(report, event);
@@ -88,7 +87,7 @@ impl Task {
             Fact::Failed(failure) => self.reported(Report::Fail(failure.clone()), event),
             Fact::Said { body, awaits_reply, answers, check_in_ms } => {
                 if event.author.agent() == Some(&binding.requester) {
-                    self.requester_said(event, body, answers, *check_in_ms);
+                    self.requester_said(event, answers, *check_in_ms);
                 } else {
                     self.assignee_said(seq, body, *awaits_reply);
                 }
@@ -98,7 +97,8 @@ impl Task {
                     self.conversation.read(party, *up_to);
                 }
             }
-            Fact::Acknowledged | Fact::CheckInMissed { .. } => self.conversation.check_in = None,
+            Fact::Acknowledged => self.conversation.sign(),
+            Fact::CheckInMissed { message } => self.conversation.miss_check_in(*message),
             Fact::KeySet { key } => {
                 if let Some(party) = event.author.agent().and_then(|agent| self.party(binding, agent)) {
                     self.conversation.side_mut(party).key = key.clone();
@@ -126,12 +126,13 @@ impl Task {
     /// shown that it is there.
     fn reach_safe_point(&mut self, seq: Seq) {
         self.orders.safe_point(seq);
-        self.conversation.check_in = None;
+        self.conversation.sign();
     }
 
     /// Queue an order. While the assignee waits it is at a safe point all the time.
-    fn order(&mut self, seq: Seq, what: OrderKind) {
-        self.orders.push(seq, what);
+    fn order(&mut self, order: Order) {
+        let seq = order.seq;
+        self.orders.push(order);
         if matches!(self.phase, Phase::Waiting { .. }) {
             self.orders.safe_point(seq);
         }
@@ -196,20 +197,13 @@ impl Task {
         // A report voids a pending pause.
         self.pause = None;
         self.orders.drop_pause();
-        self.conversation.check_in = None;
+        self.conversation.sign();
     }
 
-    fn requester_said(
-        &mut self,
-        event: &Event,
-        body: &Blob,
-        answers: &Option<QuestionKey>,
-        check_in_ms: Option<Millis>,
-    ) {
+    fn requester_said(&mut self, event: &Event, answers: &Option<QuestionKey>, check_in_ms: Option<Millis>) {
         let seq = event.seq;
         self.conversation.message(seq, Party::Requester);
         self.conversation.expect_check_in(seq, event.at, check_in_ms);
-        self.order(seq, OrderKind::Message { body: body.clone(), answers: answers.clone() });
         if let Some(key) = answers {
             self.close_question(key);
         }
@@ -222,7 +216,7 @@ impl Task {
     fn assignee_said(&mut self, seq: Seq, body: &Blob, awaits: bool) {
         self.conversation.message(seq, Party::Receiver);
         self.conversation.last_words = Some(body.clone());
-        self.conversation.check_in = None;
+        self.conversation.sign();
         if !awaits {
             return;
         }

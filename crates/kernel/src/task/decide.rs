@@ -277,7 +277,7 @@ impl Task {
     fn checkpoint(&self, scene: &Scene<'_>) -> Result<Vec<Draft>, Refusal> {
         let mut drafts = self.as_assignee(scene, &None)?;
         // A safe point at which nothing waits and nothing is learnt need not be remembered.
-        let nothing_new = self.orders.last_waiting().is_none() && self.conversation.check_in.is_none();
+        let nothing_new = self.orders.last_waiting().is_none() && !self.conversation.awaits_sign();
         if drafts.is_empty() && nothing_new && self.pause.is_none() {
             return Ok(drafts);
         }
@@ -291,7 +291,7 @@ impl Task {
         let mut drafts = self.as_assignee(scene, &None)?;
         drafts.push(scene.says(Fact::Checkpointed));
         if let (Some(up_to), true) = (self.orders.last_waiting(), scene.command.takes_orders) {
-            drafts.push(Draft::also(scene.command, Fact::Delivered { up_to }));
+            drafts.push(Draft::also(scene.command, self.orders.delivered(up_to)));
         }
         drafts.push(Draft::runtime(scene.session.suspended(reason, scene.now)));
         Ok(drafts)
@@ -300,7 +300,7 @@ impl Task {
     /// At a safe point the orders are handed over, if the answer can carry them, and a pause takes effect.
     fn safe_point(&self, scene: &Scene<'_>, drafts: &mut Vec<Draft>) {
         if let (Some(up_to), true) = (self.orders.last_waiting(), scene.command.takes_orders) {
-            drafts.push(Draft::also(scene.command, Fact::Delivered { up_to }));
+            drafts.push(Draft::also(scene.command, self.orders.delivered(up_to)));
         }
         if let Some(why) = &self.pause {
             drafts.push(Draft::runtime(scene.session.suspended(why, scene.now)));
@@ -318,7 +318,7 @@ impl Task {
         if !self.orders.deliverable().any(|order| order.seq == up_to) {
             return Err(Refusal::NotDeliverable);
         }
-        Ok(vec![scene.says(Fact::Delivered { up_to })])
+        Ok(vec![scene.says(self.orders.delivered(up_to))])
     }
 
     fn answer(

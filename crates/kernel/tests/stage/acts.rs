@@ -1,8 +1,8 @@
 //! Short words for what the cast does.
 
 use handover_kernel::command::{
-    Act, Answer, Delegation, Failure, HandoffAct, Need, NewQuestion, OfferContext, Progress, Reply, Request,
-    Start, TaskAct,
+    Act, Answer, Delegation, Failure, HandoffAct, Need, NewOffer, NewQuestion, OfferContext, Opening,
+    Progress, Reply, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::errand::Verdict;
@@ -91,7 +91,7 @@ pub fn hold() -> Act {
 
 /// Starts a task together with its work.
 pub fn delegate(start: Start, assignee: Option<&str>) -> Act {
-    Act::Delegate(Box::new(Delegation { start, request: work(assignee) }))
+    Act::Delegate(Box::new(Delegation { start, opening: Opening::Request(work(assignee)) }))
 }
 
 pub fn deliver(up_to: u64) -> Act {
@@ -248,13 +248,13 @@ pub fn offer_of(scope: &str, handoff: &str, target: &str) -> Act {
 }
 
 fn offer_in(scope: &str, handoff: &str, target: &str, context: Option<OfferContext>) -> Act {
-    Act::Handoff(HandoffAct::Offer {
+    Act::Handoff(HandoffAct::Offer(NewOffer {
         handoff: HandoffId::from(handoff),
         target: AgentId::from(target),
         scope: Text::from(scope),
         reason: Text::from("shift ends"),
         context,
-    })
+    }))
 }
 
 /// An offer that says at once what the target should know.

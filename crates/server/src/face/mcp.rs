@@ -2,12 +2,10 @@
 //! as tools.
 //!
 //! In reading order:
-//! - [`message`]: JSON-RPC, in and out
+//! - [`message`]: JSON-RPC, and the codes that MCP adds to it
 //! - [`caller`]: who asks, in which revision, and what it says that it can do
 //! - [`http`]: the endpoint: headers, origins, one answer or a stream
 //! - [`stdio`]: the same over two pipes
-//! - [`bridge`]: two pipes to a server that runs elsewhere
-//! - [`pipe`]: what the two share
 //! - [`handshake`]: what the older revisions do instead of saying everything with each request
 //! - [`discover`]: what this server says of itself
 //! - [`tools`]: skills of agents and our own tools, listed and called
@@ -19,7 +17,6 @@
 //!
 //! Every request stands for itself: the face keeps nothing between two of them.
 
-pub mod bridge;
 pub mod call;
 pub mod caller;
 pub mod content;
@@ -28,7 +25,6 @@ pub mod handshake;
 pub mod http;
 pub mod listen;
 pub mod message;
-pub mod pipe;
 pub mod prompts;
 pub mod question;
 pub mod resources;
@@ -49,6 +45,7 @@ use tokio::sync::mpsc;
 
 use self::caller::{Caller, Era};
 use self::handshake::Levels;
+pub(crate) use self::message::params;
 use self::message::{Error, INTERNAL_ERROR, INVALID_PARAMS};
 use crate::config::Config;
 use handover_desk::Desk;
@@ -126,11 +123,6 @@ impl Mcp {
     /// The face of a desk.
     pub fn new(desk: Desk, settings: Settings) -> Mcp {
         Mcp { parts: Arc::new(Parts { desk, settings, levels: Levels::default() }) }
-    }
-
-    /// Whether a method may take long or tell something before its answer.
-    pub(crate) fn may_stream(method: &str) -> bool {
-        matches!(method, "tools/call" | "subscriptions/listen")
     }
 
     /// Answer a request at once: the result as JSON.
@@ -302,16 +294,4 @@ impl From<No> for Error {
             No::Denied(_) => error,
         }
     }
-}
-
-impl From<Denied> for Error {
-    fn from(denied: Denied) -> Error {
-        No::Denied(denied).into()
-    }
-}
-
-/// The parameters of a method.
-pub(crate) fn params<'a, T: serde::Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, Error> {
-    let text = params.map_or("{}", RawValue::get);
-    serde_json::from_str(text).map_err(|error| Error::invalid(format!("params: {error}")))
 }

@@ -154,8 +154,7 @@ mod tests {
 
     #[test]
     fn names_of_this_machine_addresses_and_named_hosts_are_answered_for() {
-        let mut config = Config::default();
-        config.http_hosts = vec!["Handover.example".to_owned()];
+        let mut config = Config { http_hosts: vec!["Handover.example".to_owned()], ..Config::default() };
         config.mcp.resource = Some("https://mcp.example:8443/mcp".to_owned());
         let hosts = Hosts::new(&config);
         let held = |text: &str| hosts.hold(Host::parse(text).unwrap());

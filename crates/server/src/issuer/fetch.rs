@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use handover_client::fetch::Remote;
 use http_body_util::Full;
 use hyper::{Request, StatusCode, Uri, header};
 use tokio_rustls::rustls::RootCertStore;
-
-use crate::fetch::Remote;
 
 /// How long all of it may take.
 const WITHIN: Duration = Duration::from_secs(10);

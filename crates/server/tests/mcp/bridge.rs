@@ -1,7 +1,7 @@
 //! Two pipes to a server over HTTP: a client cannot tell them from a server of its own.
 
+use handover_client::bridge::{self, Endpoint};
 use handover_desk::shutdown::{Shutdown, Trigger};
-use handover_server::face::mcp::bridge::{self, Endpoint};
 use serde_json::{Value, json};
 use tokio_rustls::rustls::RootCertStore;
 
@@ -11,8 +11,9 @@ use super::stage::*;
 /// A bridge, and what ends it.
 fn bridge_to(address: &str, token: Option<&str>) -> (Pipes, Trigger) {
     let endpoint = Endpoint::new(address, token, RootCertStore::empty()).unwrap();
-    let (trigger, shutdown) = Shutdown::new();
-    (Pipes::to(|input, output| bridge::serve(endpoint, shutdown, input, output)), trigger)
+    let (trigger, mut shutdown) = Shutdown::new();
+    let stop = async move { shutdown.begun().await };
+    (Pipes::to(|input, output| bridge::serve(endpoint, stop, input, output)), trigger)
 }
 
 fn bridge(stage: &Stage, token: &str) -> (Pipes, Trigger) {
@@ -156,19 +157,16 @@ async fn what_the_server_says_without_a_message_becomes_an_error() {
     let list = || stage.client("planner").request("tools/list", json!({}));
     let large = list().set("padding", json!("x".repeat(3 * 1024 * 1024)));
     let cases = [
-        (at(""), None, list(), 401, "wants a token"),
-        (at(""), Some("hand_wrong"), list(), 401, "does not accept the token"),
-        (at("/elsewhere"), Some("planner"), list(), 404, "there is no MCP"),
-        (at("/mcp/"), Some("planner"), large, 413, "larger"),
+        (at(""), None, list(), 401, "UNAUTHENTICATED", "wants a token"),
+        (at(""), Some("hand_wrong"), list(), 401, "UNAUTHENTICATED", "does not accept the token"),
+        (at("/elsewhere"), Some("planner"), list(), 404, "NOT_FOUND", "there is no MCP"),
+        (at("/mcp/"), Some("planner"), large, 413, "PAYLOAD_TOO_LARGE", "larger"),
     ];
-    for (address, token, request, status, words) in cases {
+    for (address, token, request, status, code, words) in cases {
         let (mut pipes, _trigger) = bridge_to(&address, token);
         let error = pipes.refused(request).await;
-        assert_eq!(
-            (&error["code"], &error["data"]["status"]),
-            (&json!(INTERNAL_ERROR), &json!(status)),
-            "{error}"
-        );
+        let data = json!({ "status": status, "code": code, "help": format!("/errors/{code}") });
+        assert_eq!((&error["code"], &error["data"]), (&json!(INTERNAL_ERROR), &data), "{error}");
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(words) && !message.contains("hand_wrong"), "{message}");
     }

@@ -53,7 +53,8 @@ fn every_row_has_a_test() {
     let here = root.join("tests/mcp");
     let mut sources = files(&here, ".rs");
     sources.extend(files(&root.join("src/face/mcp"), ".rs"));
-    sources.extend([root.join("src/face/mcp.rs"), root.join("src/id.rs")]);
+    sources.extend(files(&root.join("../client/src"), ".rs"));
+    sources.extend([root.join("src/face/mcp.rs"), root.join("../desk/src/id.rs")]);
     let names: Vec<String> =
         sources.iter().flat_map(|source| names(&fs::read_to_string(source).unwrap())).collect();
     let ids = ids(&here);

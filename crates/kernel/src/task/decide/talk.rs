@@ -80,9 +80,7 @@ impl Task {
         scene.session.must_not_have_ended()?;
         let agent = scene.agent()?;
         match self.must_be_party(scene, agent)? {
-            Party::Receiver if self.conversation.check_in.is_some() => {
-                Ok(vec![scene.says(Fact::Acknowledged)])
-            }
+            Party::Receiver if self.conversation.awaits_sign() => Ok(vec![scene.says(Fact::Acknowledged)]),
             Party::Receiver | Party::Requester => Ok(Vec::new()),
         }
     }

@@ -11,8 +11,7 @@ use serde_json::value::RawValue;
 use super::message::{Error, MISSING_CAPABILITY, UNSUPPORTED_VERSION, object, shorten};
 use handover_desk::gate;
 
-/// The stateless revision.
-pub const MODERN: &str = "2026-07-28";
+pub use handover_client::mcp::MODERN;
 
 /// The handshake revisions, the newest first.
 pub const HANDSHAKES: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];

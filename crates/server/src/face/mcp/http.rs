@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use handover_client::mcp::{SESSION_HEADER, VERSION_HEADER, may_stream};
 use handover_kernel::Face;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -30,8 +31,8 @@ use handover_desk::codes::own;
 use handover_desk::gate;
 pub use headers::ParameterHeaders;
 
-static SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-static VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+static SESSION_ID: HeaderName = HeaderName::from_static(SESSION_HEADER);
+static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
 
 /// The routes of the face.
 pub fn router(mcp: Mcp) -> Router {
@@ -212,7 +213,7 @@ impl Mcp {
                 handshaken(self, who, headers, progress_token(meta.progress_token)?)
             }
         };
-        if !Mcp::may_stream(method) {
+        if !may_stream(method) {
             let result = self.answer(&caller, method, params).await?;
             return Ok(json_answer(200, answer(id, &result)));
         }

@@ -66,7 +66,7 @@ impl Mcp {
         }
         let List { cursor } = params(given)?;
         let after = cursor.as_deref().map(read_cursor).transpose()?;
-        let page = self.list(visible_tasks(caller), Order::Newest, after, PAGE).await?;
+        let page = self.list(visible_tasks(caller), Order::Newest, after, PAGE).await.map_err(No::from)?;
         let resources: Vec<Value> = page.sessions.iter().map(listed).collect();
         let mut result = Map::new();
         result.insert("resources".to_owned(), Value::Array(resources));

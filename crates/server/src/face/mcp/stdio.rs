@@ -6,6 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_client::mcp::may_stream;
+use handover_client::pipe::{self, Line, Running};
 use handover_kernel::Face;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncWrite};
@@ -14,8 +16,7 @@ use tokio::task::JoinSet;
 
 use super::caller::{Caller, Declared, Era, Level, era, meta_of, modern, progress_token};
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
-use super::pipe::{self, Line, Running};
-use super::{FRAMES_MAX, Mcp, handshake};
+use super::{Mcp, handshake};
 use handover_desk::codes::own;
 use handover_desk::gate;
 
@@ -52,7 +53,7 @@ pub async fn serve(
         .gate
         .authenticate(token, Face::Mcp, None)
         .map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.to_string()))?;
-    let (lines, written) = mpsc::channel(FRAMES_MAX);
+    let (lines, written) = mpsc::channel(pipe::LINES_MAX);
     let writer = tokio::spawn(pipe::write(output, written));
     let mut connection = Connection {
         mcp,
@@ -184,7 +185,7 @@ impl Connection {
 
     /// A place among the requests that are under way.
     async fn place(&self, method: &str) -> Result<OwnedSemaphorePermit, Error> {
-        if Mcp::may_stream(method) {
+        if may_stream(method) {
             return Arc::clone(&self.long).try_acquire_owned().map_err(|_| {
                 Error::new(
                     INTERNAL_ERROR,
@@ -209,7 +210,7 @@ impl Connection {
         let (name, method, params) = (id.to_owned(), method.to_owned(), params.map(ToOwned::to_owned));
         let request = async move {
             let id = &*name;
-            let done = if Mcp::may_stream(&method) {
+            let done = if may_stream(&method) {
                 mcp.answer_streaming(&caller, id, &method, params.as_deref(), None, &lines).await
             } else {
                 mcp.answer(&caller, &method, params.as_deref()).await

@@ -141,7 +141,8 @@ impl Mcp {
             cursor: Option<String>,
         }
         let List { cursor } = params(given)?;
-        let catalogue = self.parts.desk.directory.skills(&caller.tenant, &caller.agent).await?;
+        let catalogue =
+            self.parts.desk.directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
         let skills = catalogue.tools().iter().map(|tool| (&*tool.name, listed_skill(tool)));
         let own = BUILTINS.iter().map(|(name, (_, listed))| (*name, listed.clone()));
         let mut all: BTreeMap<&str, Value> = skills.chain(own).collect();
@@ -182,7 +183,8 @@ impl Mcp {
                 Err(Trouble::Broken(error)) => Err(error),
             };
         }
-        let catalogue = self.parts.desk.directory.skills(&caller.tenant, &caller.agent).await?;
+        let catalogue =
+            self.parts.desk.directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
         let unknown = || Error::invalid(format!("there is no tool {}", shorten(&call.name)));
         let tool = catalogue.find(&call.name).ok_or_else(unknown)?;
         if let Some(headers) = headers {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use axum::http::{HeaderMap, HeaderName};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use handover_client::mcp::{METHOD_HEADER, NAME_HEADER, PARAMETER_HEADERS};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -13,9 +14,8 @@ use crate::face::mcp::caller::{MODERN, Opening};
 use crate::face::mcp::message::{Error, HEADER_MISMATCH};
 use handover_desk::directory::Tool;
 
-static METHOD: HeaderName = HeaderName::from_static("mcp-method");
-static NAME: HeaderName = HeaderName::from_static("mcp-name");
-const PARAMETER: &str = "mcp-param-";
+static METHOD: HeaderName = HeaderName::from_static(METHOD_HEADER);
+static NAME: HeaderName = HeaderName::from_static(NAME_HEADER);
 
 /// Whether a content type is JSON.
 pub fn is_json(content_type: &str) -> bool {
@@ -129,7 +129,7 @@ impl ParameterHeaders {
     /// Those of a request. One that is no text stands as nothing that an argument could be.
     pub fn of(headers: &HeaderMap) -> ParameterHeaders {
         let found = headers.iter().filter_map(|(name, value)| {
-            let name = name.as_str().strip_prefix(PARAMETER)?;
+            let name = name.as_str().strip_prefix(PARAMETER_HEADERS)?;
             Some((name.to_owned(), value.to_str().unwrap_or("\u{0}").trim().to_owned()))
         });
         ParameterHeaders(found.collect())

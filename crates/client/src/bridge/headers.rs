@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use handover_desk::directory::headers::{self, Header};
+use super::marks::{self, Mark};
+use crate::mcp::PARAMETER_HEADERS;
 
 /// What a header can carry as it is: visible ASCII that nobody trims and that does not look as if it were encoded.
 /// Everything else goes in base64.
@@ -49,7 +50,7 @@ pub fn name(method: &str, params: Option<&RawValue>) -> Option<HeaderValue> {
 
 /// The arguments that each tool wants repeated in headers, as far as a list has shown them.
 #[derive(Debug, Default)]
-pub struct Known(BTreeMap<String, Vec<Header>>);
+pub struct Known(BTreeMap<String, Vec<Mark>>);
 
 impl Known {
     /// Learn from a result of `tools/list`.
@@ -66,15 +67,17 @@ impl Known {
             input_schema: Value,
         }
         // Most lists have none: a look at the text is cheaper than reading every schema.
-        if self.0.is_empty() && !result.get().contains("x-mcp-header") {
+        if self.0.is_empty() && !result.get().contains(marks::KEYWORD) {
             return;
         }
         let Ok(listed) = serde_json::from_str::<Listed>(result.get()) else { return };
         for tool in listed.tools {
-            match headers::of(&tool.input_schema) {
-                Ok(wanted) if !wanted.is_empty() => self.0.insert(tool.name, wanted),
-                Ok(_) | Err(_) => self.0.remove(&tool.name),
-            };
+            let wanted = marks::of(&tool.input_schema);
+            if wanted.is_empty() {
+                self.0.remove(&tool.name);
+            } else {
+                self.0.insert(tool.name, wanted);
+            }
         }
     }
 
@@ -98,7 +101,7 @@ impl Known {
                 Some(Value::Number(number)) => number.to_string(),
                 Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => continue,
             };
-            if let Ok(name) = HeaderName::try_from(format!("mcp-param-{}", wanted.name)) {
+            if let Ok(name) = HeaderName::try_from(format!("{PARAMETER_HEADERS}{}", wanted.name)) {
                 headers.insert(name, value(&text));
             }
         }

@@ -1,7 +1,8 @@
-//! Two pipes to a server that runs elsewhere: each line is posted to its endpoint, and what it answers becomes lines.
+//! Two pipes to a server of MCP that runs elsewhere: each line is posted to its endpoint, and what it answers becomes lines.
 //!
 //! - [`endpoint`]: where requests go, and as whom
 //! - [`headers`]: what the headers say of a message
+//! - [`marks`]: the arguments that a tool wants in headers
 //! - [`events`]: a stream of events, taken apart
 //!
 //! The bridge knows no more of a message than its headers need. When the server goes away, what was asked is answered with
@@ -10,6 +11,7 @@
 pub mod endpoint;
 pub mod events;
 pub mod headers;
+pub mod marks;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hyper::HeaderMap;
 use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
-use hyper::http::HeaderValue;
+use hyper::http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -29,13 +31,13 @@ use tokio::task::JoinSet;
 pub use self::endpoint::Endpoint;
 use self::events::Events;
 use self::headers::Known;
-use super::caller::{MODERN, meta_of};
-use super::message::{Error, HEADER_MISMATCH, INTERNAL_ERROR, Incoming, refusal};
-use super::pipe::{self, Line, Running};
-use super::{FRAMES_MAX, Mcp};
 use crate::fetch::Answer;
-use handover_desk::codes::own;
-use handover_desk::shutdown::Shutdown;
+use crate::jsonrpc::{Error, INTERNAL_ERROR, Incoming, params, refusal};
+use crate::mcp::{
+    HEADER_MISMATCH, METHOD_HEADER, MODERN, NAME_HEADER, SESSION_HEADER, VERSION_HEADER, may_stream,
+    version_of,
+};
+use crate::pipe::{self, Line, Running};
 
 /// How many requests that may take long may be under way, each with a connection of its own; one more is refused.
 const LONG_MAX: usize = 800;
@@ -49,17 +51,14 @@ const LINE_BYTES_MAX: usize = 160 * 1024 * 1024;
 /// How many pages of tools are asked for at most.
 const PAGES_MAX: usize = 100;
 
-const SESSION_ID: &str = "mcp-session-id";
-const VERSION: &str = "mcp-protocol-version";
-
-/// Serve one client until its end of the pipe is closed or the shutdown begins.
+/// Serve one client until its end of the pipe is closed or `stop` is there.
 pub async fn serve(
     endpoint: Endpoint,
-    mut shutdown: Shutdown,
+    stop: impl Future<Output = ()>,
     mut input: impl AsyncBufRead + Unpin,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
-    let (lines, written) = mpsc::channel(FRAMES_MAX);
+    let (lines, written) = mpsc::channel(pipe::LINES_MAX);
     let writer = tokio::spawn(pipe::write(output, written));
     let mut bridge = Bridge {
         far: Arc::new(Far { endpoint, shaken: Mutex::default(), known: Mutex::default() }),
@@ -71,7 +70,7 @@ pub async fn serve(
     };
     let read = tokio::select! {
         biased;
-        () = shutdown.begun() => Ok(()),
+        () = stop => Ok(()),
         () = lines.closed() => Ok(()),
         read = bridge.read(&mut input) => read,
     };
@@ -151,7 +150,7 @@ impl Bridge {
 
     /// Post a request. Its answer is written by a task of its own.
     async fn begin(&mut self, id: &RawValue, posted: Posted) -> Result<(), Error> {
-        let place = self.place(Mcp::may_stream(&posted.method)).await?;
+        let place = self.place(may_stream(&posted.method)).await?;
         let opens = posted.method == "initialize";
         let (far, lines, running) = (Arc::clone(&self.far), self.lines.clone(), self.running.clone());
         let (done, opened) = tokio::sync::oneshot::channel::<()>();
@@ -200,7 +199,7 @@ impl Bridge {
                     INTERNAL_ERROR,
                     format!("expected at most {LONG_MAX} calls under way, found one more"),
                 )
-                .named(own::RATE_LIMITED.code)
+                .named("RATE_LIMITED")
             });
         }
         let place = Arc::clone(&self.short).acquire_owned().await;
@@ -246,27 +245,22 @@ impl Far {
     /// What the headers say of a message.
     fn headers(&self, posted: &Posted) -> HeaderMap {
         let mut all = HeaderMap::new();
-        let meta = meta_of(posted.params.as_deref()).unwrap_or_default();
-        let opens = posted.method == "initialize" && meta.version.is_none();
-        if let Some(version) = &meta.version {
-            all.insert(VERSION, headers::value(version));
-        } else if !opens {
-            let shaken = self.shaken().clone();
-            all.extend(
-                shaken.version.map(|version| (hyper::http::HeaderName::from_static(VERSION), version)),
-            );
-            all.extend(
-                shaken.session.map(|session| (hyper::http::HeaderName::from_static(SESSION_ID), session)),
-            );
+        let version = version_of(posted.params.as_deref());
+        if let Some(version) = &version {
+            all.insert(VERSION_HEADER, headers::value(version));
+        } else if posted.method != "initialize" {
+            let Shaken { version, session } = self.shaken().clone();
+            all.extend(version.map(|version| (HeaderName::from_static(VERSION_HEADER), version)));
+            all.extend(session.map(|session| (HeaderName::from_static(SESSION_HEADER), session)));
         }
         if posted.method.is_empty() {
             return all;
         }
-        all.insert("mcp-method", headers::value(&posted.method));
+        all.insert(METHOD_HEADER, headers::value(&posted.method));
         if let Some(name) = headers::name(&posted.method, posted.params.as_deref()) {
-            all.insert("mcp-name", name);
+            all.insert(NAME_HEADER, name);
         }
-        if posted.method == "tools/call" && meta.version.is_some() {
+        if posted.method == "tools/call" && version.is_some() {
             self.known().repeat(posted.params.as_deref(), &mut all);
         }
         all
@@ -361,7 +355,7 @@ impl Far {
         if let Ok(initialized) = serde_json::from_str::<Initialized>(result.get()) {
             let mut shaken = self.shaken();
             shaken.version = Some(headers::value(&initialized.protocol_version));
-            shaken.session = head.get(SESSION_ID).cloned();
+            shaken.session = head.get(SESSION_HEADER).cloned();
         }
     }
 
@@ -377,7 +371,7 @@ impl Far {
         struct Page {
             next_cursor: Option<String>,
         }
-        let Params { meta } = super::params(call.params.as_deref())?;
+        let Params { meta } = params(call.params.as_deref())?;
         let mut cursor = None;
         for _ in 0..PAGES_MAX {
             let mut list = json!({ "jsonrpc": "2.0", "id": "list", "method": "tools/list", "params": { "_meta": meta } });
@@ -385,15 +379,15 @@ impl Far {
                 list["params"]["cursor"] = json!(cursor);
             }
             let mut headers = HeaderMap::new();
-            headers.insert(VERSION, HeaderValue::from_static(MODERN));
-            headers.insert("mcp-method", HeaderValue::from_static("tools/list"));
+            headers.insert(VERSION_HEADER, HeaderValue::from_static(MODERN));
+            headers.insert(METHOD_HEADER, HeaderValue::from_static("tools/list"));
             let mut answer = self.endpoint.post(Bytes::from(list.to_string()), headers).await?;
             let body = self.endpoint.all(&mut answer).await?;
             let wire: Wire<'_> = serde_json::from_slice(&body)
                 .map_err(|_| self.endpoint.refused(answer.head.status.as_u16(), &body))?;
             let result = wire.result.ok_or_else(|| self.endpoint.refused(200, &body))?;
             self.known().learn(result);
-            cursor = super::params::<Page>(Some(result))?.next_cursor;
+            cursor = params::<Page>(Some(result))?.next_cursor;
             if cursor.is_none() {
                 break;
             }

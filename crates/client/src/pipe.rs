@@ -1,5 +1,5 @@
-//! Two pipes: one message a line, and the requests that are under way between them. What serves a client and what is a
-//! bridge for one share it.
+//! Two pipes as MCP has them: one message a line, and the requests that are under way between them. The server's stdio and
+//! the bridge share it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,7 +14,10 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
-use super::message::{Error, INVALID_REQUEST, notification, refusal};
+use crate::jsonrpc::{Error, INVALID_REQUEST, notification, params as read, refusal};
+
+/// How many lines may wait to be written before whoever makes them waits too.
+pub const LINES_MAX: usize = 64;
 
 /// How long requests may still be answered once the client's end is closed.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
@@ -131,7 +134,7 @@ impl Running {
             #[serde(borrow, rename = "requestId")]
             request_id: &'a RawValue,
         }
-        let Ok(cancelled) = super::params::<Cancelled<'_>>(params) else { return };
+        let Ok(cancelled) = read::<Cancelled<'_>>(params) else { return };
         if let Some(request) = self.lock().remove(cancelled.request_id.get()) {
             request.abort();
         }

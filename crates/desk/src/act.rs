@@ -1,0 +1,85 @@
+//! What callers do: every command of every face goes through here, to the gate and the engine behind it.
+
+use handover_engine::Accepted;
+use handover_kernel::command::{Act, Command, HandoffAct, NewOffer, Opening, Start, TaskAct};
+use handover_kernel::{AgentId, Refusal, Session};
+use handover_store::SessionKey;
+
+use crate::Desk;
+use crate::contract::Contracts;
+use crate::gate::{Caller, Kind, Pass, sees};
+use crate::identity::agent_id;
+use crate::no::No;
+
+impl Desk {
+    /// Put an act to a session of the caller's tenant.
+    pub async fn act(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
+        self.put(caller, session, caller.command(act)).await
+    }
+
+    /// Put a command to a session of the caller's tenant, if it has not put too many.
+    pub async fn put(&self, caller: &Caller, session: &str, command: Command) -> Result<Accepted, No> {
+        let kind = if command.act.start().is_some() { Kind::Start } else { Kind::Message };
+        let pass = self.gate.admit(caller, kind)?;
+        self.submit(pass, session, command).await
+    }
+
+    /// Put a command that the rates have let through.
+    pub async fn submit(&self, pass: Pass<'_>, session: &str, command: Command) -> Result<Accepted, No> {
+        check_agents(&command.act)?;
+        let key = SessionKey::new(pass.caller().tenant.clone(), session);
+        let bound = match Contracts::needs_session(&command.act) {
+            true => self.engine.session(key.clone()).await?,
+            false => None,
+        };
+        // Whoever may not see the session is told that, and nothing of what it is bound to.
+        let seen = bound.filter(|session| sees(pass.caller(), session));
+        self.contracts.check(&command.act, seen.as_deref())?;
+        let takes_orders = command.takes_orders;
+        let mut accepted = self.gate.submit(pass, key.clone(), command).await?;
+        if takes_orders && accepted.receipt.duplicate {
+            accepted.receipt.orders = self.orders_of(&key, &accepted).await?;
+        }
+        Ok(accepted)
+    }
+}
+
+/// Ids of agents that a command brings along, which have the same limits on every face.
+fn check_agents(act: &Act) -> Result<(), Refusal> {
+    match act {
+        Act::Start(start) => check_start(start),
+        Act::Delegate(delegation) => {
+            check_start(&delegation.start)?;
+            match &delegation.opening {
+                Opening::Request(request) => request.assignee.iter().try_for_each(check_agent),
+                Opening::Offer(NewOffer { target, .. }) => check_agent(target),
+            }
+        }
+        Act::Task(TaskAct::Request(request)) => request.assignee.iter().try_for_each(check_agent),
+        Act::Handoff(HandoffAct::Offer(NewOffer { target, .. })) => check_agent(target),
+        Act::Cancel { .. }
+        | Act::Pause { .. }
+        | Act::Resume { .. }
+        | Act::Tick
+        | Act::Commit(_)
+        | Act::Task(_)
+        | Act::Handoff(_)
+        | Act::SettleErrand { .. } => Ok(()),
+    }
+}
+
+fn check_start(start: &Start) -> Result<(), Refusal> {
+    start.participants.iter().try_for_each(check_agent)
+}
+
+fn check_agent(agent: &AgentId) -> Result<(), Refusal> {
+    agent_id(agent.as_str()).map_err(|why| {
+        let found = agent.as_str().len();
+        Refusal::invalid(format!("expected the id of an agent: {why}, found {found} bytes"))
+    })
+}
+
+/// Whether an agent is the one that works on the session's task.
+pub(crate) fn is_assignee(session: &Session, agent: &AgentId) -> bool {
+    session.task().and_then(|task| task.phase.assignee()) == Some(agent)
+}

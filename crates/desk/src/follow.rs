@@ -1,0 +1,125 @@
+//! Following what happens: one way for streams and for calls that wait. Who follows has a place among the agent's streams,
+//! counts as present, and is let go when the server stops or its credential ends.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use handover_engine::{Delivery, Denied, Ended, Key, Subscription, Topic};
+use handover_store::SessionKey;
+use tokio::time::{Instant, timeout_at};
+
+use crate::Desk;
+use crate::directory::Present;
+use crate::gate::{Caller, Permit};
+use crate::look::blocking;
+use crate::no::No;
+
+/// A place among the streams and waiting calls of an agent, given back when it is dropped.
+pub struct Stay {
+    over: Pin<Box<dyn Future<Output = Over> + Send>>,
+    _permit: Permit,
+    _present: Present,
+}
+
+/// Why nothing more comes.
+#[derive(Clone, Debug)]
+pub enum Over {
+    /// The server stops.
+    Stopping,
+    /// The caller's credential has ended.
+    Expired,
+    /// What is stored could not be read.
+    Denied(Denied),
+}
+
+/// What happens on a topic, without a gap and without a repeat. A reader that does not keep up is given what is stored.
+pub struct Events {
+    desk: Desk,
+    topic: Topic,
+    subscription: Subscription,
+}
+
+impl Desk {
+    /// Let a caller stay: for a stream, or for as long as a call waits.
+    pub fn stay(&self, caller: &Caller) -> Result<Stay, No> {
+        let permit = self.gate.stream(caller)?;
+        let present = self.directory.present(&caller.tenant, &caller.agent);
+        let (mut shutdown, principal) = (self.shutdown.clone(), caller.principal.clone());
+        let over = Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = shutdown.begun() => Over::Stopping,
+                () = principal.expired() => Over::Expired,
+            }
+        });
+        Ok(Stay { over, _permit: permit, _present: present })
+    }
+
+    /// What happens in a session after an event. Whether the caller may see it is to be known by now.
+    pub fn events(&self, caller: &Caller, session: &str, after: u64) -> Events {
+        let key = Key::from(SessionKey::new(caller.tenant.clone(), session));
+        self.follow(Topic::Session(key), after)
+    }
+
+    /// What happens from now on in the sessions that the caller has a part in.
+    pub async fn own_events(&self, caller: &Caller) -> Result<Events, No> {
+        let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
+        self.from_now(topic).await
+    }
+
+    /// What happens from now on in the sessions that the caller may see, and others among it: an observer hears of
+    /// everything, and passes over what is not its tenant's.
+    pub async fn visible_events(&self, caller: &Caller) -> Result<Events, No> {
+        if caller.observer { self.from_now(Topic::Everything).await } else { self.own_events(caller).await }
+    }
+
+    async fn from_now(&self, topic: Topic) -> Result<Events, No> {
+        let store = std::sync::Arc::clone(&self.store);
+        let position = blocking(move || store.last_position()).await?;
+        Ok(self.follow(topic, position))
+    }
+
+    fn follow(&self, topic: Topic, after: u64) -> Events {
+        let subscription = self.engine.subscribe(topic.clone(), after);
+        Events { desk: self.clone(), topic, subscription }
+    }
+}
+
+impl Events {
+    /// The next event. Waits for it.
+    pub async fn next(&mut self) -> Result<Delivery, Denied> {
+        loop {
+            match self.subscription.next().await {
+                Ok(delivery) => return Ok(delivery),
+                Err(Ended::TooSlow { resume_after }) => {
+                    self.subscription = self.desk.engine.subscribe(self.topic.clone(), resume_after);
+                }
+                Err(Ended::Denied(denied)) => return Err(denied),
+            }
+        }
+    }
+}
+
+impl Stay {
+    /// Returns when the caller may not stay any longer.
+    pub async fn over(&mut self) -> Over {
+        self.over.as_mut().await
+    }
+
+    /// The next event, unless it is over before.
+    pub async fn next(&mut self, events: &mut Events) -> Result<Delivery, Over> {
+        tokio::select! {
+            biased;
+            over = self.over.as_mut() => Err(over),
+            event = events.next() => event.map_err(Over::Denied),
+        }
+    }
+
+    /// The next event, if there is one in time.
+    pub async fn next_by(&mut self, events: &mut Events, until: Instant) -> Result<Option<Delivery>, Over> {
+        match timeout_at(until, self.next(events)).await {
+            Ok(event) => event.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+}

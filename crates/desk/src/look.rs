@@ -1,0 +1,190 @@
+//! What callers see: every way to learn of a session passes [`Desk::session`] or [`Desk::list`]. One that is unknown,
+//! another tenant's or deleted is not found; one of the same tenant that the caller has no part in is told apart for those
+//! protocols that want it (`No::is_unknown` is both).
+
+use std::sync::Arc;
+
+use handover_engine::view::{self, Summary};
+use handover_engine::{Denied, Key, Topic};
+use handover_kernel::command::ModeKind;
+use handover_kernel::session::Standing;
+use handover_kernel::{Event, Refusal, Session, SessionId, Timestamp};
+use handover_store::{Cursor, Fault, Filter, Order, SessionKey};
+use prost::Message;
+
+use crate::gate::Caller;
+use crate::no::No;
+use crate::{Desk, page};
+
+/// How many events a page of a history has at most, and how many bytes.
+pub const HISTORY_MAX: usize = 1000;
+const HISTORY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Which sessions to list.
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    /// About what; none is anything.
+    pub kind: Option<ModeKind>,
+    /// Whether the newest come first.
+    pub newest_first: bool,
+}
+
+/// A page of sessions as a list shows them.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// The sessions, in order.
+    pub items: Vec<Item>,
+    /// The cursor of the next page, if there may be one.
+    pub next: Option<String>,
+}
+
+/// One session as a list shows it.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its id.
+    pub id: SessionId,
+    /// Where it stands; none if a newer release wrote it.
+    pub standing: Option<Standing>,
+    /// Who started it.
+    pub requester: Box<str>,
+    /// When.
+    pub created_at: Timestamp,
+    /// What else is shown.
+    pub summary: Summary,
+}
+
+/// A page of what happened in a session.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The session as it is.
+    pub session: Arc<Session>,
+    /// What happened, in order.
+    pub events: Vec<Arc<Event>>,
+    /// The number after which the next page begins, if there is more.
+    pub next: Option<u64>,
+}
+
+impl Desk {
+    /// A session that the caller may see.
+    pub async fn session(&self, caller: &Caller, id: &str) -> Result<Arc<Session>, No> {
+        Ok(self.gate.session(caller, id).await?)
+    }
+
+    /// A task that the caller may see. A handoff of that id is none.
+    pub async fn task(&self, caller: &Caller, id: &str) -> Result<Arc<Session>, No> {
+        let session = self.session(caller, id).await?;
+        if session.task().is_some() { Ok(session) } else { Err(Refusal::SessionNotFound.into()) }
+    }
+
+    /// A handoff that the caller may see.
+    pub async fn handoff(&self, caller: &Caller, id: &str) -> Result<Arc<Session>, No> {
+        let session = self.session(caller, id).await?;
+        if session.handoff().is_some() { Ok(session) } else { Err(Refusal::SessionNotFound.into()) }
+    }
+
+    /// A page of the sessions that the caller may see: its own, or all of its tenant if it is an observer.
+    pub async fn list(&self, caller: &Caller, query: Query, after: &str, max: usize) -> Result<Listing, No> {
+        let (listed, next) = self.page(caller, query, after, max).await?;
+        let items = listed.into_iter().map(|listed| {
+            let row = listed.row;
+            Item {
+                id: SessionId::from(&*listed.key.session),
+                standing: view::standing_of(row.status),
+                requester: row.requester,
+                created_at: Timestamp(row.created_at),
+                summary: Summary::decode(&*row.summary).unwrap_or_default(),
+            }
+        });
+        Ok(Listing { items: items.collect(), next })
+    }
+
+    /// The same with the sessions themselves. One that was deleted since the page was read is left out.
+    pub async fn sessions(
+        &self,
+        caller: &Caller,
+        query: Query,
+        after: &str,
+        max: usize,
+    ) -> Result<(Vec<Arc<Session>>, Option<String>), No> {
+        let (listed, next) = self.page(caller, query, after, max).await?;
+        let keys = listed.into_iter().map(|listed| listed.key).collect();
+        Ok((self.engine.sessions(keys).await?, next))
+    }
+
+    /// The store may end a page early: read on until it is full.
+    async fn page(
+        &self,
+        caller: &Caller,
+        query: Query,
+        after: &str,
+        max: usize,
+    ) -> Result<(Vec<handover_store::Listed>, Option<String>), No> {
+        let mut after = page::place(after)?;
+        let filter = Filter {
+            tenant: Some(caller.tenant.clone()),
+            agent: (!caller.observer).then(|| caller.agent.as_str().into()),
+            kind: query.kind.map(view::kind_number),
+            ..Filter::default()
+        };
+        let order = if query.newest_first { Order::Newest } else { Order::Oldest };
+        let store = Arc::clone(&self.store);
+        let (found, next): (Vec<_>, Option<Cursor>) = blocking(move || {
+            let mut found = Vec::new();
+            loop {
+                let page = store.list(&filter, order, after, max - found.len())?;
+                found.extend(page.sessions);
+                match page.next {
+                    Some(next) if found.len() < max => after = Some(next),
+                    next => return Ok((found, next)),
+                }
+            }
+        })
+        .await?;
+        Ok((found, next.map(page::of_place)))
+    }
+
+    /// What happened in a session that the caller may see, after an event: at most `max` events, cut by bytes as well.
+    pub async fn history(&self, caller: &Caller, id: &str, after: u64, max: usize) -> Result<History, No> {
+        let session = self.session(caller, id).await?;
+        let key = SessionKey::new(caller.tenant.clone(), id);
+        let (mut events, mut bytes, mut last) = (Vec::new(), 0, after);
+        let max = max.clamp(1, HISTORY_MAX);
+        'pages: while last < session.head.0 {
+            let page = self.events_after(&key, last).await?;
+            if page.is_empty() {
+                break;
+            }
+            for event in page {
+                bytes += event.weight() as usize;
+                if events.len() >= max || (bytes > HISTORY_BYTES_MAX && !events.is_empty()) {
+                    break 'pages;
+                }
+                last = event.seq.0;
+                events.push(event);
+            }
+        }
+        let next = (last < session.head.0 && !events.is_empty()).then_some(last);
+        Ok(History { session, events, next })
+    }
+
+    /// A page of the events of a session, whoever asks.
+    pub(crate) async fn events_after(&self, key: &SessionKey, after: u64) -> Result<Vec<Arc<Event>>, No> {
+        let topic = Topic::Session(Key::from(key.clone()));
+        let store = Arc::clone(&self.store);
+        let read = tokio::task::spawn_blocking(move || {
+            handover_engine::subscription::read_page(&*store, &topic, after)
+        });
+        let page = read.await.map_err(|_| Denied::Stopping)??;
+        Ok(page.into_iter().map(|delivery| delivery.event).collect())
+    }
+}
+
+/// Read from the store on a thread that may wait for the disk.
+pub(crate) async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Denied> {
+    match tokio::task::spawn_blocking(read).await {
+        Ok(read) => read.map_err(|fault| Denied::Fault(Arc::new(fault))),
+        Err(_) => Err(Denied::Stopping),
+    }
+}

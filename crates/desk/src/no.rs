@@ -1,0 +1,128 @@
+//! Why a caller does not get what it asked for, in one type for every face.
+
+use handover_engine::Denied;
+use handover_kernel::{QuestionKey, Refusal};
+
+use crate::codes::{self, Meaning};
+use crate::gate::Limited;
+
+/// Why something cannot be had.
+#[derive(Clone, Debug)]
+pub enum No {
+    /// The kernel refuses it, or the world failed.
+    Denied(Denied),
+    /// The caller asked for more than it may.
+    Limited(Limited),
+    /// A value does not fit its contract.
+    Unfit(Unfit),
+}
+
+/// A value that does not fit what was agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// Which value.
+    pub part: Part,
+    /// What was expected and what was found.
+    pub why: String,
+}
+
+/// A value that a contract speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What a skill is called with.
+    Input,
+    /// What a skill returns.
+    Output,
+    /// The schema of a question.
+    Question(QuestionKey),
+    /// The answer to a question.
+    Answer(QuestionKey),
+}
+
+impl From<Denied> for No {
+    fn from(denied: Denied) -> No {
+        No::Denied(denied)
+    }
+}
+
+impl From<Limited> for No {
+    fn from(limited: Limited) -> No {
+        No::Limited(limited)
+    }
+}
+
+impl From<Refusal> for No {
+    fn from(refusal: Refusal) -> No {
+        No::Denied(Denied::Refused(refusal))
+    }
+}
+
+impl From<Unfit> for No {
+    fn from(unfit: Unfit) -> No {
+        No::Unfit(unfit)
+    }
+}
+
+impl No {
+    /// Whether there is no such session as far as the caller may know: one of others looks like one that does not exist.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.refusal(), Some(Refusal::SessionNotFound | Refusal::NotParticipant { .. }))
+    }
+
+    /// The refusal of the kernel, if it is one.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            No::Denied(Denied::Refused(refusal)) => Some(refusal),
+            No::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping)
+            | No::Limited(_)
+            | No::Unfit(_) => None,
+        }
+    }
+
+    /// Whether it says something about what was asked, rather than about the server.
+    pub fn is_callers(&self) -> bool {
+        match self {
+            No::Denied(denied) => matches!(denied, Denied::Refused(_)),
+            No::Limited(_) | No::Unfit(_) => true,
+        }
+    }
+
+    /// What it is called on every wire.
+    pub fn meaning(&self) -> Meaning {
+        match self {
+            No::Denied(denied) => codes::of_denied(denied),
+            No::Limited(limited) => codes::of_limited(limited),
+            No::Unfit(unfit) => codes::of_refusal(&Refusal::invalid(unfit.to_string())),
+        }
+    }
+
+    /// The code, the same on every face.
+    pub fn code(&self) -> &'static str {
+        match (self, self.refusal()) {
+            (_, Some(refusal)) => refusal.code(),
+            (No::Unfit(_), None) => "INVALID",
+            (No::Denied(_) | No::Limited(_), None) => self.meaning().macp,
+        }
+    }
+
+    /// In a sentence. What went wrong beneath is for the log, not for the caller.
+    pub fn message(&self) -> String {
+        match self {
+            No::Denied(denied) => codes::message(denied),
+            No::Limited(limited) => limited.to_string(),
+            No::Unfit(unfit) => unfit.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let why = &self.why;
+        match &self.part {
+            Part::Input => write!(f, "the skill's input schema: {why}"),
+            Part::Output => write!(f, "the skill's output schema: {why}"),
+            Part::Question(key) => write!(f, "the schema of question {key}: {why}"),
+            Part::Answer(key) => write!(f, "the answer to question {key}: {why}"),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Orders: what waits for an assignee is handed over, its delivery confirmed, and told again to whoever did not hear it.
+//! The faces only write them.
+
+use std::sync::Arc;
+
+use handover_engine::Accepted;
+use handover_kernel::command::{Act, Command, TaskAct};
+use handover_kernel::orders::Order;
+use handover_kernel::session::Lifecycle;
+use handover_kernel::{Fact, Seq, Session};
+use handover_store::SessionKey;
+
+use crate::Desk;
+use crate::act::is_assignee;
+use crate::gate::Caller;
+use crate::look::HISTORY_MAX;
+use crate::no::No;
+
+/// How many events after that of a command its delivery of orders may stand.
+const DELIVERED_WITHIN: u64 = 8;
+
+/// What waits for the assignee of one session.
+pub struct Waiting {
+    /// The session.
+    pub session: Arc<Session>,
+    /// What may be handed over now, the oldest first.
+    pub orders: Vec<Order>,
+    /// Whether it is suspended. That is no order: whoever begins to listen while it lasts is told again.
+    pub paused: bool,
+}
+
+impl Desk {
+    /// What waits for the caller in a session, if it is the one that works there.
+    pub async fn orders(&self, caller: &Caller, session: &str) -> Result<Option<Waiting>, No> {
+        let key = SessionKey::new(caller.tenant.clone(), session);
+        let session = self.engine.session(key).await?;
+        let session = session.filter(|session| is_assignee(session, &caller.agent));
+        Ok(session.map(|session| Waiting {
+            orders: session.orders().cloned().collect(),
+            paused: matches!(session.lifecycle, Lifecycle::Suspended { .. }),
+            session,
+        }))
+    }
+
+    /// The caller has heard the orders up to there. If that cannot be recorded, they are told again: better twice than
+    /// never.
+    pub async fn heard(&self, caller: &Caller, session: &Session, up_to: Seq) {
+        let key = SessionKey::new(caller.tenant.clone(), session.binding.id.as_str());
+        let deliver = Command::runtime(Act::Task(TaskAct::Deliver { up_to }));
+        _ = self.engine.submit(key, deliver).await;
+    }
+
+    /// The orders that were handed over after an event, from the log: for a worker that lost the answer that carried
+    /// them. At most as many as stand in a page of the history.
+    pub async fn orders_since(&self, caller: &Caller, session: &str, after: u64) -> Result<Vec<Order>, No> {
+        let history = self.history(caller, session, after, HISTORY_MAX).await?;
+        let delivered = history.session.task().map_or(Seq(0), |task| task.orders.delivered_up_to());
+        let requester = &history.session.binding.requester;
+        let given = history.events.iter().filter_map(|event| Order::given_by(event, requester));
+        Ok(given.filter(|order| order.seq <= delivered).collect())
+    }
+
+    /// The orders that the answer to this command carried when it was first given.
+    pub(crate) async fn orders_of(&self, key: &SessionKey, accepted: &Accepted) -> Result<Vec<Order>, No> {
+        let own = accepted.receipt.seq;
+        let after = self.events_after(key, own.0).await?;
+        let near = after.iter().take_while(|event| event.seq.0 <= own.0 + DELIVERED_WITHIN);
+        let at = |event: &&Arc<handover_kernel::Event>| event.at == accepted.receipt.at;
+        let told = near.filter(at).find_map(|event| match &event.fact {
+            Fact::Delivered { orders, .. } => Some(orders.clone()),
+            _ => None,
+        });
+        let mut found = Vec::new();
+        for seq in told.unwrap_or_default() {
+            let given = self.events_after(key, seq.0 - 1).await?;
+            let requester = &accepted.session.binding.requester;
+            found.extend(given.first().and_then(|event| Order::given_by(event, requester)));
+        }
+        Ok(found)
+    }
+}

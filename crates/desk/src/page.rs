@@ -1,0 +1,60 @@
+//! Where a page of a list ended: one kind of cursor for every list on every face. A text that means nothing to whoever
+//! holds it, so that what is behind it can change.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use handover_kernel::Refusal;
+use handover_store::Cursor;
+
+use crate::no::No;
+
+/// How long a cursor may be.
+const BYTES_MAX: usize = 2048;
+
+/// A cursor of a list in the order in which sessions began.
+pub fn of_place(cursor: Cursor) -> String {
+    format!("s{:x}", cursor.0)
+}
+
+/// A cursor of a list in the order of names.
+pub fn of_name(name: &str) -> String {
+    format!("n{}", URL_SAFE_NO_PAD.encode(name))
+}
+
+/// The place that a cursor stands for; an empty text is the beginning.
+pub fn place(text: &str) -> Result<Option<Cursor>, No> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let place = text.strip_prefix('s').and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    place.map(|place| Some(Cursor(place))).ok_or_else(wrong)
+}
+
+/// The name that a cursor stands for; an empty text is the beginning.
+pub fn name(text: &str) -> Result<Option<String>, No> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let encoded = text.strip_prefix('n').filter(|encoded| encoded.len() <= BYTES_MAX);
+    let bytes = encoded.and_then(|encoded| URL_SAFE_NO_PAD.decode(encoded).ok());
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(Some).ok_or_else(wrong)
+}
+
+fn wrong() -> No {
+    Refusal::invalid("expected a cursor that a list gave out, found something else").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_was_given_and_nothing_else_is_one() {
+        assert_eq!(place(&of_place(Cursor(u64::MAX))).unwrap(), Some(Cursor(u64::MAX)));
+        assert_eq!(name(&of_name("agent://a/ü")).unwrap().as_deref(), Some("agent://a/ü"));
+        assert!(place("").unwrap().is_none() && name("").unwrap().is_none());
+        for wrong in ["17", "s", "sx", "n!", "na", "s1 ", &of_name(&"x".repeat(4000))] {
+            assert!(place(wrong).is_err() && name(wrong).is_err(), "{wrong}");
+        }
+    }
+}

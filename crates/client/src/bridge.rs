@@ -199,6 +199,7 @@ impl Bridge {
                     INTERNAL_ERROR,
                     format!("expected at most {LONG_MAX} calls under way, found one more"),
                 )
+                .named("RATE_LIMITED")
             });
         }
         let place = Arc::clone(&self.short).acquire_owned().await;

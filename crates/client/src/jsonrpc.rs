@@ -8,8 +8,10 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::mcp;
 
 /// The message is no JSON.
 pub const PARSE_ERROR: i32 = -32700;
@@ -163,6 +165,21 @@ pub fn is_id(id: &RawValue) -> bool {
         || text.strip_prefix('-').unwrap_or(text).bytes().all(|digit| digit.is_ascii_digit())
 }
 
+/// What a code of JSON-RPC or MCP is called where nothing more precise is known.
+fn name_of(code: i32) -> Option<&'static str> {
+    match code {
+        PARSE_ERROR => Some("PARSE_ERROR"),
+        INVALID_REQUEST => Some("INVALID_REQUEST"),
+        METHOD_NOT_FOUND => Some("METHOD_NOT_FOUND"),
+        INVALID_PARAMS => Some("INVALID_PARAMS"),
+        INTERNAL_ERROR => Some("INTERNAL_ERROR"),
+        mcp::HEADER_MISMATCH => Some("HEADER_MISMATCH"),
+        mcp::MISSING_CAPABILITY => Some("MISSING_CAPABILITY"),
+        mcp::UNSUPPORTED_VERSION => Some("UNSUPPORTED_PROTOCOL_VERSION"),
+        _ => None,
+    }
+}
+
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
@@ -175,12 +192,20 @@ pub struct Error {
     /// HTTP's status, where it goes over HTTP. What a method refuses stays 200: the message itself was in order, and a
     /// client of MCP would take another status for another revision.
     pub status: u16,
+    /// The code in words, which has a page of help. None if the error is an agent's.
+    pub name: Option<Cow<'static, str>>,
 }
 
 impl Error {
     /// With a code and a sentence.
     pub fn new(code: i32, message: impl Into<Cow<'static, str>>) -> Error {
-        Error { code, message: message.into(), data: None, status: 200 }
+        let name = name_of(code).map(Cow::Borrowed);
+        Error { code, message: message.into(), data: None, status: 200, name }
+    }
+
+    /// As an agent says it, to be passed on as it is.
+    pub fn of_agent(code: i32, message: impl Into<Cow<'static, str>>, data: Option<Value>) -> Error {
+        Error { code, message: message.into(), data, status: 200, name: None }
     }
 
     /// The parameters are wrong.
@@ -199,6 +224,20 @@ impl Error {
         self
     }
 
+    /// The same under a code in words that says more than the number.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Error {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// What there is for machines, with the code in words and its page of help.
+    fn named_data(&self, name: &str) -> Map<String, Value> {
+        let mut data = self.data.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+        data.insert("code".to_owned(), name.into());
+        data.insert("help".to_owned(), format!("/errors/{name}").into());
+        data
+    }
+
     /// The same with something for machines.
     pub fn data(mut self, data: Value) -> Error {
         self.data = Some(data);
@@ -211,8 +250,12 @@ impl Serialize for Error {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("code", &self.code)?;
         map.serialize_entry("message", &self.message)?;
-        if let Some(data) = &self.data {
-            map.serialize_entry("data", data)?;
+        match (&self.data, &self.name) {
+            (None | Some(Value::Object(_)), Some(name)) => {
+                map.serialize_entry("data", &self.named_data(name))?;
+            }
+            (Some(data), _) => map.serialize_entry("data", data)?,
+            (None, None) => {}
         }
         map.end()
     }
@@ -293,7 +336,29 @@ fn line(message: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn an_error_names_its_code_and_its_page_beside_what_else_it_says_and_an_agents_is_left_as_it_is() {
+        let shown = |error: &Error| serde_json::to_value(error).unwrap();
+        let help = json!({ "code": "INVALID_PARAMS", "help": "/errors/INVALID_PARAMS" });
+        assert_eq!(
+            shown(&Error::invalid("x")),
+            json!({ "code": INVALID_PARAMS, "message": "x", "data": help })
+        );
+        assert_eq!(
+            shown(&Error::invalid("x").data(json!({ "uri": "u" })).named("BUSY"))["data"],
+            json!({ "uri": "u", "code": "BUSY", "help": "/errors/BUSY" })
+        );
+        assert_eq!(shown(&Error::invalid("x").data(json!([1])))["data"], json!([1]));
+        assert_eq!(shown(&Error::new(-32001, "x")), json!({ "code": -32001, "message": "x" }));
+        let agents = Error::of_agent(INVALID_PARAMS, "x", Some(json!({ "depth": 0 })));
+        assert_eq!(shown(&agents), json!({ "code": INVALID_PARAMS, "message": "x", "data": { "depth": 0 } }));
+        let silent = Error::of_agent(INTERNAL_ERROR, "x", None);
+        assert_eq!(shown(&silent), json!({ "code": INTERNAL_ERROR, "message": "x" }));
+    }
 
     fn error(body: &str) -> (Option<String>, i32) {
         let unreadable = Incoming::parse(body.as_bytes()).unwrap_err();

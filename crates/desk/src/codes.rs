@@ -1,7 +1,16 @@
 //! What each refusal and each fault is called on every wire: one exhaustive table, so that a new code stops the build
 //! until it has a place on all of them.
+//!
+//! - [`own`]: the codes that are not the kernel's
+//! - [`pages`]: a page of help for every code
+
+pub mod own;
+pub mod pages;
 
 use handover_kernel::Refusal;
+use handover_store::Fault;
+
+pub use self::pages::{ALL, link};
 
 use crate::gate::Limited;
 use handover_engine::Denied;
@@ -26,6 +35,8 @@ pub enum Grpc {
     Unavailable = 14,
     /// What was stored cannot be read.
     DataLoss = 15,
+    /// The caller did not prove who it is.
+    Unauthenticated = 16,
 }
 
 /// What one code is called on every wire.
@@ -56,7 +67,10 @@ const INVALID: Meaning = meaning("INVALID_ENVELOPE", Grpc::InvalidArgument, 400,
 const FORBIDDEN: Meaning = meaning("FORBIDDEN", Grpc::PermissionDenied, 403, INVALID_PARAMS, false);
 const NOT_OPEN: Meaning = meaning("SESSION_NOT_OPEN", Grpc::FailedPrecondition, 409, INVALID_PARAMS, false);
 const POLICY_DENIED: Meaning = meaning("POLICY_DENIED", Grpc::FailedPrecondition, 403, INVALID_PARAMS, false);
+const UNAVAILABLE: Meaning = meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, true);
+const UNREADABLE: Meaning = meaning("INTERNAL_ERROR", Grpc::DataLoss, 500, INTERNAL, false);
 const LIMITED: Meaning = meaning("RATE_LIMITED", Grpc::ResourceExhausted, 429, INTERNAL, true);
+const USED_UP: Meaning = meaning("RATE_LIMITED", Grpc::ResourceExhausted, 429, INTERNAL, false);
 
 /// What a refusal is called.
 pub fn of_refusal(refusal: &Refusal) -> Meaning {
@@ -115,11 +129,12 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         }
         Refusal::TooManySteers { .. }
         | Refusal::TooManyQuestions { .. }
-        | Refusal::TooManyMessages { .. }
-        | Refusal::TooManyChildren { .. }
-        | Refusal::TooManyOffers { .. }
         | Refusal::TooManySessions { .. }
         | Refusal::Busy => LIMITED,
+        // These only grow.
+        Refusal::TooManyMessages { .. } | Refusal::TooManyChildren { .. } | Refusal::TooManyOffers { .. } => {
+            USED_UP
+        }
     }
 }
 
@@ -139,11 +154,23 @@ pub fn is_forbidden(refusal: &Refusal) -> bool {
 pub fn of_denied(denied: &Denied) -> Meaning {
     match denied {
         Denied::Refused(refusal) => of_refusal(refusal),
-        Denied::Fault(fault) => {
-            meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, fault.is_retryable())
-        }
-        Denied::Unreadable(_) => meaning("INTERNAL_ERROR", Grpc::DataLoss, 500, INTERNAL, false),
-        Denied::Stopping => meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, true),
+        Denied::Fault(fault) if fault.is_retryable() => UNAVAILABLE,
+        Denied::Fault(_) | Denied::Unreadable(_) => UNREADABLE,
+        Denied::Stopping => UNAVAILABLE,
+    }
+}
+
+/// The code of an answer that is no acceptance: the kernel's, or that of a fault.
+pub fn code_of(denied: &Denied) -> &'static str {
+    match denied {
+        Denied::Refused(refusal) => refusal.code(),
+        Denied::Fault(fault) => match **fault {
+            Fault::Unavailable { .. } => own::STORE_UNAVAILABLE.code,
+            Fault::Full { .. } => own::STORE_FULL.code,
+            Fault::Corrupt { .. } | Fault::InUse { .. } | Fault::TooNew { .. } => own::LOG_UNREADABLE.code,
+        },
+        Denied::Unreadable(_) => own::LOG_UNREADABLE.code,
+        Denied::Stopping => own::STOPPING.code,
     }
 }
 
@@ -151,14 +178,18 @@ pub fn of_denied(denied: &Denied) -> Meaning {
 pub fn message(denied: &Denied) -> String {
     match denied {
         Denied::Refused(refusal) => refusal.to_string(),
-        Denied::Fault(_) => "the store did not answer as it should: try again".to_owned(),
-        Denied::Unreadable(_) => "the session's log cannot be read".to_owned(),
+        Denied::Fault(fault) if fault.is_retryable() => {
+            "the store did not answer as it should: try again".to_owned()
+        }
+        Denied::Fault(_) | Denied::Unreadable(_) => "the session's log cannot be read".to_owned(),
         Denied::Stopping => "the server is stopping".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use handover_kernel::{AgentId, HandoffId, QuestionKey, Text};
 
     use super::*;
@@ -185,7 +216,7 @@ mod tests {
     ];
 
     /// One of each refusal, in the kernel's order.
-    fn refusals() -> Vec<Refusal> {
+    pub(super) fn refusals() -> Vec<Refusal> {
         let agent = || AgentId::from("worker");
         let handoff = || HandoffId::from("h1");
         let key = || QuestionKey::from("q1");
@@ -291,10 +322,41 @@ mod tests {
     }
 
     #[test]
-    fn the_same_command_may_succeed_later_only_when_a_limit_was_met() {
+    fn every_fault_is_called_on_the_wires_as_the_table_of_its_code_says() {
+        let source = || std::io::Error::other("a secret").into();
+        let key = handover_store::SessionKey::new("default", "s");
+        let faults = [
+            (Fault::Unavailable { doing: "append", source: source() }, &own::STORE_UNAVAILABLE),
+            (Fault::Full { doing: "append", source: source() }, &own::STORE_FULL),
+            (Fault::Corrupt { key, seq: 1, found: "a secret".to_owned() }, &own::LOG_UNREADABLE),
+        ];
+        let others = [
+            (Denied::Unreadable("a secret".into()), &own::LOG_UNREADABLE),
+            (Denied::Stopping, &own::STOPPING),
+        ];
+        let faults = faults.map(|(fault, own)| (Denied::Fault(Arc::new(fault)), own));
+        for (denied, own) in faults.into_iter().chain(others) {
+            let meaning = of_denied(&denied);
+            assert_eq!(code_of(&denied), own.code);
+            assert_eq!(meaning.macp, own.macp.unwrap(), "{denied:?}");
+            assert_eq!((&[meaning.grpc][..], &[meaning.http][..]), (own.grpc, own.http), "{denied:?}");
+            assert_eq!(&[meaning.json_rpc][..], own.json_rpc, "{denied:?}");
+            assert_eq!(meaning.retry, own.retry == own::Retry::Yes, "{denied:?}");
+            assert!(!message(&denied).contains("secret"));
+        }
+    }
+
+    #[test]
+    fn the_same_command_may_succeed_later_only_when_a_limit_was_met_that_time_lifts() {
         for refusal in refusals() {
             let meaning = of_refusal(&refusal);
-            assert_eq!(meaning.retry, meaning.macp == "RATE_LIMITED", "{refusal:?}");
+            let only_grows = matches!(
+                refusal,
+                Refusal::TooManyMessages { .. }
+                    | Refusal::TooManyChildren { .. }
+                    | Refusal::TooManyOffers { .. }
+            );
+            assert_eq!(meaning.retry, meaning.macp == "RATE_LIMITED" && !only_grows, "{refusal:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use handover_engine::Denied;
 use handover_kernel::{QuestionKey, Refusal};
 
-use crate::codes::{self, Meaning};
+use crate::codes::{self, Meaning, own};
 use crate::gate::Limited;
 
 /// Why something cannot be had.
@@ -98,10 +98,10 @@ impl No {
 
     /// The code, the same on every face.
     pub fn code(&self) -> &'static str {
-        match (self, self.refusal()) {
-            (_, Some(refusal)) => refusal.code(),
-            (No::Unfit(_), None) => "INVALID",
-            (No::Denied(_) | No::Limited(_), None) => self.meaning().macp,
+        match self {
+            No::Denied(denied) => codes::code_of(denied),
+            No::Limited(_) => own::RATE_LIMITED.code,
+            No::Unfit(_) => "INVALID",
         }
     }
 

@@ -271,6 +271,7 @@ fn a_server_that_is_killed_and_comes_back_is_survived() {
     let id = host.begin("tools/list", json!({}), json!({}));
     let (gone, _) = host.answer_to(&id);
     assert!(gone["error"]["message"].as_str().unwrap().contains("cannot be reached"), "{gone}");
+    assert_eq!(gone["error"]["data"]["help"], handover_desk::codes::link("SERVER_UNREACHABLE"), "{gone}");
 
     let server = Server::start_at(dir.path(), &address);
     assert_eq!(host.tool("task_status", json!({ "task_id": task }))["task_id"], task);

@@ -6,6 +6,7 @@
 //! - [`host`]: the host that a request is for, and which hosts are answered for
 //! - [`origin`]: which browser pages may ask
 //! - [`bearer`]: where a request says whose it is
+//! - `help`: a page for each error code
 //! - [`sse`]: streams of events
 //! - `line`: one line of the log for each request
 //! - `watch`: what holds for every request: bounds, and that it is counted
@@ -23,6 +24,7 @@ use axum::routing::get;
 use serde_json::json;
 
 pub mod bearer;
+mod help;
 pub mod host;
 pub(crate) mod line;
 pub mod listen;
@@ -39,6 +41,8 @@ pub use ready::Probe;
 
 use self::watch::Watch;
 use crate::telemetry::Metrics;
+use handover_desk::codes;
+use handover_desk::codes::own::{self, Own};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -73,6 +77,7 @@ pub fn router(
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(|| async move { checks.answer().await }))
         .route("/metrics", get(|| async move { ([(header::CONTENT_TYPE, METRICS_TYPE)], shown.to_text()) }))
+        .merge(help::routes())
         .merge(faces)
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -81,18 +86,21 @@ pub fn router(
 }
 
 async fn not_found(uri: Uri) -> Response {
-    problem(StatusCode::NOT_FOUND, "NOT_FOUND", &format!("nothing is served at {}", uri.path()))
+    problem(&own::NOT_FOUND, &format!("nothing is served at {}", uri.path()))
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     let message = format!("{} does not take {method}", uri.path());
-    problem(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", &message)
+    problem(&own::METHOD_NOT_ALLOWED, &message)
 }
 
-/// An answer that says what is wrong, for people and machines.
-pub(crate) fn problem(status: StatusCode, code: &str, message: &str) -> Response {
-    line::note("code", code);
-    (status, Json(json!({ "error": { "code": code, "message": message } }))).into_response()
+/// An answer that says what is wrong, for people and machines, and where to read more.
+pub(crate) fn problem(own: &Own, message: &str) -> Response {
+    line::note("code", own.code);
+    let status = own.http.first().and_then(|status| StatusCode::from_u16(*status).ok());
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let error = json!({ "code": own.code, "message": message, "help": codes::link(own.code) });
+    (status, Json(json!({ "error": error }))).into_response()
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ use super::events::MESSAGE_BYTES_MAX;
 use crate::fetch::{Answer, Failed, Remote};
 use crate::jsonrpc::{Error, INTERNAL_ERROR, shorten};
 
+/// The code of an error that says that the server is not there.
+const UNREACHABLE: &str = "SERVER_UNREACHABLE";
+
 /// How long the server may say nothing: it tells more often that a stream is alive.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);
 
@@ -85,7 +88,8 @@ impl Endpoint {
             Ok(Err(Failed::Unreached(why))) => Err(Error::new(
                 INTERNAL_ERROR,
                 format!("the server at {} cannot be reached: {why}", self.url),
-            )),
+            )
+            .named(UNREACHABLE)),
             Ok(Err(Failed::Lost(why))) => Err(self.gone(&why)),
             Err(_) => Err(self.silent()),
         }
@@ -113,7 +117,7 @@ impl Endpoint {
             "the server at {} went away before it had answered, and may have done what was asked: {why}",
             self.url
         );
-        Error::new(INTERNAL_ERROR, message)
+        Error::new(INTERNAL_ERROR, message).named(UNREACHABLE)
     }
 
     fn silent(&self) -> Error {
@@ -123,6 +127,7 @@ impl Endpoint {
     /// The server answered, and not with a message.
     pub(super) fn refused(&self, status: u16, body: &[u8]) -> Error {
         let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let name = said["error"]["code"].as_str().filter(|code| is_code(code)).map(str::to_owned);
         let said = said["error"]["message"].as_str().map(shorten_plain).unwrap_or_default();
         let url = &self.url;
         let what = match status {
@@ -137,9 +142,18 @@ impl Endpoint {
             _ => format!("{url} answered without a message"),
         };
         let colon = if said.is_empty() { "" } else { ": " };
-        Error::new(INTERNAL_ERROR, format!("{what} (HTTP {status}){colon}{said}"))
-            .data(json!({ "status": status }))
+        let error = Error::new(INTERNAL_ERROR, format!("{what} (HTTP {status}){colon}{said}"))
+            .data(json!({ "status": status }));
+        match name {
+            Some(name) => error.named(name),
+            None => error,
+        }
     }
+}
+
+/// Whether it can be the code of an error: it is passed on.
+fn is_code(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, String> {

@@ -39,8 +39,8 @@ use std::time::Duration;
 
 use handover_desk::gate;
 use handover_desk::{Accepted, Denied, Desk};
-use handover_kernel::Session;
 use handover_kernel::command::{Act, Command};
+use handover_kernel::{Refusal, Session};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -222,6 +222,11 @@ impl From<Denied> for No {
 }
 
 impl No {
+    /// The code that the caller is to hear.
+    pub(crate) fn said_code(&self) -> &'static str {
+        if self.is_unknown() { Refusal::SessionNotFound.code() } else { self.code() }
+    }
+
     /// In a sentence.
     pub(crate) fn said(&self) -> String {
         if self.is_unknown() { "there is no such task".to_owned() } else { self.message() }
@@ -231,7 +236,7 @@ impl No {
 impl From<No> for Error {
     fn from(no: No) -> Error {
         let code = if no.is_unknown() { INVALID_PARAMS } else { no.meaning().json_rpc };
-        let error = Error::new(code, no.said());
+        let error = Error::new(code, no.said()).named(no.said_code());
         match &no.0 {
             handover_desk::No::Limited(limited) => {
                 error.data(json!({ "retryAfterMs": limited.retry_after_ms() }))

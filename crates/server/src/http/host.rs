@@ -7,13 +7,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Uri, header};
 use axum::response::Response;
 
-use super::problem;
+use super::{help, problem};
 use crate::config::Config;
+use handover_desk::codes::own;
 
-/// Paths that are answered whatever the host: who asks for them only wants to know whether the server works.
+/// Paths that are answered whatever the host, as the pages of help are: who asks for them only wants to know whether the
+/// server works.
 const FOR_EVERYBODY: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The host that a request is for, with its port if it names one: the authority of its target, which HTTP/2 has and which
@@ -78,26 +80,25 @@ impl Hosts {
 
     /// Refuses a request for a host that is not answered for. What it found is not repeated: anyone can make it up.
     pub(super) fn check(&self, request: &Request) -> Result<(), Box<Response>> {
-        if FOR_EVERYBODY.contains(&request.uri().path()) {
+        let path = request.uri().path();
+        if FOR_EVERYBODY.contains(&path) || help::is_page(path) {
             return Ok(());
         }
         let several = request.headers().get_all(header::HOST).iter().nth(1).is_some();
         let found = of(request.uri(), request.headers()).filter(|_| !several).and_then(Host::parse);
-        let (status, code, message) = match found {
+        let (code, message) = match found {
             Some(host) if self.hold(host) => return Ok(()),
             // Not 403: who asks may well be allowed to, under another name.
             Some(_) => (
-                StatusCode::MISDIRECTED_REQUEST,
-                "HOST_REFUSED",
+                &own::HOST_REFUSED,
                 "the server does not answer for this host name: use an address or localhost, or name it in http_hosts",
             ),
             None => (
-                StatusCode::BAD_REQUEST,
-                "HOST_INVALID",
+                &own::HOST_INVALID,
                 "expected one Host header (HTTP/2: :authority) with a host and maybe a port",
             ),
         };
-        Err(Box::new(problem(status, code, message)))
+        Err(Box::new(problem(code, message)))
     }
 }
 

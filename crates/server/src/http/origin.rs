@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::Response;
 
 use super::host::Host;
 use super::problem;
+use handover_desk::codes::own;
 
 /// Refuses a request of a page whose origin is not let in. `setting` is the one that names those that are.
 pub fn check(headers: &HeaderMap, named: &[String], setting: &str) -> Result<(), Box<Response>> {
@@ -15,7 +16,7 @@ pub fn check(headers: &HeaderMap, named: &[String], setting: &str) -> Result<(),
         return Ok(());
     }
     let message = format!("the origin is not one that is let in ({setting})");
-    Err(Box::new(problem(StatusCode::FORBIDDEN, "ORIGIN_REFUSED", &message)))
+    Err(Box::new(problem(&own::ORIGIN_REFUSED, &message)))
 }
 
 /// Whether a page of this origin may ask: one of this machine, or one that was named.

@@ -145,8 +145,39 @@ async fn what_is_not_there_is_answered_in_json() {
     let server = start_with(Router::new(), vec![], BOUNDS).await;
     let answer = server.get("/nothing?here=1").await;
     assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
-    let expected = json!({ "error": { "code": "NOT_FOUND", "message": "nothing is served at /nothing" } });
+    let message = "nothing is served at /nothing";
+    let expected =
+        json!({ "error": { "code": "NOT_FOUND", "message": message, "help": "/errors/NOT_FOUND" } });
     assert_eq!(body(&answer), expected);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn every_error_code_has_a_page_at_the_link_that_errors_carry() {
+    let server = start_with(Router::new(), vec![], BOUNDS).await;
+    let kind = "\r\ncontent-type: text/markdown; charset=utf-8\r\n";
+    for code in codes::ALL {
+        let answer = server.get(&codes::link(code)).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(kind), "{answer}");
+        assert!(answer.contains(&format!("\r\n\r\n# {code}\n")), "{answer}");
+        // Pages name each other's files.
+        let (_, page) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(server.get(&format!("/errors/{code}.md")).await.ends_with(page));
+    }
+    for index in ["/errors", "/errors/"] {
+        let answer = server.get(index).await;
+        assert!(answer.contains(kind) && answer.contains("\n- [BUSY](BUSY.md): "), "{answer}");
+    }
+    for wrong in ["/errors/NO_SUCH_CODE", "/errors/busy", "/errors/README", "/errors/BUSY/x", "/errorsx"] {
+        let answer = server.get(wrong).await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        assert_eq!(body(&answer)["error"]["code"], "NOT_FOUND", "{wrong}");
+    }
+    // Who is refused because of the host can still read why.
+    let head = "HTTP/1.1\r\nhost: elsewhere.example\r\nconnection: close\r\n\r\n";
+    let refused = body(&server.ask(&format!("GET /metrics {head}")).await);
+    let help = refused["error"]["help"].as_str().unwrap();
+    assert!(server.ask(&format!("GET {help} {head}")).await.contains("\r\n\r\n# HOST_REFUSED\n"));
     server.stop().await;
 }
 
@@ -156,8 +187,9 @@ async fn a_wrong_method_is_answered_in_json_with_the_right_ones() {
     let server = start_with(faces, vec![], BOUNDS).await;
     let answer = server.ask("DELETE /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 405 ") && answer.contains("\r\nallow: GET,HEAD\r\n"), "{answer}");
+    let (code, help) = ("METHOD_NOT_ALLOWED", "/errors/METHOD_NOT_ALLOWED");
     let expected =
-        json!({ "error": { "code": "METHOD_NOT_ALLOWED", "message": "/healthz does not take DELETE" } });
+        json!({ "error": { "code": code, "message": "/healthz does not take DELETE", "help": help } });
     assert_eq!(body(&answer), expected);
     assert_eq!(body(&server.get("/grid").await)["error"]["code"], "METHOD_NOT_ALLOWED");
     server.stop().await;

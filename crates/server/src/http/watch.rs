@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use axum::RequestExt;
 use axum::extract::{MatchedPath, Request};
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::Response;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -19,6 +19,7 @@ use tracing::{Instrument, Span};
 use super::line::Line;
 use super::{Bounds, Hosts, problem};
 use crate::telemetry::Metrics;
+use handover_desk::codes::own;
 
 /// The layer.
 #[derive(Clone)]
@@ -91,7 +92,7 @@ fn bounded(request: Request, bytes_max: usize) -> Result<Request, Box<Response>>
     match announced.map(str::parse::<usize>) {
         Some(Ok(length)) if length > bytes_max => {
             let message = format!("expected a body of at most {bytes_max} bytes, found {length}");
-            Err(Box::new(problem(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", &message)))
+            Err(Box::new(problem(&own::PAYLOAD_TOO_LARGE, &message)))
         }
         // No more comes than was announced.
         Some(Ok(_)) => Ok(request),
@@ -106,7 +107,7 @@ async fn within(bounds: Bounds, answer: impl Future<Output = Result<Response, In
         Err(_) => {
             let seconds = bounds.answer_within.as_secs_f32();
             let message = format!("no answer within {seconds} s; what was asked may still happen");
-            problem(StatusCode::SERVICE_UNAVAILABLE, "TIMEOUT", &message)
+            problem(&own::TIMEOUT, &message)
         }
     }
 }

@@ -79,7 +79,10 @@ async fn told(caller: &Agent, session: &str) -> Vec<(String, String, String)> {
     for envelope in envelopes(session) {
         let name = format!("Send {} {}", envelope.message_type, told.len());
         let error = caller.refused(envelope).await;
-        assert!(error.details.is_empty(), "{error:?}");
+        let details: serde_json::Value = serde_json::from_slice(&error.details).unwrap();
+        let code = details["code"].as_str().unwrap();
+        assert_eq!(details, serde_json::json!({ "code": code, "help": format!("/errors/{code}") }));
+        assert!(matches!(code, "NOT_PARTICIPANT" | "SESSION_NOT_FOUND"), "{error:?}");
         told.push((name, error.code, error.message));
     }
     let id = || session.to_owned();

@@ -157,19 +157,16 @@ async fn what_the_server_says_without_a_message_becomes_an_error() {
     let list = || stage.client("planner").request("tools/list", json!({}));
     let large = list().set("padding", json!("x".repeat(3 * 1024 * 1024)));
     let cases = [
-        (at(""), None, list(), 401, "wants a token"),
-        (at(""), Some("hand_wrong"), list(), 401, "does not accept the token"),
-        (at("/elsewhere"), Some("planner"), list(), 404, "there is no MCP"),
-        (at("/mcp/"), Some("planner"), large, 413, "larger"),
+        (at(""), None, list(), 401, "UNAUTHENTICATED", "wants a token"),
+        (at(""), Some("hand_wrong"), list(), 401, "UNAUTHENTICATED", "does not accept the token"),
+        (at("/elsewhere"), Some("planner"), list(), 404, "NOT_FOUND", "there is no MCP"),
+        (at("/mcp/"), Some("planner"), large, 413, "PAYLOAD_TOO_LARGE", "larger"),
     ];
-    for (address, token, request, status, words) in cases {
+    for (address, token, request, status, code, words) in cases {
         let (mut pipes, _trigger) = bridge_to(&address, token);
         let error = pipes.refused(request).await;
-        assert_eq!(
-            (&error["code"], &error["data"]["status"]),
-            (&json!(INTERNAL_ERROR), &json!(status)),
-            "{error}"
-        );
+        let data = json!({ "status": status, "code": code, "help": format!("/errors/{code}") });
+        assert_eq!((&error["code"], &error["data"]), (&json!(INTERNAL_ERROR), &data), "{error}");
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(words) && !message.contains("hand_wrong"), "{message}");
     }

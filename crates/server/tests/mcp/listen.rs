@@ -196,7 +196,10 @@ async fn f8_task_ids_need_the_extension() {
         let listen = json!({ "notifications": { "taskIds": ids } });
         let refused = stranger.refused("subscriptions/listen", listen).await;
         assert_eq!(refused.as_pair(), (400, MISSING_CAPABILITY));
-        assert_eq!(refused.data, json!({ "requiredCapabilities": { "extensions": { TASKS: {} } } }));
+        assert_eq!(
+            refused.data,
+            json!({ "requiredCapabilities": { "extensions": { TASKS: {} } }, "code": "MISSING_CAPABILITY", "help": "/errors/MISSING_CAPABILITY" })
+        );
     }
     drop(stranger.listen(json!({ "toolsListChanged": true })).await);
     stage.stop().await;

@@ -41,13 +41,22 @@ async fn b3_a_capability_that_is_needed_and_not_declared_is_named() {
     let before = stage.written();
     let refused = client.refused("tools/call", json!({ "name": "think", "arguments": {} })).await;
     assert_eq!(refused.as_pair(), (400, MISSING_CAPABILITY));
-    assert_eq!(refused.data, json!({ "requiredCapabilities": { "sampling": {}, "roots": {} } }));
+    assert_eq!(
+        refused.data,
+        json!({ "requiredCapabilities": { "sampling": {}, "roots": {} }, "code": "MISSING_CAPABILITY", "help": "/errors/MISSING_CAPABILITY" })
+    );
     let half = client.declaring(json!({ "sampling": {} }));
     let refused = half.refused("tools/call", json!({ "name": "think", "arguments": {} })).await;
-    assert_eq!(refused.data, json!({ "requiredCapabilities": { "roots": {} } }));
+    assert_eq!(
+        refused.data,
+        json!({ "requiredCapabilities": { "roots": {} }, "code": "MISSING_CAPABILITY", "help": "/errors/MISSING_CAPABILITY" })
+    );
     let refused = half.refused("tools/call", json!({ "name": "build", "arguments": {} })).await;
     assert_eq!(refused.as_pair(), (400, MISSING_CAPABILITY));
-    assert_eq!(refused.data, json!({ "requiredCapabilities": { "extensions": { TASKS: {} } } }));
+    assert_eq!(
+        refused.data,
+        json!({ "requiredCapabilities": { "extensions": { TASKS: {} } }, "code": "MISSING_CAPABILITY", "help": "/errors/MISSING_CAPABILITY" })
+    );
     assert_eq!(stage.written(), before);
     stage.stop().await;
 }

@@ -206,7 +206,8 @@ async fn a_task_past_its_time_has_failed() {
     let shown = stage.client("planner").until_status(TASK, "failed").await;
     let elapsed = "the task's time to live has elapsed";
     assert_eq!(row(&shown), ("failed", elapsed, "error"));
-    assert_eq!(shown["error"], json!({ "code": INTERNAL_ERROR, "message": elapsed }));
+    let data = json!({ "code": "TASK_EXPIRED", "help": "/errors/TASK_EXPIRED" });
+    assert_eq!(shown["error"], json!({ "code": INTERNAL_ERROR, "message": elapsed, "data": data }));
     stage.stop().await;
 }
 

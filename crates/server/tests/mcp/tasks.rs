@@ -26,7 +26,10 @@ async fn h1_without_the_extension_every_method_is_refused() {
         for method in METHODS {
             let refused = stranger.refused(method, params(method, &job.id)).await;
             assert_eq!(refused.as_pair(), (400, MISSING_CAPABILITY), "{method}");
-            assert_eq!(refused.data, json!({ "requiredCapabilities": { "extensions": { TASKS: {} } } }));
+            assert_eq!(
+                refused.data,
+                json!({ "requiredCapabilities": { "extensions": { TASKS: {} } }, "code": "MISSING_CAPABILITY", "help": "/errors/MISSING_CAPABILITY" })
+            );
         }
     }
     assert_eq!(stage.written(), before);

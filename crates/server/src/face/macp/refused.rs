@@ -2,12 +2,13 @@
 
 use handover_kernel::Refusal;
 use prost::bytes::Bytes;
+use serde_json::{Value, json};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 use super::proto::v1::{Ack, MacpError, SessionState};
 use crate::http::line::note;
-use handover_desk::codes;
+use handover_desk::codes::{self, own};
 use handover_desk::gate::Limited;
 use handover_desk::identity::Unauthenticated;
 use handover_desk::{Denied, No};
@@ -33,9 +34,21 @@ impl Refused {
         Refused::new("INVALID_ENVELOPE", Code::InvalidArgument, message)
     }
 
-    /// A no with this code.
+    /// A no with this code, which must be one of the table's, with a status that the table has for it.
     pub fn new(code: &'static str, grpc: Code, message: impl Into<String>) -> Refused {
-        Refused { code, grpc, message: message.into(), details: String::new(), retry_after_ms: None }
+        debug_assert!(
+            own::ALL
+                .iter()
+                .any(|own| own.code == code && own.grpc.iter().any(|one| *one as i32 == grpc as i32)),
+            "{code} with {grpc:?} is not in the table of codes"
+        );
+        Refused {
+            code,
+            grpc,
+            message: message.into(),
+            details: details(code, json!({})),
+            retry_after_ms: None,
+        }
     }
 
     /// As an error message.
@@ -83,15 +96,19 @@ impl From<Denied> for Refused {
     fn from(denied: Denied) -> Refused {
         let meaning = codes::of_denied(&denied);
         let message = codes::message(&denied);
-        let details = match &denied {
-            Denied::Refused(refusal) => details(refusal),
-            Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping => String::new(),
+        let code = codes::code_of(&denied);
+        // A policy's no says why, for machines too.
+        let more = match meaning.macp {
+            "POLICY_DENIED" => {
+                json!({ "reasons": [message], "denials": [{ "code": code, "message": message }] })
+            }
+            _ => json!({}),
         };
         Refused {
             code: meaning.macp,
             grpc: Code::from(meaning.grpc as i32),
             message,
-            details,
+            details: details(code, more),
             retry_after_ms: None,
         }
     }
@@ -117,14 +134,12 @@ impl From<Limited> for Refused {
     fn from(limited: Limited) -> Refused {
         let meaning = codes::of_limited(&limited);
         let retry_after_ms = limited.retry_after_ms();
-        let details =
-            serde_json::json!({ "limit": limited.limit().name(), "retry_after_ms": retry_after_ms })
-                .to_string();
+        let more = json!({ "limit": limited.limit().name(), "retry_after_ms": retry_after_ms });
         Refused {
             code: meaning.macp,
             grpc: Code::from(meaning.grpc as i32),
             message: limited.to_string(),
-            details,
+            details: details(meaning.macp, more),
             retry_after_ms,
         }
     }
@@ -142,16 +157,11 @@ impl From<Refused> for Status {
     }
 }
 
-/// A policy's no says why, for machines too.
-fn details(refusal: &Refusal) -> String {
-    match codes::of_refusal(refusal).macp {
-        "POLICY_DENIED" => {
-            let (code, message) = (refusal.code(), refusal.to_string());
-            serde_json::json!({ "reasons": [message], "denials": [{ "code": code, "message": message }] })
-                .to_string()
-        }
-        _ => String::new(),
-    }
+/// What more there is to say, with our code, which can say more than MACP's, and its page of help.
+fn details(code: &str, mut more: Value) -> String {
+    more["code"] = code.into();
+    more["help"] = codes::link(code).into();
+    more.to_string()
 }
 
 #[cfg(test)]
@@ -163,11 +173,18 @@ mod tests {
         let plain = Refused::invalid("expected this, found that").status();
         assert_eq!((plain.code(), plain.message()), (Code::InvalidArgument, "expected this, found that"));
         assert_eq!(plain.metadata().get("macp-error-code").unwrap(), "INVALID_ENVELOPE");
-        assert!(plain.metadata().get_bin("macp-error-details-bin").is_none());
+        let details = |status: &Status| -> Value {
+            let details = status.metadata().get_bin("macp-error-details-bin").unwrap().to_bytes().unwrap();
+            serde_json::from_slice(&details).unwrap()
+        };
+        assert_eq!(
+            details(&plain),
+            json!({ "code": "INVALID_ENVELOPE", "help": "/errors/INVALID_ENVELOPE" })
+        );
 
         let denied = Refused::from(Refusal::ReassignmentDenied).status();
-        let details = denied.metadata().get_bin("macp-error-details-bin").unwrap().to_bytes().unwrap();
-        let details: serde_json::Value = serde_json::from_slice(&details).unwrap();
+        let details = details(&denied);
+        assert_eq!(details["help"], "/errors/REASSIGNMENT_DENIED");
         assert_eq!(details["denials"][0]["code"], "REASSIGNMENT_DENIED");
         assert_eq!(details["reasons"][0], denied.message());
     }
@@ -179,7 +196,10 @@ mod tests {
         let refused = Refused::from(limited);
         assert!(refused.message.contains("60 messages a minute") && refused.message.contains("250 ms"));
         let details: serde_json::Value = serde_json::from_str(&refused.details).unwrap();
-        assert_eq!((&details["limit"], &details["retry_after_ms"]), (&"messages".into(), &250.into()));
+        let help = "/errors/RATE_LIMITED";
+        let expected =
+            json!({ "limit": "messages", "retry_after_ms": 250, "code": "RATE_LIMITED", "help": help });
+        assert_eq!(details, expected);
         let status = refused.status();
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert_eq!(status.metadata().get("retry-after-ms").unwrap(), "250");
@@ -194,7 +214,9 @@ mod tests {
         assert_eq!((ack.session_id.as_str(), ack.message_id.as_str()), ("s", "m"));
         assert_eq!((ack.session_state(), ack.accepted_at_unix_ms), (SessionState::Unspecified, 0));
         let error = ack.error.unwrap();
-        assert_eq!((error.code.as_str(), error.details.as_slice()), ("SESSION_NOT_FOUND", &b""[..]));
+        let details: Value = serde_json::from_slice(&error.details).unwrap();
+        assert_eq!(error.code, "SESSION_NOT_FOUND");
+        assert_eq!(details, json!({ "code": "SESSION_NOT_FOUND", "help": "/errors/SESSION_NOT_FOUND" }));
         assert_eq!((error.session_id.as_str(), error.message_id.as_str()), ("s", "m"));
     }
 

@@ -27,6 +27,7 @@ use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::http::line::{note, short};
 use crate::http::{Peer, bearer, host, origin, problem};
+use handover_desk::codes::own;
 use handover_desk::gate;
 pub use headers::ParameterHeaders;
 
@@ -77,11 +78,7 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
         Err(refused) => return *refused,
     };
     if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
-        return problem(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "UNSUPPORTED_MEDIA_TYPE",
-            "expected a body of type application/json",
-        );
+        return problem(&own::UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json");
     }
     let body = match Bytes::from_request(request, &()).await {
         Ok(body) => body,
@@ -150,7 +147,7 @@ impl Mcp {
                 "Bearer resource_metadata=\"{metadata}/.well-known/oauth-protected-resource/mcp\"{}",
                 if bearer.is_some() { ", error=\"invalid_token\"" } else { "" }
             );
-            let mut response = problem(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", &refused.to_string());
+            let mut response = problem(&own::UNAUTHENTICATED, &refused.to_string());
             if let Ok(challenge) = HeaderValue::from_str(&challenge) {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
             }

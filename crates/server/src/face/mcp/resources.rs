@@ -12,6 +12,7 @@ use super::caller::{Caller, Era};
 use super::discover::{cacheable, complete};
 use super::message::{Error, shorten};
 use super::{Mcp, No, params};
+use handover_desk::codes::own;
 
 const SCHEME: &str = "task://";
 
@@ -98,7 +99,9 @@ impl Mcp {
         let Read { uri } = params(given)?;
         let unknown = || {
             let code = if caller.era == Era::Modern { super::message::INVALID_PARAMS } else { NO_RESOURCE };
-            Error::new(code, format!("there is no resource {}", shorten(&uri))).data(json!({ "uri": uri }))
+            Error::new(code, format!("there is no resource {}", shorten(&uri)))
+                .named(own::RESOURCE_NOT_FOUND.code)
+                .data(json!({ "uri": uri }))
         };
         let (task, after) = page_of(&uri).ok_or_else(unknown)?;
         let transcript = match self.transcript(caller, task, after, HISTORY_MAX).await {

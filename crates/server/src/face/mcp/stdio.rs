@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use super::caller::{Caller, Declared, Era, Level, era, meta_of, modern, progress_token};
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
 use super::{Mcp, handshake};
+use handover_desk::codes::own;
 use handover_desk::gate;
 
 /// How many requests that may take long may be under way; one more is refused. The client could not take one back if we
@@ -190,6 +191,7 @@ impl Connection {
                     INTERNAL_ERROR,
                     format!("expected at most {LONG_MAX} calls under way, found one more"),
                 )
+                .named(own::RATE_LIMITED.code)
             });
         }
         let place = Arc::clone(&self.short).acquire_owned().await;

@@ -14,6 +14,7 @@ use super::caller::Declared;
 use super::message::{Error, INTERNAL_ERROR};
 use super::{content, question};
 use handover_desk::calendar::rfc3339;
+use handover_desk::codes::own;
 
 /// A task as one caller sees it.
 #[derive(Debug, Serialize)]
@@ -92,9 +93,8 @@ pub fn outcome(session: &Session) -> Option<Outcome> {
             }
             Phase::Reported { report: Report::Fail(failure), .. } if failure.protocol_error => {
                 let code = failure.code.parse().unwrap_or(INTERNAL_ERROR);
-                let mut error = Error::new(code, failure.reason.to_string());
-                error.data = serde_json::from_slice(&failure.output).ok();
-                Outcome::Broken(error)
+                let data = serde_json::from_slice(&failure.output).ok();
+                Outcome::Broken(Error::of_agent(code, failure.reason.to_string(), data))
             }
             Phase::Reported { report: Report::Fail(failure), wire, .. } => {
                 let said = if failure.reason.is_empty() { &failure.code } else { &failure.reason };
@@ -107,7 +107,8 @@ pub fn outcome(session: &Session) -> Option<Outcome> {
             | Phase::Waiting { .. } => Outcome::Returned(content::failed(commitment.reason.to_string())),
         }),
         Lifecycle::Expired { .. } => {
-            Some(Outcome::Broken(Error::new(INTERNAL_ERROR, "the task's time to live has elapsed")))
+            let error = Error::new(INTERNAL_ERROR, "the task's time to live has elapsed");
+            Some(Outcome::Broken(error.named(own::TASK_EXPIRED.code)))
         }
         Lifecycle::Cancelled { reason, by: Author::Runtime } if **reason == *NO_ASSIGNEE => {
             let declined: Vec<&str> = task.declined.keys().map(|agent| agent.as_str()).collect();

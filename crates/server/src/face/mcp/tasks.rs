@@ -63,7 +63,8 @@ impl Mcp {
             Err(no) => match no.refusal() {
                 // An answer that comes too late answers nothing, like any other that nobody waits for.
                 Some(Refusal::SessionEnded { .. }) => Ok(ACK.to_owned()),
-                Some(Refusal::SessionSuspended) => Err(Error::invalid("the task is paused: resume it first")),
+                Some(Refusal::SessionSuspended) => Err(Error::invalid("the task is paused: resume it first")
+                    .named(Refusal::SessionSuspended.code())),
                 Some(_) | None => Err(no.into()),
             },
         }

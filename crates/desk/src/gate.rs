@@ -282,11 +282,6 @@ impl Gate {
         }
     }
 
-    /// The engine behind it, for what is no agent's command.
-    pub fn engine(&self) -> &Engine {
-        &self.inner.engine
-    }
-
     /// Whose request it is.
     pub fn authenticate(
         &self,

@@ -90,20 +90,17 @@ pub struct Desk {
 
 /// The parts of a desk.
 pub struct Parts {
-    /// Where everything is kept.
-    pub store: Arc<dyn Store>,
-    /// Commands in, durable events out.
-    pub engine: Engine,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) engine: Engine,
     /// Who asks, and how often it may.
     pub gate: Gate,
     /// Who is there, and what they can do.
     pub directory: Directory,
     /// What sessions can be bound to.
     pub policies: Policies,
-    /// Whether values fit what was agreed on.
-    pub contracts: Contracts,
+    pub(crate) contracts: Contracts,
     /// What makes derived ids unguessable.
-    pub secret: Secret,
+    pub(crate) secret: Secret,
     /// When everything is to end.
     pub shutdown: Shutdown,
     audit: Audit,

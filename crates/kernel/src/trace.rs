@@ -39,6 +39,11 @@ impl Trace {
             state: if fits { Text::from(state) } else { Text::default() },
         })
     }
+
+    /// The id of the whole trace.
+    pub fn id(&self) -> &str {
+        &self.parent[3..35]
+    }
 }
 
 fn is_hex(text: &str) -> bool {
@@ -99,6 +104,28 @@ mod tests {
         assert_eq!(*state(&longest), longest);
         for dropped in [&format!("{longest}x"), "a=ä", "a=1\r\nb=2", "a=\t"] {
             assert_eq!(&*state(dropped), "", "{dropped:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_well_formed_traceparent_names_a_trace() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let (zero, parent) = ("0".repeat(32), "00f067aa0ba902b7");
+        for right in [format!("00-{trace}-{parent}-01"), format!("cc-{trace}-{parent}-00-more")] {
+            assert_eq!(Trace::new(&right, "").as_ref().map(Trace::id), Some(trace), "{right}");
+        }
+        for wrong in [
+            String::new(),
+            trace.to_owned(),
+            format!("00-{trace}-{parent}"),
+            format!("00-{trace}-{parent}-01-more"),
+            format!("ff-{trace}-{parent}-01"),
+            format!("00-{zero}-{parent}-01"),
+            format!("00-{trace}-0000000000000000-01"),
+            format!("00-{}-{parent}-01", trace.to_uppercase()),
+            format!("00-{trace}x-{parent}-01"),
+        ] {
+            assert!(Trace::new(&wrong, "").is_none(), "{wrong}");
         }
     }
 }

@@ -32,6 +32,7 @@ pub mod origin;
 mod preface;
 pub mod ready;
 pub mod sse;
+pub mod trace;
 mod watch;
 
 pub use axum::Router;

@@ -37,7 +37,7 @@ use handover_desk::gate::{Caller, Kind};
 use handover_desk::identity::Unauthenticated;
 use handover_desk::{Accepted, Desk, No};
 use handover_kernel::command::{Act, Command};
-use handover_kernel::{Face, Session, Trace};
+use handover_kernel::{Face, Session};
 use tokio::net::TcpListener;
 use tonic::{Code, Request, Status};
 
@@ -47,8 +47,8 @@ use self::proto::v1::Envelope;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::refused::Refused;
 use self::signals::Signals;
-use crate::http::bearer;
 use crate::http::line::{note, short};
+use crate::http::{bearer, trace};
 use crate::tls::wire::Wire;
 
 /// How much larger than its payload a request may be.
@@ -76,10 +76,7 @@ impl Macp {
         let token = bearer::token(request.metadata().as_ref()).or_else(other);
         let caller = self.desk.gate.authenticate(token, Face::Macp, request.remote_addr());
         let caller = caller.inspect(|caller| note("agent", caller.agent.as_str()))?;
-        let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
-        let trace =
-            text("traceparent").and_then(|parent| Trace::new(parent, text("tracestate").unwrap_or("")));
-        Ok(caller.traced(trace))
+        Ok(caller.traced(trace::of(request.metadata().as_ref())))
     }
 
     /// Whose call it is, and its place among the agent's streams.

@@ -22,8 +22,8 @@ impl Line {
     /// A request with these headers begins. None unless `debug` is logged.
     pub(crate) fn begin(headers: &HeaderMap) -> Option<Line> {
         let span = tracing::debug_span!("request", agent = Empty, rpc = Empty, session = Empty, code = Empty);
-        let trace = || headers.get("traceparent")?.to_str().ok().and_then(trace_id);
-        (!span.is_disabled()).then(|| Line { span, began: Instant::now(), trace: trace().map(str::to_owned) })
+        let trace = || super::trace::of(headers).map(|trace| trace.id().to_owned());
+        (!span.is_disabled()).then(|| Line { span, began: Instant::now(), trace: trace() })
     }
 
     /// How long it has taken so far.
@@ -49,46 +49,9 @@ pub(crate) fn short(text: &str) -> &str {
     &text[..text.floor_char_boundary(BYTES_MAX)]
 }
 
-/// The trace id of a well-formed `traceparent` (W3C Trace Context §3.2).
-fn trace_id(text: &str) -> Option<&str> {
-    let mut parts = text.split('-');
-    let mut hex = |length: usize| {
-        let part = parts.next()?;
-        let is_hex = part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        (part.len() == length && is_hex).then_some(part)
-    };
-    let (version, trace, parent, _flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
-    // Later versions may say more, version 0 does not, and ff is none.
-    let ends = version != "00" || parts.next().is_none();
-    let is_some = |id: &str| id.bytes().any(|byte| byte != b'0');
-    (ends && version != "ff" && is_some(trace) && is_some(parent)).then_some(trace)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_well_formed_traceparent_names_a_trace() {
-        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-        let (zero, parent) = ("0".repeat(32), "00f067aa0ba902b7");
-        for right in [format!("00-{trace}-{parent}-01"), format!("cc-{trace}-{parent}-00-more")] {
-            assert_eq!(trace_id(&right), Some(trace), "{right}");
-        }
-        for wrong in [
-            String::new(),
-            trace.to_owned(),
-            format!("00-{trace}-{parent}"),
-            format!("00-{trace}-{parent}-01-more"),
-            format!("ff-{trace}-{parent}-01"),
-            format!("00-{zero}-{parent}-01"),
-            format!("00-{trace}-0000000000000000-01"),
-            format!("00-{}-{parent}-01", trace.to_uppercase()),
-            format!("00-{trace}x-{parent}-01"),
-        ] {
-            assert_eq!(trace_id(&wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn what_a_client_made_up_is_cut_between_characters() {

@@ -1,8 +1,6 @@
 //! Pausing and resuming: the sentences of SEP-2669, and what shipped clients need of them.
 
-use handover_desk::identity::DEFAULT_TENANT;
 use handover_kernel::charter::Charter;
-use handover_store::SessionKey;
 use serde_json::{Value, json};
 
 use super::scene::*;
@@ -380,7 +378,7 @@ async fn m_security_a_paused_task_is_cleaned_up_by_its_time() {
     assert_eq!((&last["kind"], &last["detail"]["cause"]), (&json!("expired"), &json!("suspension_cap")));
     assert_eq!(shown["lastUpdatedAt"], last["at"]);
     // It lived for as long as was said, and not for longer.
-    let session = stage.desk.engine.session(SessionKey::new(DEFAULT_TENANT, task)).await.unwrap().unwrap();
+    let session = stage.desk.session(&as_macp("planner"), &task).await.unwrap();
     assert_eq!(session.ended_at.unwrap().since(session.binding.created_at), ttl + 1);
     stage.stop().await;
 }

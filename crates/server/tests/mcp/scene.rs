@@ -1,10 +1,10 @@
 //! Short words for the plays about tasks: a task in hand, what its worker hears, what its requester answers.
 
-use handover_desk::identity::DEFAULT_TENANT;
+use handover_desk::gate::Caller;
+use handover_desk::identity::Identity;
 use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, Command, ModeKind, Start};
+use handover_kernel::command::{Act, ModeKind, Start};
 use handover_kernel::{AgentId, Face, Text};
-use handover_store::SessionKey;
 use serde_json::{Value, json};
 
 use super::acts;
@@ -55,11 +55,16 @@ pub async fn in_hand_of(stage: &Stage, client: &Client) -> (Client, Job) {
     (client.clone(), job)
 }
 
+/// An agent as it comes through another face.
+pub fn as_macp(agent: &str) -> Caller {
+    Caller::new(Identity::Development.authenticate(Some(agent)).unwrap(), Face::Macp)
+}
+
 /// Put an act to a session as another face would.
 pub async fn put(stage: &Stage, task: &str, by: &str, act: Act) {
     let told = format!("{by} on {task}: {act:?}");
-    let command = Command::by(&AgentId::from(by), Face::Macp, act).in_session_scope();
-    let put = stage.desk.engine.submit(SessionKey::new(DEFAULT_TENANT, task), command).await;
+    let caller = as_macp(by);
+    let put = stage.desk.put(&caller, task, caller.command(act).in_session_scope()).await;
     put.unwrap_or_else(|denied| panic!("{told}: {denied:?}"));
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
+use handover_kernel::Trace;
 use handover_kernel::command::Command;
 use serde::Deserialize;
 use serde_json::json;
@@ -167,6 +168,23 @@ pub struct Meta<'a> {
     /// What the client calls this request.
     #[serde(borrow, default, rename = "dev.handover/idempotencyKey")]
     pub idempotency_key: Option<Cow<'a, str>>,
+    /// The trace that the request is part of, as W3C Trace Context has it.
+    #[serde(borrow, default)]
+    pub traceparent: Option<Cow<'a, str>>,
+    /// What goes with it.
+    #[serde(borrow, default)]
+    pub tracestate: Option<Cow<'a, str>>,
+}
+
+impl Meta<'_> {
+    /// Whoever asks, as part of the trace that the request itself names, if it does.
+    pub fn traces(&self, who: gate::Caller) -> gate::Caller {
+        let state = self.tracestate.as_deref().unwrap_or_default();
+        match self.traceparent.as_deref().and_then(|parent| Trace::new(parent, state)) {
+            Some(trace) => who.traced(Some(trace)),
+            None => who,
+        }
+    }
 }
 
 /// What a client can do, as far as it matters here.

@@ -26,7 +26,7 @@ use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_t
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::http::line::{note, short};
-use crate::http::{Peer, bearer, host, origin, problem};
+use crate::http::{Peer, bearer, host, origin, problem, trace};
 use handover_desk::codes::own;
 use handover_desk::gate;
 pub use headers::ParameterHeaders;
@@ -140,6 +140,7 @@ impl Mcp {
     ) -> Result<gate::Caller, Box<Response>> {
         let bearer = bearer::token(headers);
         let who = self.parts.desk.gate.authenticate(bearer, Face::Mcp, peer);
+        let who = who.map(|who| who.traced(trace::of(headers)));
         who.inspect(|who| note("agent", who.agent.as_str())).map_err(|refused| {
             let metadata = address(self, uri, headers);
             let metadata = metadata.strip_suffix("/mcp").unwrap_or(&metadata);
@@ -185,6 +186,7 @@ impl Mcp {
             note("session", short(task.get().trim_matches('"')));
         }
         let meta = said.meta();
+        let who = meta.traces(who);
         let version = text(headers, &VERSION);
         let caller = match era(method, &meta, version)? {
             Era::Modern => {

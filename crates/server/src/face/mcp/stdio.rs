@@ -163,7 +163,7 @@ impl Connection {
     async fn begin(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<(), Error> {
         let meta = meta_of(params)?;
         let caller = match era(method, &meta, None)? {
-            Era::Modern => modern(self.who.clone(), meta)?,
+            Era::Modern => modern(meta.traces(self.who.clone()), meta)?,
             Era::Handshake => match method {
                 "initialize" => {
                     let (result, session) = handshake::initialize(params)?;

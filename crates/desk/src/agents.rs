@@ -34,7 +34,7 @@ impl Desk {
     pub async fn agents(
         &self,
         caller: &Caller,
-        after: &str,
+        after: Option<&str>,
         max: usize,
     ) -> Result<(Vec<Arc<Agent>>, Option<String>), No> {
         let after = page::name(after)?.map(AgentId::from);

@@ -8,9 +8,9 @@ use handover_engine::locks::lock;
 use handover_kernel::command::{Act, Answer, Contract, NewQuestion, Opening, Reply, TaskAct};
 use handover_kernel::event::Question;
 use handover_kernel::{Blob, QuestionKey, Session};
-use serde_json::Value;
 
 use crate::no::{Part, Unfit};
+use crate::payload;
 use crate::schema::{Malformed, Schema};
 
 /// How many schemas are kept ready: many tasks are bound to the same ones.
@@ -132,10 +132,14 @@ impl Contracts {
             return Ok(());
         }
         let schema = self.schema(schema).map_err(|malformed| format!("it cannot be used: {malformed}"))?;
-        let value: Value = serde_json::from_slice(found).map_err(|_| {
-            let kind = if found.is_empty() { "nothing" } else { "something else" };
-            format!("expected structured content (JSON), found {kind}")
-        })?;
+        // Text that is no JSON is a text, as on every wire.
+        let value = match std::str::from_utf8(found) {
+            Ok("") => return Err("expected structured content (JSON), found nothing".to_owned()),
+            Ok(_) => payload::to_json(found),
+            Err(_) => {
+                return Err("expected structured content (JSON), found bytes that are no text".to_owned());
+            }
+        };
         schema.check(&value).map_err(|mismatch| mismatch.to_string())
     }
 }

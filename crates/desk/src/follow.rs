@@ -28,15 +28,19 @@ pub enum Over {
     Stopping,
     /// The caller's credential has ended.
     Expired,
+    /// The reader did not keep up, and is one that is to be told.
+    Lagging,
     /// What is stored could not be read.
     Denied(Denied),
 }
 
-/// What happens on a topic, without a gap and without a repeat. A reader that does not keep up is given what is stored.
+/// What happens on a topic, without a gap and without a repeat. A reader that does not keep up is given what is stored,
+/// unless its protocol wants to be told.
 pub struct Events {
     desk: Desk,
     topic: Topic,
     subscription: Subscription,
+    tells_of_lag: bool,
 }
 
 impl Desk {
@@ -81,20 +85,26 @@ impl Desk {
 
     fn follow(&self, topic: Topic, after: u64) -> Events {
         let subscription = self.engine.subscribe(topic.clone(), after);
-        Events { desk: self.clone(), topic, subscription }
+        Events { desk: self.clone(), topic, subscription, tells_of_lag: false }
     }
 }
 
 impl Events {
+    /// The same, for a protocol whose readers are told that they lag, and begin again where they were.
+    pub fn telling_of_lag(self) -> Events {
+        Events { tells_of_lag: true, ..self }
+    }
+
     /// The next event. Waits for it.
-    pub async fn next(&mut self) -> Result<Delivery, Denied> {
+    pub async fn next(&mut self) -> Result<Delivery, Over> {
         loop {
             match self.subscription.next().await {
                 Ok(delivery) => return Ok(delivery),
+                Err(Ended::TooSlow { .. }) if self.tells_of_lag => return Err(Over::Lagging),
                 Err(Ended::TooSlow { resume_after }) => {
                     self.subscription = self.desk.engine.subscribe(self.topic.clone(), resume_after);
                 }
-                Err(Ended::Denied(denied)) => return Err(denied),
+                Err(Ended::Denied(denied)) => return Err(Over::Denied(denied)),
             }
         }
     }
@@ -111,7 +121,7 @@ impl Stay {
         tokio::select! {
             biased;
             over = self.over.as_mut() => Err(over),
-            event = events.next() => event.map_err(Over::Denied),
+            event = events.next() => event,
         }
     }
 

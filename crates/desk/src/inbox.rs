@@ -31,7 +31,7 @@ impl Desk {
         &self,
         caller: &Caller,
         kinds: &[WaitKind],
-        after: &str,
+        after: Option<&str>,
         max: usize,
     ) -> Result<Inbox, No> {
         let wanted = kinds.iter().fold(0, |bits, kind| bits | kind.bit());
@@ -67,13 +67,13 @@ impl Desk {
         max: usize,
         until: Instant,
     ) -> Result<Vec<Arc<Session>>, No> {
-        let offers = self.inbox(caller, &[WaitKind::TaskOffer], "", max).await?.sessions;
+        let offers = self.inbox(caller, &[WaitKind::TaskOffer], None, max).await?.sessions;
         if !offers.is_empty() {
             return Ok(offers);
         }
         let mut events = self.own_events(caller).await?;
         loop {
-            let offers = self.inbox(caller, &[WaitKind::TaskOffer], "", max).await?.sessions;
+            let offers = self.inbox(caller, &[WaitKind::TaskOffer], None, max).await?.sessions;
             if !offers.is_empty() {
                 return Ok(offers);
             }
@@ -81,7 +81,7 @@ impl Desk {
                 match stay.next_by(&mut events, until).await {
                     Ok(Some(delivery)) if may_offer(&delivery.event.fact) => break,
                     Ok(Some(_)) => {}
-                    Ok(None) | Err(Over::Stopping | Over::Expired) => return Ok(Vec::new()),
+                    Ok(None) | Err(Over::Stopping | Over::Expired | Over::Lagging) => return Ok(Vec::new()),
                     Err(Over::Denied(denied)) => return Err(denied.into()),
                 }
             }

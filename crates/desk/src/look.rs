@@ -87,7 +87,13 @@ impl Desk {
     }
 
     /// A page of the sessions that the caller may see: its own, or all of its tenant if it is an observer.
-    pub async fn list(&self, caller: &Caller, query: Query, after: &str, max: usize) -> Result<Listing, No> {
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        query: Query,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Listing, No> {
         let (listed, next) = self.page(caller, query, after, max).await?;
         let items = listed.into_iter().map(|listed| {
             let row = listed.row;
@@ -107,7 +113,7 @@ impl Desk {
         &self,
         caller: &Caller,
         query: Query,
-        after: &str,
+        after: Option<&str>,
         max: usize,
     ) -> Result<(Vec<Arc<Session>>, Option<String>), No> {
         let (listed, next) = self.page(caller, query, after, max).await?;
@@ -120,7 +126,7 @@ impl Desk {
         &self,
         caller: &Caller,
         query: Query,
-        after: &str,
+        after: Option<&str>,
         max: usize,
     ) -> Result<(Vec<handover_store::Listed>, Option<String>), No> {
         let mut after = page::place(after)?;

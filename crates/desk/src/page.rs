@@ -21,20 +21,16 @@ pub fn of_name(name: &str) -> String {
     format!("n{}", URL_SAFE_NO_PAD.encode(name))
 }
 
-/// The place that a cursor stands for; an empty text is the beginning.
-pub fn place(text: &str) -> Result<Option<Cursor>, No> {
-    if text.is_empty() {
-        return Ok(None);
-    }
+/// The place that a cursor stands for; none is the beginning.
+pub fn place(text: Option<&str>) -> Result<Option<Cursor>, No> {
+    let Some(text) = text else { return Ok(None) };
     let place = text.strip_prefix('s').and_then(|digits| u64::from_str_radix(digits, 16).ok());
     place.map(|place| Some(Cursor(place))).ok_or_else(wrong)
 }
 
-/// The name that a cursor stands for; an empty text is the beginning.
-pub fn name(text: &str) -> Result<Option<String>, No> {
-    if text.is_empty() {
-        return Ok(None);
-    }
+/// The name that a cursor stands for; none is the beginning.
+pub fn name(text: Option<&str>) -> Result<Option<String>, No> {
+    let Some(text) = text else { return Ok(None) };
     let encoded = text.strip_prefix('n').filter(|encoded| encoded.len() <= BYTES_MAX);
     let bytes = encoded.and_then(|encoded| URL_SAFE_NO_PAD.decode(encoded).ok());
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(Some).ok_or_else(wrong)
@@ -50,11 +46,11 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_as_it_was_given_and_nothing_else_is_one() {
-        assert_eq!(place(&of_place(Cursor(u64::MAX))).unwrap(), Some(Cursor(u64::MAX)));
-        assert_eq!(name(&of_name("agent://a/ü")).unwrap().as_deref(), Some("agent://a/ü"));
-        assert!(place("").unwrap().is_none() && name("").unwrap().is_none());
-        for wrong in ["17", "s", "sx", "n!", "na", "s1 ", &of_name(&"x".repeat(4000))] {
-            assert!(place(wrong).is_err() && name(wrong).is_err(), "{wrong}");
+        assert_eq!(place(Some(&of_place(Cursor(u64::MAX)))).unwrap(), Some(Cursor(u64::MAX)));
+        assert_eq!(name(Some(&of_name("agent://a/ü"))).unwrap().as_deref(), Some("agent://a/ü"));
+        assert!(place(None).unwrap().is_none() && name(None).unwrap().is_none());
+        for wrong in ["", "17", "s", "sx", "n!", "na", "s1 ", &of_name(&"x".repeat(4000))] {
+            assert!(place(Some(wrong)).is_err() && name(Some(wrong)).is_err(), "{wrong}");
         }
     }
 }

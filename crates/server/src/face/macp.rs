@@ -167,6 +167,10 @@ pub(crate) fn ended(over: Over) -> Status {
     match over {
         Over::Stopping => Status::unavailable("the server is stopping"),
         Over::Expired => Refused::from(Unauthenticated::Refused { why: "the token has expired" }).status(),
+        Over::Lagging => {
+            let message = "the reader did not keep up: begin again after the last envelope that it got";
+            Refused::new("RATE_LIMITED", Code::ResourceExhausted, message).status()
+        }
         Over::Denied(denied) => Refused::from(No::from(denied)).status(),
     }
 }

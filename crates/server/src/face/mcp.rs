@@ -37,6 +37,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::follow::Over;
 use handover_desk::gate;
 use handover_desk::{Accepted, Denied, Desk};
 use handover_kernel::command::{Act, Command};
@@ -222,6 +223,14 @@ impl From<Denied> for No {
 }
 
 impl No {
+    /// Of what could not be followed any longer.
+    pub(crate) fn over(over: Over) -> No {
+        match over {
+            Over::Denied(denied) => No::from(denied),
+            Over::Stopping | Over::Expired | Over::Lagging => No::from(Denied::Stopping),
+        }
+    }
+
     /// The code that the caller is to hear.
     pub(crate) fn said_code(&self) -> &'static str {
         if self.is_unknown() { Refusal::SessionNotFound.code() } else { self.code() }

@@ -11,6 +11,7 @@ use super::proto::handover::{
 };
 use super::refused::Refused;
 use super::render::signed;
+use super::service::some;
 use handover_desk::directory::{Agent, Skill};
 use handover_desk::gate::Caller;
 use handover_desk::page;
@@ -48,8 +49,7 @@ impl Macp {
     ) -> Result<Response<UnregisterAgentResponse>, Status> {
         let caller = self.caller(&request)?;
         let id = request.into_inner().agent_id;
-        let named = (!id.is_empty()).then_some(id.as_str());
-        let removed = self.desk.unregister(&caller, named).await.map_err(Refused::from)?;
+        let removed = self.desk.unregister(&caller, some(&id)).await.map_err(Refused::from)?;
         Ok(Response::new(UnregisterAgentResponse { removed }))
     }
 
@@ -63,7 +63,7 @@ impl Macp {
             0 => PAGE_DEFAULT,
             size => size.min(PAGE_MAX),
         };
-        let page = self.desk.agents(&caller, &message.page_token, max).await;
+        let page = self.desk.agents(&caller, some(&message.page_token), max).await;
         let (found, next) = page.map_err(Refused::from)?;
         let (mut agents, mut bytes) = (Vec::with_capacity(found.len()), 0);
         for agent in &found {

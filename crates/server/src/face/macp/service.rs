@@ -125,7 +125,7 @@ impl MacpRuntimeService for Macp {
         let message = request.into_inner();
         let max = page_size(message.page_size)?;
         let query = Query { kind: None, newest_first: false };
-        let page = self.desk.sessions(&caller, query, &message.page_token, max).await;
+        let page = self.desk.sessions(&caller, query, some(&message.page_token), max).await;
         let (sessions, next) = page.map_err(Refused::from)?;
         let sessions = sessions.iter().map(|session| render::metadata(session)).collect();
         let next_page_token = next.unwrap_or_default();
@@ -303,6 +303,8 @@ impl MacpRuntimeService for Macp {
     ) -> Result<Response<v1::WhatIfReplayResponse>, Status> {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
+        // Whoever may not see the session is told that first.
+        self.session(&caller, &message.session_id).await?;
         let Some(candidate) = message.candidate else {
             return Err(Refused::invalid("expected a candidate policy, found none").status());
         };
@@ -369,6 +371,11 @@ fn signal_ack(envelope: &v1::Envelope, accepted_at_unix_ms: i64) -> Ack {
         session_state: v1::SessionState::Unspecified.into(),
         error: None,
     }
+}
+
+/// A text that is there, where the wire has no other way to leave it out than empty.
+pub(super) fn some(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
 }
 
 fn page_size(found: i32) -> Result<usize, Refused> {

@@ -114,7 +114,8 @@ impl Macp {
         mut told: broadcast::Receiver<Arc<Told>>,
         out: &Out,
     ) -> Result<(), Status> {
-        let mut events = self.desk.own_events(caller).await.map_err(Refused::from)?;
+        let events = self.desk.own_events(caller).await.map_err(Refused::from)?;
+        let mut events = events.telling_of_lag();
         self.waiting_orders(caller, out).await?;
         loop {
             tokio::select! {
@@ -158,15 +159,15 @@ impl Macp {
 
     /// What was ordered while nobody was there to hear it.
     async fn waiting_orders(&self, caller: &Caller, out: &Out) -> Result<(), Status> {
-        let mut after = String::new();
+        let mut after: Option<String> = None;
         loop {
-            let page = self.desk.inbox(caller, &[WaitKind::InHand], &after, PAGE).await;
+            let page = self.desk.inbox(caller, &[WaitKind::InHand], after.as_deref(), PAGE).await;
             let page = page.map_err(Refused::from)?;
             for session in page.sessions {
                 self.hand_over(caller, session.binding.id.as_str(), Some(""), out).await?;
             }
             match page.next {
-                Some(next) => after = next,
+                Some(next) => after = Some(next),
                 None => return Ok(()),
             }
         }

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_core::Stream;
+use handover_desk::Delivery;
 use handover_desk::follow::{Events, Over, Stay};
 use handover_desk::gate::{Caller, Kind};
-use handover_desk::{Delivery, Denied};
 use handover_kernel::{Fact, Ordinal, Session, Text};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -39,7 +39,7 @@ struct Bound {
 /// What happened next.
 enum Next {
     Frame(Option<Result<StreamSessionRequest, Status>>),
-    Event(Result<Delivery, Denied>),
+    Event(Result<Delivery, Over>),
     Gone,
 }
 
@@ -174,12 +174,12 @@ impl Macp {
     fn bind(&self, caller: &Caller, session: Arc<Session>, after: u64, ordinal: Ordinal) -> Bound {
         let session_id = session.binding.id.to_string();
         let task = render::Frame::of(&session).task;
-        let events = self.desk.events(caller, &session_id, after);
+        let events = self.desk.events(caller, &session_id, after).telling_of_lag();
         Bound { session_id, events, after: ordinal, session, task }
     }
 }
 
-async fn event(bound: Option<&mut Bound>) -> Result<Delivery, Denied> {
+async fn event(bound: Option<&mut Bound>) -> Result<Delivery, Over> {
     match bound {
         Some(bound) => bound.events.next().await,
         None => std::future::pending().await,
@@ -188,8 +188,8 @@ async fn event(bound: Option<&mut Bound>) -> Result<Delivery, Denied> {
 
 impl Bound {
     /// The envelope of an event, if it is one that the caller has not seen.
-    fn envelope(&mut self, event: Result<Delivery, Denied>) -> Result<Option<Envelope>, Status> {
-        let delivery = event.map_err(|denied| ended(Over::Denied(denied)))?;
+    fn envelope(&mut self, event: Result<Delivery, Over>) -> Result<Option<Envelope>, Status> {
+        let delivery = event.map_err(ended)?;
         if let Fact::Requested(request) = &delivery.event.fact {
             self.task = request.task.clone();
         }

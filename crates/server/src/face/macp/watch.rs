@@ -47,7 +47,8 @@ impl Macp {
         mut stay: Stay,
         out: &Out<WatchSessionsResponse>,
     ) -> Result<(), Status> {
-        let mut events = self.desk.visible_events(caller).await.map_err(Refused::from)?;
+        let events = self.desk.visible_events(caller).await.map_err(Refused::from)?;
+        let mut events = events.telling_of_lag();
         let known = self.known_sessions(caller, out).await?;
         loop {
             let delivery = tokio::select! {
@@ -81,11 +82,11 @@ impl Macp {
         out: &Out<WatchSessionsResponse>,
     ) -> Result<BTreeSet<SessionId>, Status> {
         let mut known = BTreeSet::new();
-        let mut after = String::new();
+        let mut after: Option<String> = None;
         loop {
             let query = Query { kind: None, newest_first: false };
             let (page, next) =
-                self.desk.sessions(caller, query, &after, PAGE).await.map_err(Refused::from)?;
+                self.desk.sessions(caller, query, after.as_deref(), PAGE).await.map_err(Refused::from)?;
             for session in page {
                 known.insert(session.binding.id.clone());
                 if !tell(&session, EventType::Created, render::signed(now().0), out).await {
@@ -93,7 +94,7 @@ impl Macp {
                 }
             }
             match next {
-                Some(next) => after = next,
+                Some(next) => after = Some(next),
                 None => return Ok(known),
             }
         }

@@ -61,8 +61,7 @@ impl Mcp {
             cursor: Option<String>,
         }
         let List { cursor } = params(given)?;
-        let after = cursor.as_deref().unwrap_or_default();
-        let page = self.desk().list(&caller.who, TASKS, after, PAGE).await.map_err(No)?;
+        let page = self.desk().list(&caller.who, TASKS, cursor.as_deref(), PAGE).await.map_err(No)?;
         let resources: Vec<Value> = page.items.iter().map(listed).collect();
         let mut result = Map::new();
         result.insert("resources".to_owned(), Value::Array(resources));

@@ -38,7 +38,7 @@ impl<'a> Telling<'a> {
 
     /// Tell the next thing that happens.
     pub(super) async fn next(&mut self, events: &mut Events) -> Result<(), Error> {
-        let delivery = events.next().await.map_err(No::from)?;
+        let delivery = events.next().await.map_err(No::over)?;
         self.heard = delivery.number;
         self.tell(&delivery.event).await;
         Ok(())

@@ -102,9 +102,8 @@ impl Mcp {
     }
 
     async fn agent_list(&self, caller: &Caller, asked: List) -> Done {
-        let after = asked.cursor.unwrap_or_default();
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-        let (found, next) = self.desk().agents(&caller.who, &after, max).await?;
+        let (found, next) = self.desk().agents(&caller.who, asked.cursor.as_deref(), max).await?;
         let directory = &self.desk().directory;
         let agents: Vec<Value> = found
             .iter()

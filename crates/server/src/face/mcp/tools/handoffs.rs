@@ -157,8 +157,7 @@ impl Mcp {
 
     async fn handoff_list(&self, caller: &Caller, asked: List) -> Done {
         let kinds = [WaitKind::HandoffOffer, WaitKind::Offered, WaitKind::Review];
-        let after = asked.cursor.unwrap_or_default();
-        let page = self.desk().inbox(&caller.who, &kinds, &after, LIST_MAX).await?;
+        let page = self.desk().inbox(&caller.who, &kinds, asked.cursor.as_deref(), LIST_MAX).await?;
         let handoffs = page.sessions.iter().filter(|session| session.handoff().is_some());
         let handoffs: Vec<Value> = handoffs.map(|session| shown(session)).collect();
         Ok(structured(json!({ "handoffs": handoffs, "next_cursor": page.next })))

@@ -185,7 +185,7 @@ impl Mcp {
     /// Every agent that the caller sees in the directory, as many as a session takes.
     async fn everybody(&self, caller: &Caller) -> Result<Vec<AgentId>, Trouble> {
         let max = self.desk().limits().participants_max;
-        let (agents, _) = self.desk().agents(&caller.who, "", max).await?;
+        let (agents, _) = self.desk().agents(&caller.who, None, max).await?;
         let ids = agents.iter().map(|agent| AgentId::from(agent.id.as_str()));
         Ok(ids.filter(|id| *id != caller.agent).collect())
     }
@@ -212,9 +212,8 @@ impl Mcp {
     }
 
     async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
-        let after = asked.cursor.unwrap_or_default();
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-        let page = self.desk().list(&caller.who, TASKS, &after, max).await?;
+        let page = self.desk().list(&caller.who, TASKS, asked.cursor.as_deref(), max).await?;
         let tasks = page.items.iter().map(|item| {
             json!({
                 "task_id": item.id.as_str(),

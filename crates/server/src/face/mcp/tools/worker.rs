@@ -55,8 +55,8 @@ impl Mcp {
             Tool::Next => self.work_next(caller, read_arguments(given)?).await,
             Tool::List => {
                 let List { cursor } = read_arguments(given)?;
-                let after = cursor.unwrap_or_default();
-                let page = self.desk().inbox(&caller.who, &[WaitKind::InHand], &after, NEXT_MAX).await?;
+                let page =
+                    self.desk().inbox(&caller.who, &[WaitKind::InHand], cursor.as_deref(), NEXT_MAX).await?;
                 let work: Vec<Value> = page.sessions.iter().map(|session| shown(session)).collect();
                 Ok(structured(json!({ "work": work, "next_cursor": page.next })))
             }

@@ -68,16 +68,20 @@ impl Desk {
     /// What happens from now on in the sessions that the caller has a part in.
     pub async fn own_events(&self, caller: &Caller) -> Result<Events, No> {
         let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
-        self.from_now(topic).await
+        self.beginning_now(topic).await
     }
 
     /// What happens from now on in the sessions that the caller may see, and others among it: an observer hears of
     /// everything, and passes over what is not its tenant's.
     pub async fn visible_events(&self, caller: &Caller) -> Result<Events, No> {
-        if caller.observer { self.from_now(Topic::Everything).await } else { self.own_events(caller).await }
+        if caller.observer {
+            self.beginning_now(Topic::Everything).await
+        } else {
+            self.own_events(caller).await
+        }
     }
 
-    async fn from_now(&self, topic: Topic) -> Result<Events, No> {
+    async fn beginning_now(&self, topic: Topic) -> Result<Events, No> {
         let store = std::sync::Arc::clone(&self.store);
         let position = blocking(move || store.last_position()).await?;
         Ok(self.follow(topic, position))

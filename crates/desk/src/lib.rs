@@ -12,7 +12,7 @@
 //! - [`orders`]: what waits for an assignee
 //! - [`delegate`]: handing out work and responsibility, and settling it
 //! - [`contract`]: whether values fit what was agreed on
-//! - [`agents`]: registrations
+//! - [`agents`]: registrations, with the same rules on every face
 //! - [`no`]: why a caller does not get what it asked for
 //! - [`page`], [`payload`]: cursors, and what bytes are
 //! - [`policies`]: the policies that sessions can be bound to

@@ -66,9 +66,9 @@ impl Desk {
         let after = self.events_after(key, own.0).await?;
         let near = after.iter().take_while(|event| event.seq.0 <= own.0 + DELIVERED_WITHIN);
         let at = |event: &&Arc<handover_kernel::Event>| event.at == accepted.receipt.at;
-        let told = near.filter(at).find_map(|event| match &event.fact {
-            Fact::Delivered { orders, .. } => Some(orders.clone()),
-            _ => None,
+        let told = near.filter(at).find_map(|event| {
+            let Fact::Delivered { orders, .. } = &event.fact else { return None };
+            Some(orders.clone())
         });
         let mut found = Vec::new();
         for seq in told.unwrap_or_default() {

@@ -163,7 +163,10 @@ fn an_upgrade_from_schema_1_finds_out_for_whom_every_unfinished_session_waits() 
         ("c6b1a573-0843-422a-a3ec-ee82e4711ec3", says([])),
         ("bf311412-6da4-4d75-ba48-f6a70f375429", says([("reviewer", &["InHand"])])),
         ("94421ebf-04a6-49a9-8529-0eadbc67be27", says([("builder", &["InHand"])])),
-        ("c34ea428-ae42-457b-8c3b-28f3d97a8774", says([("builder", &["Offered"]), ("reviewer", &["HandoffOffer"])])),
+        (
+            "c34ea428-ae42-457b-8c3b-28f3d97a8774",
+            says([("builder", &["Offered"]), ("reviewer", &["HandoffOffer"])]),
+        ),
         ("3c2717d0-1772-4958-a4db-b387d688dd69", says([("builder", &["Review"])])),
     ];
     for (session, expected) in expected {

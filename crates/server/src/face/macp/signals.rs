@@ -147,10 +147,10 @@ impl Macp {
         if told.tenant != caller.tenant {
             return;
         }
-        if let Some(session) = &told.about {
-            if !self.desk.sees(caller, session).await {
-                return;
-            }
+        if let Some(session) = &told.about
+            && !self.desk.sees(caller, session).await
+        {
+            return;
         }
         let envelope = Some(told.envelope.clone());
         // A listener that has gone away is noticed by the loop.

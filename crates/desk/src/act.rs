@@ -6,9 +6,11 @@ use handover_kernel::{AgentId, Refusal, Session};
 use handover_store::SessionKey;
 
 use crate::Desk;
+use crate::caller::{Caller, sees};
 use crate::contract::Contracts;
-use crate::gate::{Caller, Kind, Pass, sees};
+use crate::gate::Pass;
 use crate::identity::agent_id;
+use crate::limit::Kind;
 use crate::no::No;
 
 impl Desk {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use handover_kernel::{AgentId, Refusal};
 use prost::Message;
 
+use crate::caller::Caller;
 use crate::directory::{Agent, Registered};
-use crate::gate::{Caller, Kind};
+use crate::limit::Kind;
 use crate::no::No;
 use crate::{Desk, page};
 

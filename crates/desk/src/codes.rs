@@ -12,7 +12,7 @@ use handover_store::Fault;
 
 pub use self::pages::{ALL, link};
 
-use crate::gate::Limited;
+use crate::limit::Limited;
 use handover_engine::Denied;
 
 /// gRPC's statuses, as far as they are used, with their numbers on the wire.
@@ -193,7 +193,7 @@ mod tests {
     use handover_kernel::{AgentId, HandoffId, QuestionKey, Text};
 
     use super::*;
-    use crate::gate::{Kind, Limit};
+    use crate::limit::{Kind, Limit};
 
     /// MACP's registry of error codes, with its HTTP statuses.
     const REGISTRY: [(&str, u16); 16] = [

@@ -9,8 +9,9 @@ use handover_store::SessionKey;
 use tokio::time::{Instant, timeout_at};
 
 use crate::Desk;
+use crate::caller::Caller;
 use crate::directory::Present;
-use crate::gate::{Caller, Permit};
+use crate::gate::Permit;
 use crate::look::blocking;
 use crate::no::No;
 

@@ -1,31 +1,29 @@
 //! The gate that every face goes through: who asks, whether it may ask so often, and whether it may see what it asks
 //! for. Behind it is the engine.
 //!
-//! - [`bucket`]: a rate, and how much of it is left
 //! - [`ledger`]: what each agent has used
 //!
 //! Always: a command of an agent passes here before the engine takes it. Never: a rule about tasks, a protocol's word.
 
-pub mod bucket;
 pub mod ledger;
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use handover_kernel::command::{Act, Command};
-use handover_kernel::{Face, Refusal, Session, Trace};
+use handover_kernel::command::Command;
+use handover_kernel::{Face, Refusal, Session};
 use handover_store::SessionKey;
 
-use self::bucket::Rate;
 use self::ledger::Ledger;
-pub use self::ledger::{Kind, Permit};
+pub use self::ledger::Permit;
 use crate::audit::{Audit, Record, What};
+use crate::bucket::Rate;
+pub use crate::caller::{Caller, sees};
 use crate::codes;
 use crate::counters::Counters;
 use crate::identity::{Identity, Principal, Unauthenticated};
+use crate::limit::{Kind, Limit, Limited};
 use handover_engine::{Accepted, Denied, Engine};
 
 /// Session starts a minute, unless somebody says otherwise.
@@ -84,150 +82,6 @@ pub struct Rates {
     /// Messages a minute; 0 is any number.
     pub messages_per_minute: Option<u64>,
 }
-
-/// Who asks, through which face and from where.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    /// Who.
-    pub principal: Principal,
-    /// Through which wire.
-    pub face: Face,
-    /// From where, if it is known.
-    pub peer: Option<SocketAddr>,
-    /// The trace that its request is part of, if it said so.
-    pub trace: Option<Box<Trace>>,
-}
-
-impl Caller {
-    /// Who asks through this face, from a place that is not known.
-    pub fn new(principal: Principal, face: Face) -> Caller {
-        Caller { principal, face, peer: None, trace: None }
-    }
-
-    /// The same, whose request is part of this trace.
-    pub fn traced(mut self, trace: Option<Trace>) -> Caller {
-        self.trace = trace.map(Box::new);
-        self
-    }
-
-    /// A command of the caller.
-    pub fn command(&self, act: Act) -> Command {
-        Command { trace: self.trace.clone(), ..Command::by(&self.principal.agent, self.face, act) }
-    }
-}
-
-impl Deref for Caller {
-    type Target = Principal;
-
-    fn deref(&self) -> &Principal {
-        &self.principal
-    }
-}
-
-/// Something was limited: its name in metrics and logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit(&'static str);
-
-impl Limit {
-    /// Every limit.
-    pub const ALL: [Limit; 13] = [
-        Limit("session_starts"),
-        Limit("messages"),
-        Limit("streams"),
-        Limit("payload_bytes"),
-        Limit("sessions_open"),
-        Limit("participants"),
-        Limit("steers"),
-        Limit("questions"),
-        Limit("messages_per_task"),
-        Limit("children"),
-        Limit("offers"),
-        Limit("log"),
-        Limit("queue"),
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        self.0
-    }
-
-    /// The limit that a refusal speaks of, if it does.
-    pub fn of(refusal: &Refusal) -> Option<Limit> {
-        Some(Limit(match refusal.code() {
-            "PAYLOAD_TOO_LARGE" => "payload_bytes",
-            "TOO_MANY_SESSIONS" => "sessions_open",
-            "TOO_MANY_PARTICIPANTS" => "participants",
-            "TOO_MANY_STEERS" => "steers",
-            "TOO_MANY_QUESTIONS" => "questions",
-            "TOO_MANY_MESSAGES" => "messages_per_task",
-            "TOO_MANY_CHILDREN" => "children",
-            "TOO_MANY_OFFERS" => "offers",
-            "LOG_FULL" => "log",
-            "BUSY" => "queue",
-            _ => return None,
-        }))
-    }
-}
-
-/// An agent asked for more than it may.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Limited {
-    /// Too much in too little time.
-    Rate {
-        /// Of what.
-        kind: Kind,
-        /// How many it may submit in a minute.
-        per_minute: u64,
-        /// When the next will be let through.
-        retry_after_ms: u64,
-    },
-    /// Too many streams at once.
-    Streams {
-        /// How many it may have open.
-        max: u64,
-    },
-}
-
-impl Limited {
-    /// Which limit it is.
-    pub fn limit(&self) -> Limit {
-        Limit(match self {
-            Limited::Rate { kind: Kind::Start, .. } => "session_starts",
-            Limited::Rate { kind: Kind::Message, .. } => "messages",
-            Limited::Streams { .. } => "streams",
-        })
-    }
-
-    /// When to try again, where time helps.
-    pub fn retry_after_ms(&self) -> Option<u64> {
-        match self {
-            Limited::Rate { retry_after_ms, .. } => Some(*retry_after_ms),
-            Limited::Streams { .. } => None,
-        }
-    }
-}
-
-impl fmt::Display for Limited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Limited::Rate { kind, per_minute, retry_after_ms } => {
-                let what = match kind {
-                    Kind::Start => "session starts",
-                    Kind::Message => "messages",
-                };
-                write!(
-                    f,
-                    "expected at most {per_minute} {what} a minute, found more: try again in {retry_after_ms} ms"
-                )
-            }
-            Limited::Streams { max } => {
-                write!(f, "expected at most {max} open streams, found one more: end one and try again")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Limited {}
 
 /// The right to submit one command, which the rate limits gave.
 #[derive(Debug)]
@@ -424,9 +278,4 @@ impl Gate {
             audit.record(record());
         }
     }
-}
-
-/// Whether an agent may see a session of its tenant.
-pub fn sees(who: &Principal, session: &Session) -> bool {
-    who.observer || session.involves(&who.agent)
 }

@@ -8,8 +8,8 @@ use handover_engine::view::{self, WaitKind};
 use handover_kernel::{AgentId, Fact, Session};
 use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::follow::{Over, Stay};
-use crate::gate::Caller;
 use crate::no::No;
 use crate::{Desk, page};
 

@@ -3,6 +3,8 @@
 //! In reading order:
 //! - [`mod@open`]: opening it, and everything beneath
 //! - [`identity`]: whose request it is
+//! - [`caller`]: who asks, through which face
+//! - [`limit`], [`bucket`]: what callers may use, and how much of a rate is left
 //! - [`gate`]: who asks, how often it may, and whether it may see what it asks for
 //! - [`audit`]: who tried what, for whoever asks later
 //! - [`act`]: what callers do
@@ -31,7 +33,9 @@
 pub mod act;
 pub mod agents;
 pub mod audit;
+pub mod bucket;
 pub mod calendar;
+pub mod caller;
 pub mod codes;
 pub mod contract;
 pub mod counters;
@@ -42,6 +46,7 @@ pub mod gate;
 pub mod id;
 pub mod identity;
 pub mod inbox;
+pub mod limit;
 pub mod look;
 pub mod no;
 pub mod open;

@@ -12,7 +12,7 @@ use handover_kernel::{Event, Refusal, Session, SessionId, Timestamp};
 use handover_store::{Cursor, Fault, Filter, Order, SessionKey};
 use prost::Message;
 
-use crate::gate::{Caller, sees};
+use crate::caller::{Caller, sees};
 use crate::no::No;
 use crate::{Desk, page};
 

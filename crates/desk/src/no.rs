@@ -4,7 +4,7 @@ use handover_engine::Denied;
 use handover_kernel::{QuestionKey, Refusal};
 
 use crate::codes::{self, Meaning, own};
-use crate::gate::Limited;
+use crate::limit::Limited;
 
 /// Why something cannot be had.
 #[derive(Clone, Debug)]

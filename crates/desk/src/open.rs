@@ -18,9 +18,10 @@ use crate::audit::{Audit, Record};
 use crate::contract::Contracts;
 use crate::counters::Counters;
 use crate::directory::Directory;
-use crate::gate::{self, Gate, Limit};
+use crate::gate::{self, Gate};
 use crate::id::Secret;
 use crate::identity::Identity;
+use crate::limit::Limit;
 use crate::policies::Policies;
 use crate::shutdown::Shutdown;
 

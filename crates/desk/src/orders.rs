@@ -12,7 +12,7 @@ use handover_store::SessionKey;
 
 use crate::Desk;
 use crate::act::is_assignee;
-use crate::gate::Caller;
+use crate::caller::Caller;
 use crate::look::HISTORY_MAX;
 use crate::no::No;
 

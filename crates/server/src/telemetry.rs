@@ -133,7 +133,7 @@ mod tests {
     use std::sync::Mutex;
 
     use handover_desk::counters::Counters;
-    use handover_desk::gate::Limit;
+    use handover_desk::limit::Limit;
     use handover_engine::shard::End;
     use handover_engine::{Answer, Denied};
     use handover_kernel::Refusal;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::What;
-use crate::gate::bucket::{Bucket, Rate};
+use crate::bucket::{Bucket, Rate};
 
 /// How many records may wait for the disk.
 pub const WAITING_MAX: usize = 8192;
@@ -87,7 +87,7 @@ impl<R> Queue<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::bucket::burst;
+    use crate::bucket::burst;
 
     const NOW: Duration = Duration::ZERO;
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::bucket::{Bucket, Rate};
+use crate::bucket::{Bucket, Rate};
+use crate::limit::Kind;
 use handover_engine::locks::lock;
 
 /// Into how many parts the agents are split.
@@ -44,15 +45,6 @@ impl Used {
     fn is_idle(self, now: Duration) -> bool {
         self.streams == 0 && self.starts.is_full(now) && self.messages.is_full(now)
     }
-}
-
-/// What is limited by a rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A session start.
-    Start,
-    /// Everything else that an agent submits.
-    Message,
 }
 
 /// A place among an agent's streams, given back when it is dropped.

@@ -32,9 +32,10 @@ pub mod what_if;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::caller::Caller;
 use handover_desk::follow::{Over, Stay};
-use handover_desk::gate::{Caller, Kind};
 use handover_desk::identity::Unauthenticated;
+use handover_desk::limit::Kind;
 use handover_desk::{Accepted, Desk, No};
 use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, Session};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handover_desk::gate::bucket::BURST_MIN;
+use handover_desk::bucket::BURST_MIN;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_server::config::Config;

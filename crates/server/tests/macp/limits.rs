@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handover_desk::gate::bucket::{BURST_MIN, burst};
+use handover_desk::bucket::{BURST_MIN, burst};
 use handover_desk::gate::{self, MESSAGES_PER_MINUTE, STARTS_PER_MINUTE};
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};

@@ -9,8 +9,8 @@ use tonic::{Code, Status};
 use super::proto::v1::{Ack, MacpError, SessionState};
 use crate::http::line::note;
 use handover_desk::codes::{self, own};
-use handover_desk::gate::Limited;
 use handover_desk::identity::Unauthenticated;
+use handover_desk::limit::Limited;
 use handover_desk::{Denied, No};
 
 /// A no, in MACP's words.
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_limit_says_when_to_try_again_in_words_for_machines_and_in_a_trailer() {
         let limited =
-            Limited::Rate { kind: handover_desk::gate::Kind::Message, per_minute: 60, retry_after_ms: 250 };
+            Limited::Rate { kind: handover_desk::limit::Kind::Message, per_minute: 60, retry_after_ms: 250 };
         let refused = Refused::from(limited);
         assert!(refused.message.contains("60 messages a minute") && refused.message.contains("250 ms"));
         let details: serde_json::Value = serde_json::from_str(&refused.details).unwrap();

@@ -15,8 +15,9 @@ use super::refused::Refused;
 use super::{discovery, render};
 use handover_desk::Accepted;
 use handover_desk::audit::What;
+use handover_desk::caller::Caller;
 use handover_desk::clock::now;
-use handover_desk::gate::{Caller, Kind};
+use handover_desk::limit::Kind;
 use handover_desk::look::Query;
 use handover_desk::policies::Policy;
 

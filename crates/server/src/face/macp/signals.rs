@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_core::Stream;
+use handover_desk::caller::Caller;
 use handover_desk::clock::now;
 use handover_desk::follow::Stay;
-use handover_desk::gate::{Caller, Kind};
+use handover_desk::limit::Kind;
 use handover_desk::{Delivery, WaitKind};
 use handover_kernel::command::Reply;
 use handover_kernel::orders::{Order, OrderKind};

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use futures_core::Stream;
 use handover_desk::Delivery;
+use handover_desk::caller::Caller;
 use handover_desk::follow::{Events, Over, Stay};
-use handover_desk::gate::{Caller, Kind};
+use handover_desk::limit::Kind;
 use handover_kernel::{Fact, Ordinal, Session, Text};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

@@ -1,0 +1,53 @@
+//! Who asks, through which face, from where, and as part of which trace.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+
+use handover_kernel::command::{Act, Command};
+use handover_kernel::{Face, Session, Trace};
+
+use crate::identity::Principal;
+
+/// Who asks, through which face and from where.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Who.
+    pub principal: Principal,
+    /// Through which wire.
+    pub face: Face,
+    /// From where, if it is known.
+    pub peer: Option<SocketAddr>,
+    /// The trace that its request is part of, if it said so.
+    pub trace: Option<Box<Trace>>,
+}
+
+impl Caller {
+    /// Who asks through this face, from a place that is not known.
+    pub fn new(principal: Principal, face: Face) -> Caller {
+        Caller { principal, face, peer: None, trace: None }
+    }
+
+    /// The same, whose request is part of this trace.
+    pub fn traced(mut self, trace: Option<Trace>) -> Caller {
+        self.trace = trace.map(Box::new);
+        self
+    }
+
+    /// A command of the caller.
+    pub fn command(&self, act: Act) -> Command {
+        Command { trace: self.trace.clone(), ..Command::by(&self.principal.agent, self.face, act) }
+    }
+}
+
+impl Deref for Caller {
+    type Target = Principal;
+
+    fn deref(&self) -> &Principal {
+        &self.principal
+    }
+}
+
+/// Whether an agent may see a session of its tenant.
+pub fn sees(who: &Principal, session: &Session) -> bool {
+    who.observer || session.involves(&who.agent)
+}

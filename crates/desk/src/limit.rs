@@ -1,0 +1,119 @@
+//! What callers may use, and how they are told that they asked for more.
+
+use std::fmt;
+
+use handover_kernel::Refusal;
+
+/// What is limited by a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A session start.
+    Start,
+    /// Everything else that an agent submits.
+    Message,
+}
+
+/// Something was limited: its name in metrics and logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(&'static str);
+
+impl Limit {
+    /// Every limit.
+    pub const ALL: [Limit; 13] = [
+        Limit("session_starts"),
+        Limit("messages"),
+        Limit("streams"),
+        Limit("payload_bytes"),
+        Limit("sessions_open"),
+        Limit("participants"),
+        Limit("steers"),
+        Limit("questions"),
+        Limit("messages_per_task"),
+        Limit("children"),
+        Limit("offers"),
+        Limit("log"),
+        Limit("queue"),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// The limit that a refusal speaks of, if it does.
+    pub fn of(refusal: &Refusal) -> Option<Limit> {
+        Some(Limit(match refusal.code() {
+            "PAYLOAD_TOO_LARGE" => "payload_bytes",
+            "TOO_MANY_SESSIONS" => "sessions_open",
+            "TOO_MANY_PARTICIPANTS" => "participants",
+            "TOO_MANY_STEERS" => "steers",
+            "TOO_MANY_QUESTIONS" => "questions",
+            "TOO_MANY_MESSAGES" => "messages_per_task",
+            "TOO_MANY_CHILDREN" => "children",
+            "TOO_MANY_OFFERS" => "offers",
+            "LOG_FULL" => "log",
+            "BUSY" => "queue",
+            _ => return None,
+        }))
+    }
+}
+
+/// An agent asked for more than it may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// Too much in too little time.
+    Rate {
+        /// Of what.
+        kind: Kind,
+        /// How many it may submit in a minute.
+        per_minute: u64,
+        /// When the next will be let through.
+        retry_after_ms: u64,
+    },
+    /// Too many streams at once.
+    Streams {
+        /// How many it may have open.
+        max: u64,
+    },
+}
+
+impl Limited {
+    /// Which limit it is.
+    pub fn limit(&self) -> Limit {
+        Limit(match self {
+            Limited::Rate { kind: Kind::Start, .. } => "session_starts",
+            Limited::Rate { kind: Kind::Message, .. } => "messages",
+            Limited::Streams { .. } => "streams",
+        })
+    }
+
+    /// When to try again, where time helps.
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        match self {
+            Limited::Rate { retry_after_ms, .. } => Some(*retry_after_ms),
+            Limited::Streams { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limited::Rate { kind, per_minute, retry_after_ms } => {
+                let what = match kind {
+                    Kind::Start => "session starts",
+                    Kind::Message => "messages",
+                };
+                write!(
+                    f,
+                    "expected at most {per_minute} {what} a minute, found more: try again in {retry_after_ms} ms"
+                )
+            }
+            Limited::Streams { max } => {
+                write!(f, "expected at most {max} open streams, found one more: end one and try again")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Limited {}

@@ -5,7 +5,7 @@
 //! - [`plant`]: bugs put in on purpose, to show that the simulator can fail
 //! - [`disk`]: a store that refuses, tears, loses its answers and its unsynced writes
 //! - [`script`]: what the clients do
-//! - [`node`]: one engine, as its shell would drive it
+//! - [`node`]: one engine, without the shell's threads and locks
 //! - [`world`]: the clock, the clients, the faults
 //! - [`check`]: what must hold
 //!

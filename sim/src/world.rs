@@ -386,11 +386,6 @@ impl World {
         for ask in asks {
             match ask {
                 Ask::Load(key) => self.soon(Happening::Read { node, epoch, key }),
-                Ask::GoAhead(op, command) => {
-                    let key = self.ops[op].key.clone();
-                    let asks = self.nodes[node].ask(op, &key, *command, self.now);
-                    self.carry_out(node, asks)?;
-                }
                 Ask::Answer(op, answer) => self.answered(op, &answer)?,
                 Ask::Published(key, first, count) => {
                     self.note(format!("published {} {first}+{count}", key.session));

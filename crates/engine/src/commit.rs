@@ -1,12 +1,10 @@
 //! One commit for the batches of all shards, and back: what the committer does between two syncs, without the threads.
 
-use std::ops::DerefMut;
 use std::sync::Arc;
 
-use handover_kernel::Timestamp;
 use handover_store::{Append, Fault, Outcome};
 
-use crate::shard::{Effect, Shard};
+use crate::shard::Effect;
 
 /// What waits in all shards, and which part of it is whose.
 #[derive(Clone, Debug)]
@@ -19,13 +17,10 @@ pub struct Commit {
 
 impl Commit {
     /// Gather what waits in the shards; none if nothing does.
-    pub fn gather<T, S>(shards: impl Iterator<Item = S>) -> Option<Commit>
-    where
-        S: DerefMut<Target = Shard<T>>,
-    {
+    pub fn gather(shards: usize, mut take_batch: impl FnMut(usize) -> Option<Vec<Append>>) -> Option<Commit> {
         let mut commit = Commit { batch: Vec::new(), shares: Vec::new() };
-        for (index, mut shard) in shards.enumerate() {
-            if let Some(mut appends) = shard.take_batch() {
+        for index in 0..shards {
+            if let Some(mut appends) = take_batch(index) {
                 commit.shares.push((index, appends.len()));
                 commit.batch.append(&mut appends);
             }
@@ -40,15 +35,11 @@ impl Commit {
 
     /// Tell each shard what became of its part. What is to be published comes first, in the order of the positions
     /// whatever shard it is from: everybody hears of events in that order, and before anybody is answered.
-    pub fn settle<T, S>(
+    pub fn settle<T>(
         self,
         result: &Result<Vec<Outcome>, Arc<Fault>>,
-        mut shard: impl FnMut(usize) -> S,
-        now: Timestamp,
-    ) -> Vec<Effect<T>>
-    where
-        S: DerefMut<Target = Shard<T>>,
-    {
+        mut complete: impl FnMut(usize, Result<&[Outcome], Arc<Fault>>) -> Vec<Effect<T>>,
+    ) -> Vec<Effect<T>> {
         let mut effects = Vec::new();
         let mut from = 0;
         for (index, count) in self.shares {
@@ -57,7 +48,7 @@ impl Commit {
                 Err(fault) => Err(Arc::clone(fault)),
             };
             from += count;
-            effects.append(&mut shard(index).complete(share, now));
+            effects.append(&mut complete(index, share));
         }
         effects.sort_by_key(|effect| match effect {
             Effect::Publish(published) => published.first,
@@ -73,7 +64,7 @@ mod tests {
 
     use super::*;
     use crate::shard::tests::{NOW, by, key, request, shard, start};
-    use crate::shard::{Answer, Denied, Settings, Ticket};
+    use crate::shard::{Answer, Denied, Settings, Shard, Ticket};
 
     fn shards() -> Vec<Shard<u32>> {
         let mut shards: Vec<Shard<u32>> = (0..3).map(|_| shard(Settings::default())).collect();
@@ -82,6 +73,18 @@ mod tests {
         }
         assert!(shards[2].submit(Ticket::Client(4), &key("c"), request(), NOW).is_empty());
         shards
+    }
+
+    fn gather(shards: &mut [Shard<u32>]) -> Option<Commit> {
+        Commit::gather(shards.len(), |index| shards[index].take_batch())
+    }
+
+    fn settle(
+        shards: &mut [Shard<u32>],
+        commit: Commit,
+        result: Result<Vec<Outcome>, Fault>,
+    ) -> Vec<Effect<u32>> {
+        commit.settle(&result.map_err(Arc::new), |index, share| shards[index].complete(share, NOW))
     }
 
     fn in_short(effects: &[Effect<u32>]) -> Vec<String> {
@@ -105,42 +108,37 @@ mod tests {
     #[test]
     fn one_commit_holds_what_waits_in_all_shards() {
         let mut shards = shards();
-        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        let commit = gather(&mut shards).unwrap();
         let items: Vec<(&str, usize)> =
             commit.batch.iter().map(|append| (&*append.key.session, append.events.len())).collect();
         assert_eq!(items, [("a", 1), ("b", 1), ("c", 2)]);
         assert_eq!(commit.events(), 4);
-        assert!(
-            Commit::gather(shards.iter_mut()).is_none(),
-            "while it is being written nothing else is taken"
-        );
+        assert!(gather(&mut shards).is_none(), "while it is being written nothing else is taken");
     }
 
     #[test]
     fn everything_is_published_in_the_order_of_its_position_before_anybody_is_answered() {
         let mut shards = shards();
-        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        let commit = gather(&mut shards).unwrap();
         // The store may give the positions in any order.
         let outcomes = [3, 4, 1].map(|first| Outcome::Appended { first }).to_vec();
-        let mut slots: Vec<Option<&mut Shard<u32>>> = shards.iter_mut().map(Some).collect();
-        let effects = commit.settle(&Ok(outcomes), |index| slots[index].take().unwrap(), NOW);
+        let effects = settle(&mut shards, commit, Ok(outcomes));
         assert_eq!(
             in_short(&effects),
             ["publish c from 1", "publish a from 3", "publish b from 4", "1 yes", "2 yes", "3 yes", "4 yes"]
         );
-        assert!(Commit::gather(shards.iter_mut()).is_none());
+        assert!(gather(&mut shards).is_none());
     }
 
     #[test]
     fn a_fault_reaches_every_shard_that_had_a_share() {
         let mut shards = shards();
-        let commit = Commit::gather(shards.iter_mut()).unwrap();
+        let commit = gather(&mut shards).unwrap();
         shards[1].submit(Ticket::Client(5), &key("d"), start(None), NOW);
         let fault = Fault::Unavailable { doing: "testing", source: "on demand".into() };
-        let mut slots: Vec<Option<&mut Shard<u32>>> = shards.iter_mut().map(Some).collect();
-        let effects = commit.settle(&Err(Arc::new(fault)), |index| slots[index].take().unwrap(), NOW);
+        let effects = settle(&mut shards, commit, Err(fault));
         assert_eq!(in_short(&effects), ["1 no", "2 no", "3 no", "4 no"]);
-        let next = Commit::gather(shards.iter_mut()).unwrap();
+        let next = gather(&mut shards).unwrap();
         assert_eq!(&*next.batch[0].key.session, "d", "what had no share in it goes on");
     }
 
@@ -153,6 +151,6 @@ mod tests {
             panic!("found {effects:?}");
         };
         assert!(matches!(refusal, Refusal::ReservedId { .. }));
-        assert!(Commit::gather(shards.iter_mut()).is_none());
+        assert!(gather(&mut shards).is_none());
     }
 }

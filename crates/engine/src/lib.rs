@@ -10,6 +10,7 @@
 //! - [`timers`]: when to wake which session
 //! - [`quota`]: how many sessions each agent has open
 //! - [`hub`]: who hears of which events
+//! - [`node`]: how these play together
 //! - [`shell`]: the threads that carry out what these ask for
 //! - [`subscription`]: what is stored joined to what is live
 //! - [`index`]: the inbox, and the index made again from the logs
@@ -31,6 +32,7 @@ pub mod key;
 pub mod locks;
 pub mod log;
 pub mod names;
+pub mod node;
 pub mod quota;
 pub mod shard;
 pub mod shell;

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use handover_kernel::Refusal;
 
 /// Open sessions per agent, counted from the store at the start and kept up as sessions come and go.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Quota {
-    open_max: u64,
     counts: BTreeMap<Place, Count>,
 }
 
@@ -33,11 +32,6 @@ impl Place {
 }
 
 impl Quota {
-    /// Nothing is counted yet.
-    pub fn new(open_max: u64) -> Quota {
-        Quota { open_max, counts: BTreeMap::new() }
-    }
-
     /// What the store says: tenant, agent, count. To be called when every answer of the store has been dealt with, for
     /// it forgets what was counted before.
     pub fn recount(&mut self, open: Vec<(Box<str>, Box<str>, u64)>) {
@@ -50,13 +44,8 @@ impl Quota {
         self.counts.retain(|_, count| *count != Count::default());
     }
 
-    /// Take a place for a session that is about to start.
-    pub fn reserve(&mut self, place: Place) -> Result<Place, Refusal> {
-        self.reserve_within(place, self.open_max)
-    }
-
-    /// The same where this agent's maximum is another.
-    pub fn reserve_within(&mut self, place: Place, open_max: u64) -> Result<Place, Refusal> {
+    /// Take a place for a session that is about to start, of an agent that may have so many open.
+    pub fn reserve(&mut self, place: Place, open_max: u64) -> Result<Place, Refusal> {
         let count = self.counts.get(&place).copied().unwrap_or_default();
         if count.open + count.starting >= open_max {
             return Err(Refusal::TooManySessions { limit: open_max });
@@ -112,52 +101,56 @@ mod tests {
 
     #[test]
     fn a_place_is_taken_by_a_start_and_given_back_by_an_end() {
-        let mut quota = Quota::new(2);
-        let first = quota.reserve(ada()).unwrap();
-        quota.reserve(ada()).unwrap();
-        assert_eq!(quota.reserve(ada()), Err(Refusal::TooManySessions { limit: 2 }), "those under way count");
+        let mut quota = Quota::default();
+        let first = quota.reserve(ada(), 2).unwrap();
+        quota.reserve(ada(), 2).unwrap();
+        assert_eq!(
+            quota.reserve(ada(), 2),
+            Err(Refusal::TooManySessions { limit: 2 }),
+            "those under way count"
+        );
         quota.started(&first);
         assert_eq!(quota.open(), open(1));
         quota.abandoned(&ada());
-        quota.reserve(ada()).unwrap();
+        quota.reserve(ada(), 2).unwrap();
         quota.started(&ada());
-        assert!(quota.reserve(ada()).is_err());
+        assert!(quota.reserve(ada(), 2).is_err());
         quota.ended(&ada());
-        assert!(quota.reserve(ada()).is_ok());
+        assert!(quota.reserve(ada(), 2).is_ok());
     }
 
     #[test]
     fn agents_and_tenants_are_counted_apart() {
-        let mut quota = Quota::new(1);
+        let mut quota = Quota::default();
         for place in [ada(), Place::new("t", "ben"), Place::new("u", "ada")] {
-            let place = quota.reserve(place).unwrap();
+            let place = quota.reserve(place, 1).unwrap();
             quota.started(&place);
         }
-        assert!(quota.reserve(ada()).is_err());
+        assert!(quota.reserve(ada(), 1).is_err());
         quota.ended(&Place::new("u", "ada"));
-        assert!(quota.reserve(ada()).is_err());
+        assert!(quota.reserve(ada(), 1).is_err());
     }
 
     #[test]
     fn a_recount_forgets_what_was_counted_and_keeps_what_is_under_way() {
-        let mut quota = Quota::new(3);
-        quota.reserve(ada()).unwrap();
+        let mut quota = Quota::default();
+        quota.reserve(ada(), 3).unwrap();
         quota.started(&ada());
-        quota.reserve(ada()).unwrap();
-        quota.reserve(Place::new("t", "ben")).unwrap();
+        quota.reserve(ada(), 3).unwrap();
+        quota.reserve(Place::new("t", "ben"), 3).unwrap();
         quota.started(&Place::new("t", "ben"));
         quota.recount(open(2));
         assert_eq!(quota.open(), open(2), "ben has none");
-        assert!(quota.reserve(ada()).is_err(), "two are open, one is under way");
+        assert!(quota.reserve(ada(), 3).is_err(), "two are open, one is under way");
         quota.abandoned(&ada());
-        assert!(quota.reserve(ada()).is_ok());
+        assert!(quota.reserve(ada(), 3).is_ok());
     }
 
     #[test]
     fn an_agent_with_nothing_open_takes_no_memory() {
-        let mut quota = Quota::new(1);
+        let mut quota = Quota::default();
         for index in 0..100 {
-            let place = quota.reserve(Place::new("t", &format!("{index}"))).unwrap();
+            let place = quota.reserve(Place::new("t", &format!("{index}")), 1).unwrap();
             if index % 2 == 0 {
                 quota.abandoned(&place);
             } else {

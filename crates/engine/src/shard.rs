@@ -278,6 +278,8 @@ pub struct Shard<T> {
     flight: Option<Batch<T>>,
     /// Commands that wait for anything.
     backlog: usize,
+    /// Nothing is taken from outside any more.
+    closed: bool,
     /// What the sessions in memory have in common.
     names: Names,
     /// When each session in memory is looked at again to see whether it is idle: one entry for each that is ready.
@@ -294,9 +296,15 @@ impl<T> Shard<T> {
             pending: Batch::default(),
             flight: None,
             backlog: 0,
+            closed: false,
             names: Names::default(),
             idle: BTreeSet::new(),
         }
+    }
+
+    /// Take nothing from outside any more, and finish what is under way.
+    pub fn close(&mut self) {
+        self.closed = true;
     }
 
     /// How many sessions are in memory.
@@ -322,10 +330,10 @@ impl<T> Shard<T> {
         command: Command,
         now: Timestamp,
     ) -> Vec<Effect<T>> {
-        let full =
-            self.backlog >= self.settings.queue_max || self.pending.events >= self.settings.batch_events_max;
-        if full && matches!(ticket, Ticket::Client(_)) {
-            return vec![Effect::Answer { ticket, answer: Answer::Denied(Denied::Refused(Refusal::Busy)) }];
+        if matches!(ticket, Ticket::Client(_))
+            && let Some(denied) = self.denies(self.pending.events >= self.settings.batch_events_max)
+        {
+            return vec![Effect::Answer { ticket, answer: Answer::Denied(denied) }];
         }
         let mut command = command;
         self.names.share_command(&mut command);
@@ -338,18 +346,26 @@ impl<T> Shard<T> {
 
     /// Somebody wants to see a session.
     pub fn read(&mut self, reader: T, key: &Key, now: Timestamp) -> Vec<Effect<T>> {
-        if self.backlog >= self.settings.queue_max {
-            let answer = Answer::Denied(Denied::Refused(Refusal::Busy));
-            return vec![Effect::Answer { ticket: Ticket::Client(reader), answer }];
+        if let Some(denied) = self.denies(false) {
+            return vec![Effect::Answer { ticket: Ticket::Client(reader), answer: Answer::Denied(denied) }];
         }
         let mut effects = Vec::new();
         self.take(key, Work::Read { reader }, false, now, &mut effects);
         effects
     }
 
+    /// Why nothing more can be taken from outside, if nothing can.
+    fn denies(&self, batch_is_full: bool) -> Option<Denied> {
+        if self.closed {
+            return Some(Denied::Stopping);
+        }
+        let full = batch_is_full || self.backlog >= self.settings.queue_max;
+        full.then_some(Denied::Refused(Refusal::Busy))
+    }
+
     /// A session that is in memory and durable as it is: nobody has to wait to see it.
     pub fn glance(&mut self, key: &Key, now: Timestamp) -> Option<Arc<Session>> {
-        match self.slots.get_mut(key) {
+        match self.slots.get_mut(key).filter(|_| !self.closed) {
             Some(Slot::Ready(ready)) if ready.is_durable() => {
                 ready.last_used = now;
                 ready.session.clone()

@@ -5,30 +5,31 @@
 //! that appends. Readers load sessions, and one thread watches the clock.
 
 mod clock;
+mod parts;
+mod threads;
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use handover_kernel::command::{Act, Command};
-use handover_kernel::id::Author;
-use handover_kernel::{Limits, Refusal, Session, SessionId, step};
+use handover_kernel::command::Command;
+use handover_kernel::{Limits, Session};
 use handover_store::{Fault, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
+use self::parts::{Locked, Reply};
+use self::threads::{Signal, spawn};
 use crate::clock::now;
-use crate::commit::Commit;
 use crate::counters::Counters;
-use crate::errands::{self, Waiting};
+use crate::errands::Waiting;
 use crate::hub::Hub;
 use crate::key::Key;
 use crate::locks::lock;
-use crate::quota::{Place, Quota};
-use crate::shard::{self, Accepted, Answer, Denied, Effect, Published, Shard, Ticket, Trip};
+use crate::node::Call;
+use crate::quota::Quota;
+use crate::shard::{self, Accepted, Answer, Denied, Published, Shard};
 use crate::timers::Timers;
-use crate::{index, log};
+use crate::{index, node};
 
 /// How many sessions one caller may wait for at once.
 const LOOKS_MAX: usize = 64;
@@ -79,13 +80,6 @@ impl Default for Settings {
     }
 }
 
-/// Who waits for an answer, and the place that the command holds in its agent's quota.
-#[derive(Debug)]
-pub struct Reply {
-    sender: oneshot::Sender<Answer>,
-    reserved: Option<Place>,
-}
-
 /// A running engine. Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
 pub struct Engine {
@@ -97,21 +91,16 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) hub: Mutex<Hub<Arc<Notify>>>,
     pub(super) counters: Arc<Counters>,
-    shards: Vec<Mutex<Shard<Reply>>>,
+    shards: Vec<Mutex<Shard<Call<Reply>>>>,
     timers: Mutex<Timers>,
     quota: Mutex<Quota>,
     waiting: Mutex<Waiting>,
-    /// Set when a fault made the quota's count unsure.
-    recount: AtomicBool,
-    /// Set while it is unsure whether the last commit was kept.
-    doubt: AtomicBool,
     /// What the readers are to load; nothing tells one of them to end.
     loads: mpsc::Sender<Option<Key>>,
     committer: Signal,
     clock: Signal,
     wakes: AtomicUsize,
-    /// Set when no more commands are taken. Looked at under the lock of a shard, so that nobody puts a command to a shard
-    /// that the committer has seen quiet for the last time.
+    /// Set when the shards take no more commands, so that one that the committer then sees quiet stays so.
     stopping: AtomicBool,
     /// When the watch over the clock last stirred.
     pulse: AtomicU64,
@@ -128,7 +117,7 @@ impl Engine {
         counters: Arc<Counters>,
     ) -> Result<Engine, Fault> {
         index::refresh(&*store)?;
-        let mut quota = Quota::new(settings.sessions_open_per_agent_max);
+        let mut quota = Quota::default();
         quota.recount(store.open_counts()?);
         let (loads, queue) = mpsc::channel();
         let shards = (0..settings.shards.max(1))
@@ -143,8 +132,6 @@ impl Engine {
             timers: Mutex::new(Timers::new()),
             quota: Mutex::new(quota),
             waiting: Mutex::default(),
-            recount: AtomicBool::new(false),
-            doubt: AtomicBool::new(false),
             loads,
             committer: Signal::default(),
             clock: Signal::default(),
@@ -178,56 +165,8 @@ impl Engine {
         command: Command,
         sessions_open_max: u64,
     ) -> Result<Accepted, Denied> {
-        let key = Key::from(key);
-        match self.clear_the_way(&key, &command, sessions_open_max).await {
-            Ok(reserved) => self.ask(&key, command, reserved).await,
-            Err(Denied::Refused(refusal)) => self.says_itself(&key, &command, refusal).await,
-            Err(other @ (Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping)) => Err(other),
-        }
-    }
-
-    /// What must be so before a command is put to its session: another session agrees, or the agent has a place left.
-    async fn clear_the_way(
-        &self,
-        key: &Key,
-        command: &Command,
-        sessions_open_max: u64,
-    ) -> Result<Option<Place>, Denied> {
-        if let Some((other, question)) = errands::preflight(key, command) {
-            self.ask(&other, question, None).await.map_err(|denied| match denied {
-                Denied::Refused(refusal) => Denied::Refused(errands::preflight_refusal(refusal)),
-                other @ (Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) => other,
-            })?;
-        }
-        self.inner.reserve(key, command, sessions_open_max).map_err(Denied::Refused)
-    }
-
-    /// What a session says of a command that something else stands in the way of. What stands in the way of a retry did
-    /// not when the command was accepted; and whoever has no part in the session is told that and nothing else.
-    async fn says_itself(
-        &self,
-        key: &Key,
-        command: &Command,
-        in_the_way: Refusal,
-    ) -> Result<Accepted, Denied> {
-        let session = self.session(SessionKey::clone(key)).await?;
-        let mut slot = session.as_deref().cloned();
-        let id = SessionId::from(&*key.session);
-        let answer = step(&mut slot, &id, command, &self.inner.settings.limits, now()).answer;
-        match (answer, session) {
-            (Ok(receipt), Some(session)) if receipt.duplicate => Ok(Accepted { receipt, session }),
-            (Err(refusal @ (Refusal::NotParticipant { .. } | Refusal::SessionNotFound)), _) => {
-                Err(Denied::Refused(refusal))
-            }
-            (Ok(_) | Err(_), _) => Err(Denied::Refused(in_the_way)),
-        }
-    }
-
-    async fn ask(&self, key: &Key, command: Command, reserved: Option<Place>) -> Result<Accepted, Denied> {
         let (sender, answer) = oneshot::channel();
-        let ticket = Ticket::Client(Reply { sender, reserved });
-        let effects = self.inner.put(ticket, key, command);
-        self.inner.carry_out(effects);
+        node::submit(&mut Locked(&self.inner), sender, Key::from(key), command, sessions_open_max);
         match answer.await {
             Ok(Answer::Accepted(accepted)) => Ok(accepted),
             Ok(Answer::Denied(denied)) => Err(denied),
@@ -239,7 +178,8 @@ impl Engine {
     /// A session as it is, durably; none if there is none.
     pub async fn session(&self, key: SessionKey) -> Result<Option<Arc<Session>>, Denied> {
         let key = Key::from(key);
-        match self.inner.glance(&key) {
+        let at_hand = lock(self.inner.shard(&key)).glance(&key, now());
+        match at_hand {
             Some(session) => Ok(Some(session)),
             None => shown(self.look(&key).await),
         }
@@ -261,8 +201,7 @@ impl Engine {
 
     fn look(&self, key: &Key) -> oneshot::Receiver<Answer> {
         let (sender, answer) = oneshot::channel();
-        let effects = self.inner.look(Reply { sender, reserved: None }, key);
-        self.inner.carry_out(effects);
+        node::look(&mut Locked(&self.inner), sender, key);
         answer
     }
 
@@ -290,6 +229,7 @@ impl Engine {
 
     /// Take no more commands, finish what is under way, and end the threads. Blocks until it is done.
     pub fn stop(&self) {
+        self.inner.shards.iter().for_each(|shard| lock(shard).close());
         self.inner.stopping.store(true, Ordering::Release);
         let threads = std::mem::take(&mut *lock(&self.inner.threads));
         self.inner.committer.raise();
@@ -314,218 +254,8 @@ impl Engine {
 }
 
 impl Inner {
-    fn shard(&self, key: &Key) -> &Mutex<Shard<Reply>> {
+    fn shard(&self, key: &Key) -> &Mutex<Shard<Call<Reply>>> {
         &self.shards[key.shard(self.shards.len())]
-    }
-
-    /// A place for the session that the command starts, if it starts one.
-    fn reserve(&self, key: &Key, command: &Command, open_max: u64) -> Result<Option<Place>, Refusal> {
-        match (command.act.start(), &command.by) {
-            (Some(_), Author::Agent(agent)) => {
-                let place = Place::new(&key.tenant, agent.as_str());
-                lock(&self.quota).reserve_within(place, open_max).map(Some)
-            }
-            (Some(_), Author::Runtime) | (None, _) => Ok(None),
-        }
-    }
-
-    fn put(&self, ticket: Ticket<Reply>, key: &Key, command: Command) -> Vec<Effect<Reply>> {
-        let mut shard = lock(self.shard(key));
-        if matches!(ticket, Ticket::Client(_)) && self.stopping.load(Ordering::Acquire) {
-            return vec![Effect::Answer { ticket, answer: Answer::Denied(Denied::Stopping) }];
-        }
-        let effects = shard.submit(ticket, key, command, now());
-        let pending = shard.has_pending();
-        drop(shard);
-        if pending {
-            self.committer.raise();
-        }
-        effects
-    }
-
-    /// A session, if nothing has to be waited for.
-    fn glance(&self, key: &Key) -> Option<Arc<Session>> {
-        let mut shard = lock(self.shard(key));
-        if self.stopping.load(Ordering::Acquire) {
-            return None;
-        }
-        shard.glance(key, now())
-    }
-
-    fn look(&self, reader: Reply, key: &Key) -> Vec<Effect<Reply>> {
-        let mut shard = lock(self.shard(key));
-        if self.stopping.load(Ordering::Acquire) {
-            let ticket = Ticket::Client(reader);
-            return vec![Effect::Answer { ticket, answer: Answer::Denied(Denied::Stopping) }];
-        }
-        shard.read(reader, key, now())
-    }
-
-    /// Carry out what a shard asked for, and what follows from that.
-    fn carry_out(&self, effects: Vec<Effect<Reply>>) {
-        let mut queue = VecDeque::from(effects);
-        while let Some(effect) = queue.pop_front() {
-            match effect {
-                Effect::Load(key) => {
-                    // The readers end only after everybody who could wait for them has.
-                    _ = self.loads.send(Some(key));
-                }
-                Effect::Answer { ticket, answer } => queue.extend(self.answer(ticket, answer)),
-                Effect::Publish(published) => {
-                    self.publish(&published);
-                    // Whoever owes it something that it did not take before tries again.
-                    let waited = lock(&self.waiting).changed(&published.key);
-                    for from in waited {
-                        queue.extend(self.put(Ticket::Nobody, &from, Command::runtime(Act::Tick)));
-                    }
-                }
-                Effect::Wake { key, at } => {
-                    let first = lock(&self.timers).set(&key, at);
-                    if first {
-                        self.clock.raise();
-                    }
-                }
-                Effect::Errand { from, errand } => {
-                    let (to, command) = errands::outbound(&from, &errand);
-                    let trip = Trip { from, errand: errand.id, to: to.clone() };
-                    queue.extend(self.put(Ticket::Errand(Box::new(trip)), &to, command));
-                }
-            }
-        }
-    }
-
-    fn answer(&self, ticket: Ticket<Reply>, answer: Answer) -> Vec<Effect<Reply>> {
-        match ticket {
-            Ticket::Client(reply) => {
-                self.counters.count_answer(&answer);
-                if let Some(place) = reply.reserved.filter(|_| !started(&answer)) {
-                    lock(&self.quota).abandoned(&place);
-                }
-                // Whoever asked may be gone: what was decided stands all the same.
-                _ = reply.sender.send(answer);
-                Vec::new()
-            }
-            Ticket::Wake => {
-                self.wakes.fetch_sub(1, Ordering::AcqRel);
-                if let Answer::Denied(Denied::Unreadable(what)) = &answer {
-                    tracing::error!(%what, "a session that is due cannot be read");
-                }
-                Vec::new()
-            }
-            Ticket::Nobody => Vec::new(),
-            Ticket::Errand(trip) => match errands::homebound(trip.errand, &answer) {
-                Some(command) => self.put(Ticket::Nobody, &trip.from, command),
-                None => {
-                    lock(&self.waiting).wait(&trip.to, &trip.from);
-                    Vec::new()
-                }
-            },
-        }
-    }
-
-    /// Subscribers read again what is stored: something may be there that will never be published.
-    fn read_again(&self) {
-        for waker in lock(&self.hub).missed() {
-            waker.notify_one();
-        }
-    }
-
-    fn publish(&self, published: &Published) {
-        if published.started() || published.ended.is_some() {
-            let place = Place::new(&published.key.tenant, published.binding.requester.as_str());
-            let mut quota = lock(&self.quota);
-            if published.started() {
-                quota.started(&place);
-            }
-            if let Some(end) = published.ended {
-                quota.ended(&place);
-                self.counters.count_end(end);
-            }
-        }
-        if let (Some(_), Some(OnEnd(tell))) = (published.ended, &self.settings.on_end) {
-            tell(published);
-        }
-        let (wake, cut) = lock(&self.hub).publish(published);
-        self.counters.subscribers_cut.inc_by(cut as u64);
-        for waker in wake {
-            waker.notify_one();
-        }
-    }
-
-    /// The committer: one durable commit for whatever waits in all shards, then publish, then answer.
-    fn commit_batches(&self) {
-        loop {
-            let stopping = self.stopping.load(Ordering::Acquire);
-            if let Some(commit) = Commit::gather(self.shards.iter().map(lock)) {
-                self.commit(commit);
-                continue;
-            }
-            if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
-                return;
-            }
-            self.recount();
-            self.committer.wait(Duration::from_millis(if stopping { 5 } else { 1000 }));
-        }
-    }
-
-    fn commit(&self, commit: Commit) {
-        self.recount();
-        let begun = Instant::now();
-        let result = self.store.append(&commit.batch).map_err(Arc::new);
-        self.counters.commit_seconds.observe(begun.elapsed().as_secs_f64());
-        match &result {
-            Ok(_) => {
-                // What an earlier commit left in doubt is certain now.
-                if self.doubt.swap(false, Ordering::AcqRel) {
-                    self.read_again();
-                }
-                self.counters.commits.inc();
-                self.counters.events_appended.inc_by(commit.events() as u64);
-            }
-            Err(fault) => {
-                self.counters.store_faults.inc();
-                self.recount.store(true, Ordering::Release);
-                self.doubt.store(true, Ordering::Release);
-                self.read_again();
-                tracing::error!(error = %chain(fault), "the store did not take a batch");
-            }
-        }
-        let effects = commit.settle(&result, |index| lock(&self.shards[index]), now());
-        self.carry_out(effects);
-    }
-
-    /// A reader: loads the sessions that the shards ask for.
-    fn load_sessions(&self, queue: &Mutex<mpsc::Receiver<Option<Key>>>) {
-        loop {
-            let next = lock(queue).recv();
-            let Ok(Some(key)) = next else {
-                return;
-            };
-            let log = log::load(&*self.store, &key).map_err(|fault| {
-                self.counters.store_faults.inc();
-                tracing::error!(error = %chain(&fault), "the store did not give a session back");
-                Arc::new(fault)
-            });
-            let mut shard = lock(self.shard(&key));
-            let effects = shard.loaded(&key, log, now());
-            let pending = shard.has_pending();
-            drop(shard);
-            if pending {
-                self.committer.raise();
-            }
-            self.carry_out(effects);
-        }
-    }
-
-    /// After a fault nobody knows which sessions started or ended: count again. Between two commits every answer of the
-    /// store has been dealt with, so the committer does it.
-    fn recount(&self) {
-        if self.recount.swap(false, Ordering::AcqRel) {
-            match self.store.open_counts() {
-                Ok(counts) => lock(&self.quota).recount(counts),
-                Err(_) => self.recount.store(true, Ordering::Release),
-            }
-        }
     }
 }
 
@@ -537,47 +267,6 @@ fn shown(answer: Result<Answer, oneshot::error::RecvError>) -> Result<Option<Arc
         Ok(Answer::Accepted(_)) => unreachable!("a look is not answered with a receipt"),
         Err(_) => Err(Denied::Stopping),
     }
-}
-
-/// Whether the answer is that of a session that has just started.
-pub fn started(answer: &Answer) -> bool {
-    match answer {
-        Answer::Accepted(accepted) => !accepted.receipt.duplicate,
-        Answer::Denied(_) | Answer::State(_) => false,
-    }
-}
-
-/// A flag that one thread waits for.
-#[derive(Default)]
-struct Signal {
-    raised: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Signal {
-    fn raise(&self) {
-        let mut raised = lock(&self.raised);
-        if !*raised {
-            *raised = true;
-            self.changed.notify_one();
-        }
-    }
-
-    fn wait(&self, at_most: Duration) {
-        let raised = lock(&self.raised);
-        let (mut raised, _) = self
-            .changed
-            .wait_timeout_while(raised, at_most, |raised| !*raised)
-            .unwrap_or_else(PoisonError::into_inner);
-        *raised = false;
-    }
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, Fault> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .map_err(|error| Fault::Unavailable { doing: "starting the engine's threads", source: error.into() })
 }
 
 /// A fault and its sources in one line.

@@ -3,12 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use handover_kernel::command::{Act, Command};
-
+use super::parts::Locked;
 use super::{Inner, chain};
 use crate::clock::now;
 use crate::locks::lock;
-use crate::shard::Ticket;
+use crate::node;
 use crate::timers::{Found, SCAN_MAX};
 
 /// How many wakes may be under way at once, and how many are begun in a millisecond: a crowd that is due at one moment is
@@ -77,8 +76,7 @@ impl Inner {
         for key in due {
             self.counters.ticks.inc();
             self.wakes.fetch_add(1, Ordering::AcqRel);
-            let effects = self.put(Ticket::Wake, &key, Command::runtime(Act::Tick));
-            self.carry_out(effects);
+            node::wake(&mut Locked(self), &key);
         }
         more
     }

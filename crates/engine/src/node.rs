@@ -1,0 +1,359 @@
+//! One node: what follows from what its shards ask for. Plain code that calls nothing but its parts.
+//!
+//! The parts (shards, quota, hub, timers, who waits for whom) are held by whoever runs the node: by the shell each behind
+//! a lock of its own, by the simulator as plain fields. Here is how they play together, once for both.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use handover_kernel::command::{Act, Command};
+use handover_kernel::id::{Author, SessionId};
+use handover_kernel::{Limits, Refusal, Session, Timestamp, step};
+use handover_store::{Fault, OpenCount, Outcome};
+
+use crate::commit::Commit;
+use crate::errands::{self, Waiting};
+use crate::hub::Hub;
+use crate::key::Key;
+use crate::log::Log;
+use crate::quota::{Place, Quota};
+use crate::shard::{Accepted, Answer, Denied, Effect, Published, Shard, Ticket, Trip};
+use crate::timers::Timers;
+
+/// What a node is made of, and where it puts what leaves it.
+///
+/// Each part is lent for a moment only, and never one while another is: so each can have a lock of its own.
+pub trait Parts {
+    /// Who waits for an answer.
+    type Waiter;
+    /// Who is to be woken when there are events for it.
+    type Waker: Clone;
+
+    /// How many shards there are.
+    fn shards(&self) -> usize;
+
+    /// Work on one of them, with the time as it is then.
+    fn shard<R>(
+        &mut self,
+        index: usize,
+        work: impl FnOnce(&mut Shard<Call<Self::Waiter>>, Timestamp) -> R,
+    ) -> R;
+
+    /// How many sessions each agent has open.
+    fn quota<R>(&mut self, work: impl FnOnce(&mut Quota) -> R) -> R;
+
+    /// Who hears of events.
+    fn hub<R>(&mut self, work: impl FnOnce(&mut Hub<Self::Waker>) -> R) -> R;
+
+    /// When to wake which session.
+    fn timers<R>(&mut self, work: impl FnOnce(&mut Timers) -> R) -> R;
+
+    /// Which sessions wait for others to change.
+    fn waiting<R>(&mut self, work: impl FnOnce(&mut Waiting) -> R) -> R;
+
+    /// What time it is.
+    fn now(&self) -> Timestamp;
+
+    /// What the kernel allows.
+    fn limits(&self) -> &Limits;
+
+    /// Take what leaves the node.
+    fn out(&mut self, out: Out<'_, Self::Waiter, Self::Waker>);
+}
+
+/// What leaves a node.
+#[derive(Debug)]
+pub enum Out<'a, W, S> {
+    /// Read this session and come back with [`loaded`].
+    Load(Key),
+    /// Tell whoever waits.
+    Answer(W, Answer),
+    /// These events are durable. Subscribers have not heard of them yet.
+    Published(&'a Published),
+    /// Wake these subscribers.
+    Notify(Vec<S>),
+    /// This many subscribers were too slow and are cut off.
+    Cut(usize),
+    /// Something waits to be written.
+    Pending,
+    /// Something is due earlier than anything was before.
+    Earlier,
+    /// A session that was due has been woken, and this came of it.
+    Woken(&'a Answer),
+}
+
+/// A call from outside: who waits for its answer, and what comes before that.
+#[derive(Debug)]
+pub struct Call<W> {
+    waiter: W,
+    next: Next,
+}
+
+/// What follows when a shard has answered.
+#[derive(Debug)]
+enum Next {
+    /// The answer is for whoever waits. A session that was to start held this place.
+    Tell { reserved: Option<Place> },
+    /// Another session was asked first: now the command itself.
+    Command(Box<Asked>),
+    /// Something stands in the way of the command: what the session says of it counts more.
+    Verdict(Box<Asked>, Refusal),
+}
+
+/// What somebody asked for.
+#[derive(Debug)]
+struct Asked {
+    key: Key,
+    command: Command,
+    open_max: u64,
+}
+
+type Effects<P> = Vec<Effect<Call<<P as Parts>::Waiter>>>;
+
+/// A command from outside, of an agent that may have `open_max` sessions open. First another session is asked, if it has
+/// to agree, and a place is taken for a session that is to start.
+pub fn submit<P: Parts>(parts: &mut P, waiter: P::Waiter, key: Key, command: Command, open_max: u64) {
+    let question = errands::preflight(&key, &command);
+    let asked = Asked { key, command, open_max };
+    let effects = match question {
+        Some((other, question)) => {
+            let call = Call { waiter, next: Next::Command(Box::new(asked)) };
+            put(parts, Ticket::Client(call), &other, question)
+        }
+        None => put_itself(parts, waiter, asked),
+    };
+    carry_out(parts, effects);
+}
+
+/// Somebody outside wants to see a session.
+pub fn look<P: Parts>(parts: &mut P, waiter: P::Waiter, key: &Key) {
+    let effects = read(parts, Call { waiter, next: Next::Tell { reserved: None } }, key);
+    carry_out(parts, effects);
+}
+
+/// What was read of a session.
+pub fn loaded<P: Parts>(parts: &mut P, key: &Key, log: Result<Log, Arc<Fault>>) {
+    let effects = decide(parts, key, |shard, now| shard.loaded(key, log, now));
+    carry_out(parts, effects);
+}
+
+/// A session is due. The answer goes out as [`Out::Woken`].
+pub fn wake<P: Parts>(parts: &mut P, key: &Key) {
+    let effects = put(parts, Ticket::Wake, key, Command::runtime(Act::Tick));
+    carry_out(parts, effects);
+}
+
+/// What is known from one commit to the next.
+#[derive(Debug, Default)]
+pub struct Commits {
+    /// A fault made the count of open sessions unsure.
+    recount: bool,
+    /// It is unsure whether the last commit was kept.
+    doubt: bool,
+}
+
+impl Commits {
+    /// Whether the open sessions must be counted again: after a fault nobody knows which started or ended. To be done
+    /// between two commits, when every answer of the store has been dealt with.
+    pub fn wants_count(&self) -> bool {
+        self.recount
+    }
+
+    /// What the store counted.
+    pub fn counted<P: Parts>(&mut self, parts: &mut P, open: Vec<OpenCount>) {
+        self.recount = false;
+        parts.quota(|quota| quota.recount(open));
+    }
+
+    /// What waits in all shards, if anything does.
+    pub fn gather<P: Parts>(&self, parts: &mut P) -> Option<Commit> {
+        Commit::gather(parts.shards(), |index| parts.shard(index, |shard, _| shard.take_batch()))
+    }
+
+    /// What became of a commit.
+    pub fn settle<P: Parts>(
+        &mut self,
+        parts: &mut P,
+        commit: Commit,
+        result: &Result<Vec<Outcome>, Arc<Fault>>,
+    ) {
+        let failed = result.is_err();
+        if failed || self.doubt {
+            // Subscribers read again what is stored: something may be there that will never be published. What an earlier
+            // commit left in doubt is certain after the next one.
+            let wakers = parts.hub(Hub::missed);
+            parts.out(Out::Notify(wakers));
+        }
+        self.doubt = failed;
+        self.recount |= failed;
+        let effects =
+            commit.settle(result, |index, share| parts.shard(index, |shard, now| shard.complete(share, now)));
+        carry_out(parts, effects);
+    }
+}
+
+/// Carry out what a shard asked for, and what follows from that.
+fn carry_out<P: Parts>(parts: &mut P, effects: Effects<P>) {
+    let mut queue = VecDeque::from(effects);
+    while let Some(effect) = queue.pop_front() {
+        match effect {
+            Effect::Load(key) => parts.out(Out::Load(key)),
+            Effect::Answer { ticket, answer } => queue.extend(answered(parts, ticket, answer)),
+            Effect::Publish(published) => {
+                publish(parts, &published);
+                // Whoever owes it something that it did not take before tries again.
+                for from in parts.waiting(|waiting| waiting.changed(&published.key)) {
+                    queue.extend(put(parts, Ticket::Nobody, &from, Command::runtime(Act::Tick)));
+                }
+            }
+            Effect::Wake { key, at } => {
+                if parts.timers(|timers| timers.set(&key, at)) {
+                    parts.out(Out::Earlier);
+                }
+            }
+            Effect::Errand { from, errand } => {
+                let (to, command) = errands::outbound(&from, &errand);
+                let trip = Trip { from, errand: errand.id, to: to.clone() };
+                queue.extend(put(parts, Ticket::Errand(Box::new(trip)), &to, command));
+            }
+        }
+    }
+}
+
+fn answered<P: Parts>(parts: &mut P, ticket: Ticket<Call<P::Waiter>>, answer: Answer) -> Effects<P> {
+    match ticket {
+        Ticket::Client(call) => return go_on(parts, call, answer),
+        Ticket::Wake => parts.out(Out::Woken(&answer)),
+        Ticket::Nobody => {}
+        Ticket::Errand(trip) => match errands::homebound(trip.errand, &answer) {
+            Some(command) => return put(parts, Ticket::Nobody, &trip.from, command),
+            None => parts.waiting(|waiting| waiting.wait(&trip.to, &trip.from)),
+        },
+    }
+    Vec::new()
+}
+
+/// Go on with a call of which a shard has answered one part.
+fn go_on<P: Parts>(parts: &mut P, call: Call<P::Waiter>, answer: Answer) -> Effects<P> {
+    let Call { waiter, next } = call;
+    let answer = match (next, answer) {
+        (Next::Tell { reserved }, answer) => {
+            if let Some(place) = reserved.filter(|_| !started(&answer)) {
+                parts.quota(|quota| quota.abandoned(&place));
+            }
+            answer
+        }
+        (Next::Command(asked), Answer::Accepted(_)) => return put_itself(parts, waiter, *asked),
+        (Next::Command(asked), Answer::Denied(Denied::Refused(refusal))) => {
+            return hear_session(parts, waiter, asked, errands::preflight_refusal(refusal));
+        }
+        (Next::Verdict(asked, in_the_way), Answer::State(session)) => {
+            verdict(&asked, session, in_the_way, parts.limits(), parts.now())
+        }
+        (Next::Command(_) | Next::Verdict(..), answer) => answer,
+    };
+    parts.out(Out::Answer(waiter, answer));
+    Vec::new()
+}
+
+/// The command itself, with a place for the session that it starts, if it starts one.
+fn put_itself<P: Parts>(parts: &mut P, waiter: P::Waiter, asked: Asked) -> Effects<P> {
+    let reserved = match (asked.command.act.start(), &asked.command.by) {
+        (Some(_), Author::Agent(agent)) => {
+            let place = Place::new(&asked.key.tenant, agent.as_str());
+            parts.quota(|quota| quota.reserve(place, asked.open_max)).map(Some)
+        }
+        (Some(_), Author::Runtime) | (None, _) => Ok(None),
+    };
+    match reserved {
+        Ok(reserved) => {
+            let call = Call { waiter, next: Next::Tell { reserved } };
+            put(parts, Ticket::Client(call), &asked.key, asked.command)
+        }
+        Err(refusal) => hear_session(parts, waiter, Box::new(asked), refusal),
+    }
+}
+
+/// Something stands in the way of a command: first look at the session.
+fn hear_session<P: Parts>(
+    parts: &mut P,
+    waiter: P::Waiter,
+    asked: Box<Asked>,
+    in_the_way: Refusal,
+) -> Effects<P> {
+    let key = asked.key.clone();
+    read(parts, Call { waiter, next: Next::Verdict(asked, in_the_way) }, &key)
+}
+
+/// What a session says of a command that something else stands in the way of. What stands in the way of a retry did not
+/// when the command was accepted; and whoever has no part in the session is told that and nothing else.
+fn verdict(
+    asked: &Asked,
+    session: Option<Arc<Session>>,
+    in_the_way: Refusal,
+    limits: &Limits,
+    now: Timestamp,
+) -> Answer {
+    let mut slot = session.as_deref().cloned();
+    let id = SessionId::from(&*asked.key.session);
+    match (step(&mut slot, &id, &asked.command, limits, now).answer, session) {
+        (Ok(receipt), Some(session)) if receipt.duplicate => Answer::Accepted(Accepted { receipt, session }),
+        (Err(refusal @ (Refusal::NotParticipant { .. } | Refusal::SessionNotFound)), _) => {
+            Answer::Denied(Denied::Refused(refusal))
+        }
+        (Ok(_) | Err(_), _) => Answer::Denied(Denied::Refused(in_the_way)),
+    }
+}
+
+/// Whether the answer is that of a session that has just started.
+fn started(answer: &Answer) -> bool {
+    match answer {
+        Answer::Accepted(accepted) => !accepted.receipt.duplicate,
+        Answer::Denied(_) | Answer::State(_) => false,
+    }
+}
+
+fn publish<P: Parts>(parts: &mut P, published: &Published) {
+    if published.started() || published.ended.is_some() {
+        let place = Place::new(&published.key.tenant, published.binding.requester.as_str());
+        parts.quota(|quota| {
+            if published.started() {
+                quota.started(&place);
+            }
+            if published.ended.is_some() {
+                quota.ended(&place);
+            }
+        });
+    }
+    parts.out(Out::Published(published));
+    let (wakers, cut) = parts.hub(|hub| hub.publish(published));
+    if cut > 0 {
+        parts.out(Out::Cut(cut));
+    }
+    if !wakers.is_empty() {
+        parts.out(Out::Notify(wakers));
+    }
+}
+
+fn put<P: Parts>(parts: &mut P, ticket: Ticket<Call<P::Waiter>>, key: &Key, command: Command) -> Effects<P> {
+    decide(parts, key, |shard, now| shard.submit(ticket, key, command, now))
+}
+
+fn read<P: Parts>(parts: &mut P, call: Call<P::Waiter>, key: &Key) -> Effects<P> {
+    let index = key.shard(parts.shards());
+    parts.shard(index, |shard, now| shard.read(call, key, now))
+}
+
+/// Work on a shard that may leave something to be written.
+fn decide<P: Parts>(
+    parts: &mut P,
+    key: &Key,
+    work: impl FnOnce(&mut Shard<Call<P::Waiter>>, Timestamp) -> Effects<P>,
+) -> Effects<P> {
+    let index = key.shard(parts.shards());
+    let (effects, pending) = parts.shard(index, |shard, now| (work(shard, now), shard.has_pending()));
+    if pending {
+        parts.out(Out::Pending);
+    }
+    effects
+}

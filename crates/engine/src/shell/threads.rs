@@ -1,0 +1,114 @@
+//! The committer and the readers, and what wakes them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use handover_store::Fault;
+
+use super::parts::Locked;
+use super::{Inner, chain};
+use crate::commit::Commit;
+use crate::key::Key;
+use crate::locks::lock;
+use crate::log;
+use crate::node::{self, Commits};
+
+impl Inner {
+    /// The committer: one durable commit for whatever waits in all shards, then publish, then answer.
+    pub(super) fn commit_batches(&self) {
+        let mut commits = Commits::default();
+        loop {
+            let stopping = self.stopping.load(Ordering::Acquire);
+            let commit = commits.gather(&mut Locked(self));
+            self.recount(&mut commits);
+            if let Some(commit) = commit {
+                self.commit(&mut commits, commit);
+                continue;
+            }
+            if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
+                return;
+            }
+            self.committer.wait(Duration::from_millis(if stopping { 5 } else { 1000 }));
+        }
+    }
+
+    fn commit(&self, commits: &mut Commits, commit: Commit) {
+        let begun = Instant::now();
+        let result = self.store.append(&commit.batch).map_err(Arc::new);
+        self.counters.commit_seconds.observe(begun.elapsed().as_secs_f64());
+        match &result {
+            Ok(_) => {
+                self.counters.commits.inc();
+                self.counters.events_appended.inc_by(commit.events() as u64);
+            }
+            Err(fault) => {
+                self.counters.store_faults.inc();
+                tracing::error!(error = %chain(fault), "the store did not take a batch");
+            }
+        }
+        commits.settle(&mut Locked(self), commit, &result);
+    }
+
+    /// A count that fails is tried again before the next commit.
+    fn recount(&self, commits: &mut Commits) {
+        if commits.wants_count()
+            && let Ok(open) = self.store.open_counts()
+        {
+            commits.counted(&mut Locked(self), open);
+        }
+    }
+
+    /// A reader: loads the sessions that the shards ask for.
+    pub(super) fn load_sessions(&self, queue: &Mutex<mpsc::Receiver<Option<Key>>>) {
+        loop {
+            let next = lock(queue).recv();
+            let Ok(Some(key)) = next else {
+                return;
+            };
+            let log = log::load(&*self.store, &key).map_err(|fault| {
+                self.counters.store_faults.inc();
+                tracing::error!(error = %chain(&fault), "the store did not give a session back");
+                Arc::new(fault)
+            });
+            node::loaded(&mut Locked(self), &key, log);
+        }
+    }
+}
+
+/// A flag that one thread waits for.
+#[derive(Default)]
+pub(super) struct Signal {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    pub(super) fn raise(&self) {
+        let mut raised = lock(&self.raised);
+        if !*raised {
+            *raised = true;
+            self.changed.notify_one();
+        }
+    }
+
+    pub(super) fn wait(&self, at_most: Duration) {
+        let raised = lock(&self.raised);
+        let (mut raised, _) = self
+            .changed
+            .wait_timeout_while(raised, at_most, |raised| !*raised)
+            .unwrap_or_else(PoisonError::into_inner);
+        *raised = false;
+    }
+}
+
+pub(super) fn spawn(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<thread::JoinHandle<()>, Fault> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|error| Fault::Unavailable { doing: "starting the engine's threads", source: error.into() })
+}

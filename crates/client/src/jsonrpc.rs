@@ -11,8 +11,6 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::mcp;
-
 /// The message is no JSON.
 pub const PARSE_ERROR: i32 = -32700;
 /// The message is JSON, and no message.
@@ -23,6 +21,15 @@ pub const METHOD_NOT_FOUND: i32 = -32601;
 pub const INVALID_PARAMS: i32 = -32602;
 /// No fault of the caller.
 pub const INTERNAL_ERROR: i32 = -32603;
+
+// The codes that MCP adds.
+
+/// A header does not say what the body says.
+pub const HEADER_MISMATCH: i32 = -32020;
+/// The caller did not declare a capability that the call needs.
+pub const MISSING_CAPABILITY: i32 = -32021;
+/// The revision is not spoken here.
+pub const UNSUPPORTED_VERSION: i32 = -32022;
 
 /// A message that came in.
 #[derive(Debug)]
@@ -173,9 +180,9 @@ fn name_of(code: i32) -> Option<&'static str> {
         METHOD_NOT_FOUND => Some("METHOD_NOT_FOUND"),
         INVALID_PARAMS => Some("INVALID_PARAMS"),
         INTERNAL_ERROR => Some("INTERNAL_ERROR"),
-        mcp::HEADER_MISMATCH => Some("HEADER_MISMATCH"),
-        mcp::MISSING_CAPABILITY => Some("MISSING_CAPABILITY"),
-        mcp::UNSUPPORTED_VERSION => Some("UNSUPPORTED_PROTOCOL_VERSION"),
+        HEADER_MISMATCH => Some("HEADER_MISMATCH"),
+        MISSING_CAPABILITY => Some("MISSING_CAPABILITY"),
+        UNSUPPORTED_VERSION => Some("UNSUPPORTED_PROTOCOL_VERSION"),
         _ => None,
     }
 }

@@ -10,12 +10,7 @@ use crate::jsonrpc::object;
 /// The stateless revision.
 pub const MODERN: &str = "2026-07-28";
 
-/// A header does not say what the body says.
-pub const HEADER_MISMATCH: i32 = -32020;
-/// The caller did not declare a capability that the call needs.
-pub const MISSING_CAPABILITY: i32 = -32021;
-/// The revision is not spoken here.
-pub const UNSUPPORTED_VERSION: i32 = -32022;
+pub use crate::jsonrpc::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 
 /// The header that names the revision.
 pub const VERSION_HEADER: &str = "mcp-protocol-version";

@@ -106,6 +106,10 @@ keys! {
         questions_open_max: usize = 32, number(1..=10_000);
         /// How many conversation messages a task may have.
         messages_per_task_max: usize = 10_000, number(1..=1_000_000);
+        /// How many events the log of a session may have. What ends it always fits.
+        log_events_max: u64 = 200_000, number(100..=100_000_000);
+        /// How many bytes the log of a session may have.
+        log_bytes_max: u64 = 268_435_456, number(1_048_576..=1_000_000_000_000);
         /// How many unfinished sessions an agent may have started.
         sessions_open_per_agent_max: usize = 10_000, number(1..=100_000_000);
         /// How many sessions an agent may start in a minute. 0 is any number; auto is 600, or any number in development.

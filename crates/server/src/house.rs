@@ -72,6 +72,8 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
                 steers_pending_max: limits.steers_pending_max,
                 questions_open_max: limits.questions_open_max,
                 messages_per_task_max: limits.messages_per_task_max,
+                log_events_max: limits.log_events_max,
+                log_bytes_max: limits.log_bytes_max,
                 ..Limits::default()
             },
             sessions_open_per_agent_max: limits.sessions_open_per_agent_max as u64,

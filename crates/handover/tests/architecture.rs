@@ -50,7 +50,10 @@ fn no_module_depends_on_itself_by_way_of_others() {
                     open.extend(graph.get(next).into_iter().flatten());
                 }
             }
-            assert!(!beneath.contains(module), "{crate_name}: {module} depends on itself, through {beneath:?}");
+            assert!(
+                !beneath.contains(module),
+                "{crate_name}: {module} depends on itself, through {beneath:?}"
+            );
         }
     }
 }

@@ -82,9 +82,19 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     Builtin {
         name: "task_timeline",
         title: "Read a task's timeline",
-        description: "Everything that happened in a task, in order: requests, progress, questions, steers and whether they were delivered, the end.",
+        description: "Everything that happened in a task, in order: requests, progress, questions, steers and whether they were delivered, the end. \
+            A long one comes in pages: where there is more, `next.after` is the `after` of the next page.",
         reads: true,
-        arguments: only_task,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id("The task's id"),
+                    "after": { "type": "integer", "minimum": 0, "description": "Begin after the event with this seq" },
+                    "max": { "type": "integer", "minimum": 1, "maximum": 1000, "description": "At most so many events" },
+                }),
+                &["task_id"],
+            )
+        },
         run: Run::Requester(Tool::Timeline),
     },
     Builtin {

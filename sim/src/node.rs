@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use handover_engine::answer::Answer;
 use handover_engine::commit::Commit;
 use handover_engine::errands::Waiting;
 use handover_engine::hub::{Hub, SubscriberId};
@@ -9,7 +10,7 @@ use handover_engine::key::Key;
 use handover_engine::log::Log;
 use handover_engine::node::{self, Call, Commits, Out, Parts};
 use handover_engine::quota::Quota;
-use handover_engine::shard::{Answer, Settings, Shard};
+use handover_engine::shard::{Settings, Shard};
 use handover_engine::timers::{Found, SCAN_MAX, Timers};
 use handover_kernel::command::Command;
 use handover_kernel::{Limits, Timestamp};

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use handover_engine::answer::{Answer, Denied};
 use handover_engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
 use handover_engine::key::Key;
 use handover_engine::log::{Log, load};
-use handover_engine::shard::{Answer, Denied, Settings};
+use handover_engine::shard::Settings;
 use handover_engine::subscription::read_page;
 use handover_kernel::command::{Act, Command, ModeKind};
 use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp};

@@ -63,8 +63,9 @@ mod tests {
     use handover_kernel::Refusal;
 
     use super::*;
+    use crate::answer::{Answer, Denied};
     use crate::shard::tests::{NOW, by, key, request, shard, start};
-    use crate::shard::{Answer, Denied, Settings, Shard, Ticket};
+    use crate::shard::{Settings, Shard, Ticket};
 
     fn shards() -> Vec<Shard<u32>> {
         let mut shards: Vec<Shard<u32>> = (0..3).map(|_| shard(Settings::default())).collect();

@@ -8,7 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::shard::{Answer, Denied, End};
+use crate::answer::{Answer, Denied};
+use crate::shard::End;
 
 type Label = [(&'static str, &'static str); 1];
 

@@ -9,8 +9,8 @@ use handover_kernel::id::{Author, SessionId};
 use handover_kernel::{AgentId, Refusal, Seq, Text};
 use handover_store::SessionKey;
 
+use crate::answer::{Answer, Denied};
 use crate::key::Key;
-use crate::shard::{Answer, Denied};
 
 /// What another session must agree to before the command is put to its own: the running task that an offer's scope
 /// names, the parent of a subtask.
@@ -109,7 +109,7 @@ mod tests {
     use handover_kernel::{HandoffId, Limits, Receipt, Timestamp, step};
 
     use super::*;
-    use crate::shard::Accepted;
+    use crate::answer::Accepted;
     use crate::shard::tests::{NOW, by, key, request, start};
 
     fn offer(scope: &str) -> Command {

@@ -1,14 +1,13 @@
-//! The index: the inbox that is read from it, and how it is made again from the logs. It is disposable: thrown away and
-//! rebuilt, it is the same.
+//! The index, made again from the logs. It is disposable: thrown away and rebuilt, it is the same.
 
 use std::sync::Arc;
 
 use handover_kernel::Session;
-use handover_store::{Append, Cursor, Fault, InboxPage, Outcome, SessionKey, Store, Wake};
+use handover_store::{Append, Fault, Outcome, SessionKey, Store, Wake};
 
+use crate::answer::Denied;
 use crate::log::{load, revive};
-use crate::shard::{Denied, wake};
-use crate::shell::Engine;
+use crate::shard::wake;
 use crate::view;
 
 /// What the rows of this release say. Raised whenever a row of an unfinished session says more than before, so that the
@@ -22,27 +21,6 @@ const BATCH: usize = 500;
 
 /// After how many sessions a refresh says how far it is.
 const PROGRESS_EVERY: u64 = 5_000;
-
-impl Engine {
-    /// A page of the sessions that wait for an agent for at least one of `kinds` (bits of [`view::WaitKind`]), the oldest
-    /// first. It knows of everything that was answered before it was asked for.
-    pub async fn inbox(
-        &self,
-        tenant: &str,
-        agent: &str,
-        kinds: u32,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> Result<InboxPage, Denied> {
-        let store = Arc::clone(&self.inner().store);
-        let (tenant, agent) = (tenant.to_owned(), agent.to_owned());
-        let read = tokio::task::spawn_blocking(move || store.inbox(&tenant, &agent, kinds, after, max));
-        match read.await {
-            Ok(page) => page.map_err(|fault| Denied::Fault(Arc::new(fault))),
-            Err(_) => Err(Denied::Stopping),
-        }
-    }
-}
 
 /// Throw the index away and make it again from the logs. Says how many sessions there are; `progress` hears of each
 /// batch.

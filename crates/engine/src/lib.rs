@@ -4,6 +4,7 @@
 //! - [`key`]: a session's key as the engine's maps hold it
 //! - [`names`]: names that many sessions share
 //! - [`log`]: what is read of a session, with its [`snapshot`]
+//! - [`answer`]: what whoever asked is told
 //! - [`shard`]: the only writer of its sessions, a plain state machine
 //! - [`commit`]: one commit for the batches of all shards
 //! - [`errands`]: what spans two sessions
@@ -13,7 +14,8 @@
 //! - [`node`]: how these play together
 //! - [`shell`]: the threads that carry out what these ask for
 //! - [`subscription`]: what is stored joined to what is live
-//! - [`index`]: the inbox, and the index made again from the logs
+//! - [`inbox`]: what waits for an agent
+//! - [`index`]: the index, made again from the logs
 //! - [`codec`]: the bytes of an event in a log
 //! - [`view`]: what a list or a card shows of a session
 //! - [`counters`]: what is counted for the operator
@@ -21,12 +23,14 @@
 //!
 //! Always: what is answered or published is durable. Never: a rule about tasks, an identity, a protocol.
 
+pub mod answer;
 pub mod clock;
 pub mod codec;
 pub mod commit;
 pub mod counters;
 pub mod errands;
 pub mod hub;
+pub mod inbox;
 pub mod index;
 pub mod key;
 pub mod locks;
@@ -41,9 +45,10 @@ pub mod subscription;
 pub mod timers;
 pub mod view;
 
+pub use answer::{Accepted, Answer, Denied};
 pub use counters::Counters;
 pub use hub::{Delivery, Topic};
 pub use key::Key;
-pub use shard::{Accepted, Answer, Denied, Published};
+pub use shard::Published;
 pub use shell::{Engine, OnEnd, Settings};
 pub use subscription::{Ended, Subscription};

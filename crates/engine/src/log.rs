@@ -6,8 +6,8 @@ use handover_kernel::session::replay_after;
 use handover_kernel::{Event, Session, SessionId};
 use handover_store::{Fault, SessionKey, Store};
 
+use crate::answer::Denied;
 use crate::names::Names;
-use crate::shard::Denied;
 use crate::{codec, snapshot};
 
 /// How many events are read at a time.

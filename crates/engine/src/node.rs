@@ -11,13 +11,14 @@ use handover_kernel::id::{Author, SessionId};
 use handover_kernel::{Limits, Refusal, Session, Timestamp, step};
 use handover_store::{Fault, OpenCount, Outcome};
 
+use crate::answer::{Accepted, Answer, Denied};
 use crate::commit::Commit;
 use crate::errands::{self, Waiting};
 use crate::hub::Hub;
 use crate::key::Key;
 use crate::log::Log;
 use crate::quota::{Place, Quota};
-use crate::shard::{Accepted, Answer, Denied, Effect, Published, Shard, Ticket, Trip};
+use crate::shard::{Effect, Published, Shard, Ticket, Trip};
 use crate::timers::Timers;
 
 /// What a node is made of, and where it puts what leaves it.

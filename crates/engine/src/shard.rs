@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::errand::Errand;
-use handover_kernel::session::{Binding, Standing};
-use handover_kernel::{Event, Fact, Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, step};
+use handover_kernel::session::Binding;
+use handover_kernel::{Event, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, step};
 use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
 
+use crate::answer::{Accepted, Answer, Denied};
 use crate::key::Key;
 use crate::log::{Log, revive_sharing};
 use crate::names::Names;
@@ -158,46 +159,6 @@ impl End {
         let cancelled = || matches!(fact, Fact::Cancelled { .. }).then_some(End::Cancelled);
         resolved.or_else(expired).or_else(cancelled)
     }
-}
-
-/// What somebody is told.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// The command was accepted, now or before, and is durable.
-    Accepted(Accepted),
-    /// It was not.
-    Denied(Denied),
-    /// The session as it is, durably; none if there is none.
-    State(Option<Arc<Session>>),
-}
-
-/// What the sender of an accepted command is told.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Accepted {
-    /// What the kernel says.
-    pub receipt: Receipt,
-    /// The session as it is then, so that nobody reads again what it just wrote.
-    pub session: Arc<Session>,
-}
-
-impl Accepted {
-    /// Where the session stands now.
-    pub fn standing(&self) -> Standing {
-        self.session.standing()
-    }
-}
-
-/// Why a command was not accepted.
-#[derive(Clone, Debug)]
-pub enum Denied {
-    /// The domain says no.
-    Refused(Refusal),
-    /// The world failed; the outcome may be unknown.
-    Fault(Arc<Fault>),
-    /// The log of the session cannot be read.
-    Unreadable(Arc<str>),
-    /// The engine takes no more commands.
-    Stopping,
 }
 
 #[derive(Debug)]

@@ -19,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::parts::{Locked, Reply};
 use self::threads::{Signal, spawn};
+use crate::answer::{Accepted, Answer, Denied};
 use crate::clock::now;
 use crate::counters::Counters;
 use crate::errands::Waiting;
@@ -27,7 +28,7 @@ use crate::key::Key;
 use crate::locks::lock;
 use crate::node::Call;
 use crate::quota::Quota;
-use crate::shard::{self, Accepted, Answer, Denied, Published, Shard};
+use crate::shard::{self, Published, Shard};
 use crate::timers::Timers;
 use crate::{index, node};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use handover_store::{Fault, Feed, Store};
 use tokio::sync::Notify;
 
+use crate::answer::Denied;
 use crate::codec;
 use crate::hub::{Delivery, Follower, Need, PAGE_MAX, SubscriberId, Taken, Topic};
 use crate::key::Key;
 use crate::locks::lock;
-use crate::shard::Denied;
 use crate::shell::Engine;
 
 /// Why a subscription ended.

@@ -7,13 +7,14 @@ use handover_kernel::{Limits, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
 use super::{Inner, OnEnd};
+use crate::answer::{Answer, Denied};
 use crate::clock;
 use crate::errands::Waiting;
 use crate::hub::Hub;
 use crate::locks::lock;
 use crate::node::{Call, Out, Parts};
 use crate::quota::Quota;
-use crate::shard::{Answer, Denied, Published, Shard};
+use crate::shard::{Published, Shard};
 use crate::timers::Timers;
 
 /// Who waits for an answer.

@@ -12,8 +12,8 @@ use crate::Desk;
 use crate::caller::Caller;
 use crate::directory::Present;
 use crate::gate::Permit;
-use crate::look::blocking;
 use crate::no::No;
+use crate::reading::blocking;
 
 /// A place among the streams and waiting calls of an agent, given back when it is dropped.
 pub struct Stay {

@@ -11,12 +11,14 @@
 //! - [`look`]: what callers see: sessions, lists, histories
 //! - [`inbox`]: what waits for an agent
 //! - [`follow`]: what happens, for streams and for calls that wait
+//! - [`tell`], [`signals`]: what is told and not kept
 //! - [`orders`]: what waits for an assignee
 //! - [`delegate`]: handing out work and responsibility, and settling it
 //! - [`contract`]: whether values fit what was agreed on
 //! - [`agents`]: registrations, with the same rules on every face
 //! - [`no`]: why a caller does not get what it asked for
 //! - [`page`], [`payload`]: cursors, and what bytes are
+//! - [`admin`]: what only administrators do
 //! - [`policies`]: the policies that sessions can be bound to
 //! - [`directory`]: the agents, their skills, and who is there
 //! - [`schema`]: JSON Schemas of what skills take and questions ask for
@@ -31,6 +33,7 @@
 //! rule about tasks, a word of one protocol, HTTP or gRPC.
 
 pub mod act;
+pub mod admin;
 pub mod agents;
 pub mod audit;
 pub mod bucket;
@@ -54,8 +57,11 @@ pub mod orders;
 pub mod page;
 pub mod payload;
 pub mod policies;
+mod reading;
 pub mod schema;
 pub mod shutdown;
+pub mod signals;
+pub mod tell;
 pub mod timeline;
 
 pub use handover_engine::clock;

@@ -9,11 +9,12 @@ use handover_engine::{Denied, Key, Topic};
 use handover_kernel::command::ModeKind;
 use handover_kernel::session::Standing;
 use handover_kernel::{Event, Refusal, Session, SessionId, Timestamp};
-use handover_store::{Cursor, Fault, Filter, Order, SessionKey};
+use handover_store::{Cursor, Filter, Order, SessionKey};
 use prost::Message;
 
 use crate::caller::{Caller, sees};
 use crate::no::No;
+use crate::reading::blocking;
 use crate::{Desk, page};
 
 /// How many events a page of a history has at most, and how many bytes.
@@ -214,15 +215,5 @@ impl Desk {
         });
         let page = read.await.map_err(|_| Denied::Stopping)??;
         Ok(page.into_iter().map(|delivery| delivery.event).collect())
-    }
-}
-
-/// Read from the store on a thread that may wait for the disk.
-pub(crate) async fn blocking<T: Send + 'static>(
-    read: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Denied> {
-    match tokio::task::spawn_blocking(read).await {
-        Ok(read) => read.map_err(|fault| Denied::Fault(Arc::new(fault))),
-        Err(_) => Err(Denied::Stopping),
     }
 }

@@ -24,6 +24,7 @@ use crate::identity::Identity;
 use crate::limit::Limit;
 use crate::policies::Policies;
 use crate::shutdown::Shutdown;
+use crate::signals::Signals;
 
 /// What the desk is told.
 #[derive(Clone, Debug, Default)]
@@ -100,6 +101,7 @@ pub struct Parts {
     /// What sessions can be bound to.
     pub policies: Policies,
     pub(crate) contracts: Contracts,
+    pub(crate) signals: Signals,
     /// What makes derived ids unguessable.
     pub(crate) secret: Secret,
     /// When everything is to end.
@@ -150,6 +152,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         directory: Directory::new(Arc::clone(&store)),
         policies: Policies::new(Arc::clone(&store)),
         contracts: Contracts::default(),
+        signals: Signals::default(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,
         engine,

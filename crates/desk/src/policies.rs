@@ -7,11 +7,13 @@ use handover_kernel::charter::Charter;
 use handover_kernel::command::ModeKind;
 use handover_kernel::policy::{DEFAULT_POLICY, Descriptor, Scope};
 use handover_kernel::{Refusal, Text};
-use handover_store::{Fault, Put, Record, Store};
+use handover_store::{Put, Record, Store};
 use prost::Message;
 use tokio::sync::watch;
 
 use handover_engine::Denied;
+
+use crate::reading::blocking;
 
 /// The records that hold policies.
 const SPACE: &str = "policy";
@@ -200,15 +202,6 @@ fn invalid(what: String) -> Denied {
 
 fn unknown(id: &str) -> Denied {
     Denied::Refused(Refusal::PolicyUnknown { id: Text::from(id) })
-}
-
-async fn blocking<R: Send + 'static>(
-    work: impl FnOnce() -> Result<R, Fault> + Send + 'static,
-) -> Result<R, Denied> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(|fault| Denied::Fault(Arc::new(fault))),
-        Err(_) => Err(Denied::Stopping),
-    }
 }
 
 #[cfg(test)]

@@ -47,7 +47,6 @@ use self::proto::handover::handover_server::HandoverServer;
 use self::proto::v1::Envelope;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::refused::Refused;
-use self::signals::Signals;
 use crate::http::line::{note, short};
 use crate::http::{bearer, trace};
 use crate::tls::wire::Wire;
@@ -62,13 +61,12 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Macp {
     pub(crate) desk: Desk,
-    pub(crate) signals: Signals,
 }
 
 impl Macp {
     /// The face of a desk.
     pub fn new(desk: Desk) -> Macp {
-        Macp { desk, signals: Signals::default() }
+        Macp { desk }
     }
 
     /// Whose call it is: `authorization: Bearer <token>`, or `x-macp-token`.

@@ -14,10 +14,7 @@ use super::proto::v1::{self, Ack};
 use super::refused::Refused;
 use super::{discovery, render};
 use handover_desk::Accepted;
-use handover_desk::audit::What;
-use handover_desk::caller::Caller;
 use handover_desk::clock::now;
-use handover_desk::limit::Kind;
 use handover_desk::look::Query;
 use handover_desk::policies::Policy;
 
@@ -243,15 +240,12 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::RegisterPolicyRequest>,
     ) -> Result<Response<v1::RegisterPolicyResponse>, Status> {
-        let caller = self.admin(&request)?;
+        let caller = self.caller(&request)?;
+        let by = self.desk.administer(&caller).map_err(Refused::from)?;
         let Some(descriptor) = request.into_inner().policy_descriptor else {
             return Err(Refused::invalid("expected a policy descriptor, found none").status());
         };
-        let policy = policy(descriptor)?;
-        let id = policy.id.clone();
-        let done = self.desk.policies.register(&caller.tenant, policy).await;
-        done.map_err(Refused::from)?;
-        self.desk.gate.changed_policy(&caller, What::PolicyRegistered, &id);
+        self.desk.register_policy(by, policy(descriptor)?).await.map_err(Refused::from)?;
         Ok(Response::new(v1::RegisterPolicyResponse { ok: true, error: String::new() }))
     }
 
@@ -259,11 +253,10 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::UnregisterPolicyRequest>,
     ) -> Result<Response<v1::UnregisterPolicyResponse>, Status> {
-        let caller = self.admin(&request)?;
+        let caller = self.caller(&request)?;
+        let by = self.desk.administer(&caller).map_err(Refused::from)?;
         let id = request.into_inner().policy_id;
-        let done = self.desk.policies.unregister(&caller.tenant, &id).await;
-        done.map_err(Refused::from)?;
-        self.desk.gate.changed_policy(&caller, What::PolicyUnregistered, &id);
+        self.desk.unregister_policy(by, &id).await.map_err(Refused::from)?;
         Ok(Response::new(v1::UnregisterPolicyResponse { ok: true, error: String::new() }))
     }
 
@@ -331,17 +324,6 @@ impl MacpRuntimeService for Macp {
 const NO_EXTENSION_MODES: &str = "this runtime serves Task Mode and Handoff Mode and no extension modes";
 
 impl Macp {
-    /// Whose call it is, if it may change what belongs to everybody.
-    fn admin<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
-        let caller = self.caller(request)?;
-        self.desk.gate.admit(&caller, Kind::Message)?;
-        if self.desk.gate.administers(&caller) {
-            return Ok(caller);
-        }
-        let message = format!("expected an administrator, found {}", caller.agent);
-        Err(Refused::new("FORBIDDEN", Code::PermissionDenied, message))
-    }
-
     /// All policies of a tenant, as the wire shows them.
     pub(super) async fn descriptors(&self, tenant: &str) -> Result<Vec<v1::PolicyDescriptor>, Refused> {
         let policies = self.desk.policies.list(tenant).await.map_err(Refused::from)?;

@@ -2,19 +2,20 @@
 //! signals too; those are on the task's log first, and are told again until they have been heard.
 
 use std::pin::Pin;
-use std::sync::Arc;
 
 use futures_core::Stream;
 use handover_desk::caller::Caller;
 use handover_desk::clock::now;
 use handover_desk::follow::Stay;
 use handover_desk::limit::Kind;
+use handover_desk::signals::Signal;
+use handover_desk::tell::Listening;
 use handover_desk::{Delivery, WaitKind};
 use handover_kernel::command::Reply;
 use handover_kernel::orders::{Order, OrderKind};
-use handover_kernel::{Fact, Seq, Session};
+use handover_kernel::{Blob, Fact, Seq, Session};
 use prost::Message;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
@@ -22,37 +23,14 @@ use super::admit::{self, MACP_VERSION};
 use super::proto::v1::{Envelope, SignalPayload, WatchSignalsResponse};
 use super::refused::Refused;
 use super::render::signed;
+use super::service::some;
 use super::{Macp, ended};
-
-/// How many signals may wait for one listener.
-const SIGNALS_MAX: usize = 1024;
 
 /// How many frames may wait for the network.
 const FRAMES_MAX: usize = 64;
 
 /// How many tasks in hand are looked at together.
 const PAGE: usize = 256;
-
-/// Everybody who listens.
-#[derive(Clone)]
-pub struct Signals {
-    sender: broadcast::Sender<Arc<Told>>,
-}
-
-/// A signal that was told.
-struct Told {
-    tenant: Box<str>,
-    /// The session that it relates to, if it does.
-    about: Option<String>,
-    envelope: Envelope,
-    proven: bool,
-}
-
-impl Default for Signals {
-    fn default() -> Self {
-        Signals { sender: broadcast::Sender::new(SIGNALS_MAX) }
-    }
-}
 
 type Out = mpsc::Sender<Result<WatchSignalsResponse, Status>>;
 
@@ -77,17 +55,11 @@ impl Macp {
         if payload.signal_type.trim().is_empty() && !payload.data.is_empty() {
             return Err(Refused::invalid("expected a signal_type beside the data, found nothing"));
         }
-        self.desk.gate.fits(caller, envelope.payload.len())?;
-        let about = (!payload.correlation_session_id.is_empty()).then_some(payload.correlation_session_id);
-        if let Some(session) = &about {
-            self.session(caller, session).await?;
-        }
+        let about = &payload.correlation_session_id;
         let at = signed(now().0);
-        let mut envelope = envelope.clone();
-        envelope.sender = caller.agent.to_string();
-        let told = Told { tenant: caller.tenant.clone(), about, envelope, proven: caller.proven };
-        // Nobody listening is no error: a signal is not kept.
-        _ = self.signals.sender.send(Arc::new(told));
+        let told = Envelope { sender: caller.agent.to_string(), ..envelope.clone() };
+        let body = Blob::from(told.encode_to_vec());
+        self.desk.signal(caller, some(about), envelope.payload.len(), body).await?;
         Ok(at)
     }
 
@@ -99,7 +71,7 @@ impl Macp {
     ) -> Pin<Box<dyn Stream<Item = Result<WatchSignalsResponse, Status>> + Send>> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         // Listen before the call is answered: what is told after that is heard.
-        let told = self.signals.sender.subscribe();
+        let told = self.desk.listen(&caller);
         tokio::spawn(async move {
             if let Err(status) = self.serve_signals(&caller, stay, told, &out).await {
                 _ = out.send(Err(status)).await;
@@ -112,7 +84,7 @@ impl Macp {
         &self,
         caller: &Caller,
         mut stay: Stay,
-        mut told: broadcast::Receiver<Arc<Told>>,
+        mut told: Listening,
         out: &Out,
     ) -> Result<(), Status> {
         let events = self.desk.own_events(caller).await.map_err(Refused::from)?;
@@ -122,14 +94,7 @@ impl Macp {
             tokio::select! {
                 biased;
                 () = out.closed() => return Ok(()),
-                signal = told.recv() => match signal {
-                    Ok(signal) => self.pass_on(caller, &signal, out).await,
-                    Err(broadcast::error::RecvError::Lagged(_)) => {
-                        let message = "the listener did not keep up with the signals";
-                        return Err(Refused::new("RATE_LIMITED", tonic::Code::ResourceExhausted, message).status());
-                    }
-                    Err(broadcast::error::RecvError::Closed) => return Ok(()),
-                },
+                signal = told.next() => pass_on(&*signal.map_err(ended)?, out).await,
                 event = stay.next(&mut events) => {
                     let delivery = event.map_err(ended)?;
                     let id = &delivery.key.session;
@@ -141,21 +106,6 @@ impl Macp {
                 }
             }
         }
-    }
-
-    /// A signal that relates to a session reaches only those who may see it.
-    async fn pass_on(&self, caller: &Caller, told: &Told, out: &Out) {
-        if told.tenant != caller.tenant {
-            return;
-        }
-        if let Some(session) = &told.about
-            && !self.desk.sees(caller, session).await
-        {
-            return;
-        }
-        let envelope = Some(told.envelope.clone());
-        // A listener that has gone away is noticed by the loop.
-        _ = out.send(Ok(WatchSignalsResponse { envelope, sender_authenticated: told.proven })).await;
     }
 
     /// What was ordered while nobody was there to hear it.
@@ -207,6 +157,13 @@ impl Macp {
         }
         Ok(())
     }
+}
+
+/// A signal of another agent.
+async fn pass_on(signal: &Signal, out: &Out) {
+    let envelope = Envelope::decode(&*signal.body).ok();
+    // A listener that has gone away is noticed by the loop.
+    _ = out.send(Ok(WatchSignalsResponse { envelope, sender_authenticated: signal.proven })).await;
 }
 
 /// Whether orders may be waiting for their assignee after this event.

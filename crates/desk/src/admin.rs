@@ -1,7 +1,5 @@
 //! What only administrators do: change what belongs to everybody in their tenant.
 
-use handover_kernel::Refusal;
-
 use crate::Desk;
 use crate::audit::What;
 use crate::caller::Caller;
@@ -20,7 +18,7 @@ impl Desk {
         self.gate.admit(caller, Kind::Message)?;
         match self.gate.administers(caller) {
             true => Ok(Administrator { caller }),
-            false => Err(Refusal::NotAdministrator { agent: caller.agent.clone() }.into()),
+            false => Err(No::NotAdministrator { agent: caller.agent.clone() }),
         }
     }
 

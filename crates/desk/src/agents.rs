@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handover_kernel::{AgentId, Refusal};
+use handover_kernel::AgentId;
 use prost::Message;
 
 use crate::caller::Caller;
@@ -26,7 +26,7 @@ impl Desk {
         let id = match id.filter(|id| *id != caller.agent.as_str()) {
             None => caller.agent.clone(),
             Some(other) if self.gate.administers(caller) => AgentId::from(other),
-            Some(_) => return Err(Refusal::NotAdministrator { agent: caller.agent.clone() }.into()),
+            Some(_) => return Err(No::NotAdministrator { agent: caller.agent.clone() }),
         };
         Ok(self.directory.unregister(&caller.tenant, &id).await?)
     }

@@ -64,7 +64,9 @@ const INVALID_PARAMS: i32 = -32602;
 const INTERNAL: i32 = -32603;
 
 const INVALID: Meaning = meaning("INVALID_ENVELOPE", Grpc::InvalidArgument, 400, INVALID_PARAMS, false);
-const FORBIDDEN: Meaning = meaning("FORBIDDEN", Grpc::PermissionDenied, 403, INVALID_PARAMS, false);
+/// What only an administrator may do.
+pub(crate) const FORBIDDEN: Meaning =
+    meaning("FORBIDDEN", Grpc::PermissionDenied, 403, INVALID_PARAMS, false);
 const NOT_OPEN: Meaning = meaning("SESSION_NOT_OPEN", Grpc::FailedPrecondition, 409, INVALID_PARAMS, false);
 const POLICY_DENIED: Meaning = meaning("POLICY_DENIED", Grpc::FailedPrecondition, 403, INVALID_PARAMS, false);
 const UNAVAILABLE: Meaning = meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, true);
@@ -89,7 +91,6 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::NotEligible { .. }
         | Refusal::NotTarget { .. }
         | Refusal::NotAuthority { .. }
-        | Refusal::NotAdministrator { .. }
         | Refusal::NotRuntime
         | Refusal::Declined { .. }
         | Refusal::AlreadyReported => FORBIDDEN,
@@ -232,7 +233,6 @@ mod tests {
             Refusal::NotEligible { agent: agent() },
             Refusal::NotTarget { agent: agent() },
             Refusal::NotAuthority { agent: agent() },
-            Refusal::NotAdministrator { agent: agent() },
             Refusal::NotRuntime,
             Refusal::Invalid { what: text() },
             Refusal::ReservedId { prefix: "handover:" },

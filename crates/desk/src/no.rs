@@ -1,7 +1,7 @@
 //! Why a caller does not get what it asked for, in one type for every face.
 
 use handover_engine::Denied;
-use handover_kernel::{QuestionKey, Refusal};
+use handover_kernel::{AgentId, QuestionKey, Refusal};
 
 use crate::codes::{self, Meaning, own};
 use crate::limit::Limited;
@@ -15,6 +15,11 @@ pub enum No {
     Limited(Limited),
     /// A value does not fit its contract.
     Unfit(Unfit),
+    /// Only an administrator may do it.
+    NotAdministrator {
+        /// Who tried.
+        agent: AgentId,
+    },
 }
 
 /// A value that does not fit what was agreed on.
@@ -75,7 +80,8 @@ impl No {
             No::Denied(Denied::Refused(refusal)) => Some(refusal),
             No::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping)
             | No::Limited(_)
-            | No::Unfit(_) => None,
+            | No::Unfit(_)
+            | No::NotAdministrator { .. } => None,
         }
     }
 
@@ -83,7 +89,7 @@ impl No {
     pub fn is_callers(&self) -> bool {
         match self {
             No::Denied(denied) => matches!(denied, Denied::Refused(_)),
-            No::Limited(_) | No::Unfit(_) => true,
+            No::Limited(_) | No::Unfit(_) | No::NotAdministrator { .. } => true,
         }
     }
 
@@ -93,6 +99,7 @@ impl No {
             No::Denied(denied) => codes::of_denied(denied),
             No::Limited(limited) => codes::of_limited(limited),
             No::Unfit(unfit) => codes::of_refusal(&Refusal::invalid(unfit.to_string())),
+            No::NotAdministrator { .. } => codes::FORBIDDEN,
         }
     }
 
@@ -102,6 +109,7 @@ impl No {
             No::Denied(denied) => codes::code_of(denied),
             No::Limited(_) => own::RATE_LIMITED.code,
             No::Unfit(_) => "INVALID",
+            No::NotAdministrator { .. } => own::NOT_ADMINISTRATOR.code,
         }
     }
 
@@ -111,6 +119,7 @@ impl No {
             No::Denied(denied) => codes::message(denied),
             No::Limited(limited) => limited.to_string(),
             No::Unfit(unfit) => unfit.to_string(),
+            No::NotAdministrator { agent } => format!("expected an administrator, found {agent}"),
         }
     }
 }

@@ -60,8 +60,6 @@ refusals! {
     NotTarget { agent: AgentId } = "NOT_TARGET", "expected the target of the offer, found {agent}";
     /// The charter gives somebody else the right to commit.
     NotAuthority { agent: AgentId } = "NOT_AUTHORITY", "{agent} may not bind the outcome of this session";
-    /// Only an administrator may change what belongs to others.
-    NotAdministrator { agent: AgentId } = "NOT_ADMINISTRATOR", "expected an administrator, found {agent}";
     /// Only the runtime may do this.
     NotRuntime = "NOT_RUNTIME", "only the runtime may do this";
     /// A field is missing or wrong.

@@ -276,9 +276,10 @@ impl Task {
 
     fn checkpoint(&self, scene: &Scene<'_>) -> Result<Vec<Draft>, Refusal> {
         let mut drafts = self.as_assignee(scene, &None)?;
-        // A safe point at which nothing waits and nothing is learnt need not be remembered.
+        // A safe point at which nothing waits and nothing is learnt need not be remembered, unless it has a name: whoever
+        // sends it again is told what came after it.
         let nothing_new = self.orders.last_waiting().is_none() && !self.conversation.awaits_sign();
-        if drafts.is_empty() && nothing_new && self.pause.is_none() {
+        if drafts.is_empty() && nothing_new && self.pause.is_none() && scene.command.id.is_none() {
             return Ok(drafts);
         }
         drafts.push(scene.says(Fact::Checkpointed));

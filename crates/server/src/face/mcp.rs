@@ -250,7 +250,9 @@ impl From<No> for Error {
             handover_desk::No::Limited(limited) => {
                 error.data(json!({ "retryAfterMs": limited.retry_after_ms() }))
             }
-            handover_desk::No::Denied(_) | handover_desk::No::Unfit(_) => error,
+            handover_desk::No::Denied(_)
+            | handover_desk::No::Unfit(_)
+            | handover_desk::No::NotAdministrator { .. } => error,
         }
     }
 }

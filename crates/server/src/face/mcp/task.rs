@@ -81,6 +81,8 @@ pub enum Outcome {
     Cancelled(String),
 }
 
+const STRUCTURED: &str = "structuredContent";
+
 /// What the call came to, once it has ended.
 pub fn outcome(session: &Session) -> Option<Outcome> {
     let task = session.task()?;
@@ -89,7 +91,14 @@ pub fn outcome(session: &Session) -> Option<Outcome> {
         Lifecycle::Open | Lifecycle::Suspended { .. } => None,
         Lifecycle::Resolved { commitment } => Some(match &task.phase {
             Phase::Reported { report: Report::Complete { output, .. }, wire, .. } if commitment.positive => {
-                Outcome::Returned(given(wire).unwrap_or_else(|| content::of_bytes(id, output)))
+                let of_bytes = || content::of_bytes(id, output);
+                let mut result = given(wire).unwrap_or_else(of_bytes);
+                if promises(session) && !result.contains_key(STRUCTURED) {
+                    result.extend(
+                        of_bytes().remove(STRUCTURED).map(|content| (STRUCTURED.to_owned(), content)),
+                    );
+                }
+                Outcome::Returned(result)
             }
             Phase::Reported { report: Report::Fail(failure), .. } if failure.protocol_error => {
                 let code = failure.code.parse().unwrap_or(INTERNAL_ERROR);
@@ -117,6 +126,11 @@ pub fn outcome(session: &Session) -> Option<Outcome> {
         }
         Lifecycle::Cancelled { reason, .. } => Some(Outcome::Cancelled(reason.to_string())),
     }
+}
+
+/// Whether the skill that is called says what it returns: then a client wants to see that, whatever else there is.
+fn promises(session: &Session) -> bool {
+    session.binding.contract.as_ref().is_some_and(|contract| !contract.output.is_empty())
 }
 
 /// The result as an MCP worker gave it.

@@ -147,16 +147,23 @@ impl Mcp {
     async fn work_checkpoint(&self, caller: &Caller, asked: Checkpoint) -> Done {
         let until = within(asked.wait_ms);
         // Orders that were handed over before, for a worker that lost the answer which carried them.
-        let told = match asked.after {
+        let mut told = match asked.after {
             Some(after) => self.desk().orders_since(&caller.who, &asked.task_id, after).await?,
             None => Vec::new(),
         };
         let (mut stay, mut events) = self.follow(caller, &asked.task_id).await?;
+        let checkpoint = || taking_orders(caller, Act::Task(TaskAct::Checkpoint));
+        let mut command = caller.name(checkpoint());
         loop {
-            let act = Act::Task(TaskAct::Checkpoint);
             let mut last = json!({ "orders": [], "paused": true, "ended": false });
-            let command = caller.name(taking_orders(caller, act));
             match self.put(caller, &asked.task_id, command).await {
+                Ok(accepted) if accepted.receipt.duplicate => {
+                    told = self.told_again(caller, &accepted, told).await?;
+                    last = safe_point(&accepted, &told);
+                    if !told.is_empty() {
+                        return Ok(structured(last));
+                    }
+                }
                 Ok(accepted) => {
                     let paused = accepted.standing() == Standing::Suspended;
                     last = safe_point(&accepted, &told);
@@ -178,7 +185,24 @@ impl Mcp {
             if !something_happens(&mut stay, &mut events, until).await {
                 return Ok(structured(last));
             }
+            command = checkpoint();
         }
+    }
+
+    /// What was handed over with a call that was sent before, and while that one waited; after what is known already.
+    async fn told_again(
+        &self,
+        caller: &Caller,
+        accepted: &Accepted,
+        known: Vec<Order>,
+    ) -> Result<Vec<Order>, Trouble> {
+        let (id, since) = (accepted.session.binding.id.as_str(), accepted.receipt.seq.0);
+        let mut told = accepted.receipt.orders.clone();
+        told.extend(self.desk().orders_since(&caller.who, id, since).await?);
+        told.extend(known);
+        told.sort_by_key(|order| order.seq);
+        told.dedup_by_key(|order| order.seq);
+        Ok(told)
     }
 
     /// What happens to a task from now on, for as long as the caller may wait for it.
@@ -203,7 +227,11 @@ impl Mcp {
         let accepted = self.put(caller, &asked.task_id, caller.name(taking_orders(caller, act))).await?;
         let (mut answers, mut orders) = (Map::new(), Vec::new());
         let mut last = json!({ "paused": accepted.standing() == Standing::Suspended, "ended": false });
-        sort_orders(accepted.receipt.orders, &mut open, &mut answers, &mut orders);
+        let told = match accepted.receipt.duplicate {
+            true => self.told_again(caller, &accepted, Vec::new()).await?,
+            false => accepted.receipt.orders,
+        };
+        sort_orders(told, &mut open, &mut answers, &mut orders);
         while !open.is_empty() && something_happens(&mut stay, &mut events, until).await {
             let act = Act::Task(TaskAct::Checkpoint);
             match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
@@ -350,7 +378,8 @@ fn shown(session: &Session) -> Value {
 
 /// What a safe point brought, after what was told before.
 fn safe_point(accepted: &Accepted, before: &[Order]) -> Value {
-    let orders: Vec<Value> = before.iter().chain(&accepted.receipt.orders).map(order).collect();
+    let new = accepted.receipt.orders.iter().filter(|_| !accepted.receipt.duplicate || before.is_empty());
+    let orders: Vec<Value> = before.iter().chain(new).map(order).collect();
     json!({ "orders": orders, "paused": accepted.standing() == Standing::Suspended, "ended": false })
 }
 

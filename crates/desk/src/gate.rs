@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use handover_kernel::command::{Act, Command};
-use handover_kernel::{Face, Refusal, Session, Trace};
+use handover_kernel::{Face, IdScope, Refusal, Session, Trace};
 use handover_store::SessionKey;
 
 use self::bucket::Rate;
@@ -26,6 +26,7 @@ use crate::audit::{Audit, Record, What};
 use crate::codes;
 use crate::counters::Counters;
 use crate::identity::{Identity, Principal, Unauthenticated};
+use handover_engine::codec::id_scope;
 use handover_engine::{Accepted, Denied, Engine};
 
 /// Session starts a minute, unless somebody says otherwise.
@@ -110,9 +111,14 @@ impl Caller {
         self
     }
 
-    /// A command of the caller.
+    /// A command of the caller, whose message ids count where those of its face do.
     pub fn command(&self, act: Act) -> Command {
-        Command { trace: self.trace.clone(), ..Command::by(&self.principal.agent, self.face, act) }
+        let command = Command::by(&self.principal.agent, self.face, act);
+        let command = match id_scope(self.face) {
+            IdScope::Session => command.in_session_scope(),
+            IdScope::Sender | IdScope::Runtime => command,
+        };
+        Command { trace: self.trace.clone(), ..command }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a skill takes and returns is bound to the task when it is called, and holds whoever works on whatever face; so does
 //! what a question asks for.
 
-use handover_server::face::macp::proto::handover::{ListQuestionsRequest, Question};
+use handover_server::face::macp::proto::handover::{AgentSkillAnswers, ListQuestionsRequest, Question};
 use handover_server::face::macp::proto::task::{TaskAcceptPayload, TaskCompletePayload};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -136,7 +136,9 @@ async fn a_failure_need_not_fit_what_the_skill_promised() {
 async fn arguments_that_do_not_fit_begin_nothing() {
     let both = Both::open().await;
     let mut worker = both.macp("worker");
-    worker.handover.register_agent(macp_skill(&number("depth").to_string(), "")).await.unwrap();
+    let skill = macp_skill(&number("depth").to_string(), "")
+        .with(|said| said.skills[0].answers = AgentSkillAnswers::Either.into());
+    worker.handover.register_agent(skill).await.unwrap();
     let before = both.stage.written();
     for client in [both.stage.client("planner"), both.stage.client("planner").declaring(json!({}))] {
         for (arguments, place) in [(json!({}), "depth"), (json!({ "depth": "deep" }), "depth")] {

@@ -125,3 +125,22 @@ async fn an_offer_sent_again_under_its_key_is_one_handoff() {
     assert_eq!((&again["handoff_id"], &again["settled"]), (&first["handoff_id"], &json!(true)));
     stage.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_of_a_task_sent_again_after_the_task_has_moved_is_the_same_handoff() {
+    let stage = Stage::in_memory().await;
+    let (planner, worker) = (stage.client("planner"), digger(&stage).await);
+    let delegate = json!({ "title": "dig", "instructions": "dig", "agents": ["worker", "helper"] });
+    planner.tool("delegate_task", delegate).await;
+    let job = worker.next().await;
+    let offer = json!({ "to": "helper", "task_id": job.id });
+    let first = keyed(&worker.client, "k", "handoff_offer", offer.clone()).await["structuredContent"].clone();
+    let id = json!({ "handoff_id": first["handoff_id"] });
+    stage.client("helper").tool("handoff_accept", id.clone()).await;
+    worker.client.tool("handoff_commit", id).await;
+    let status = async || planner.tool("task_status", json!({ "task_id": job.id })).await;
+    until(async || status().await["assignee"] == "helper").await;
+    let again = keyed(&worker.client, "k", "handoff_offer", offer).await;
+    assert_eq!(again["structuredContent"]["handoff_id"], first["handoff_id"], "{again}");
+    stage.stop().await;
+}

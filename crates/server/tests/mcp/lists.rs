@@ -120,7 +120,7 @@ async fn crowded() -> Both {
             context: None,
             ttl_ms: None,
         };
-        both.stage.desk.offer(&as_macp("planner"), None, "mcp", offered).await.unwrap();
+        both.stage.desk.offer(&as_macp("planner"), None, "stage.1", offered).await.unwrap();
     }
     for number in 0..AGENTS {
         let agent = directory::Agent { name: "somebody".to_owned(), ..Default::default() };

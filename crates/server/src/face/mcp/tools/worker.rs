@@ -200,7 +200,15 @@ impl Mcp {
         let (mut stay, mut events) = self.follow(caller, &asked.task_id).await?;
         let progress = Progress { status: Text::from(ASKING), ..Progress::default() };
         let act = Act::Task(TaskAct::Ask { task: None, questions, progress });
-        let accepted = self.put(caller, &asked.task_id, caller.name(taking_orders(caller, act))).await?;
+        let mut accepted = self.put(caller, &asked.task_id, caller.name(taking_orders(caller, act))).await?;
+        if accepted.receipt.duplicate {
+            // Whoever asks again lost the answer, and with it all that came until then.
+            let asked_at = accepted.receipt.seq.0;
+            accepted
+                .receipt
+                .orders
+                .extend(self.desk().orders_since(&caller.who, &asked.task_id, asked_at).await?);
+        }
         let (mut answers, mut orders) = (Map::new(), Vec::new());
         let mut last = json!({ "paused": accepted.standing() == Standing::Suspended, "ended": false });
         sort_orders(accepted.receipt.orders, &mut open, &mut answers, &mut orders);
@@ -348,9 +356,12 @@ fn shown(session: &Session) -> Value {
     shown
 }
 
-/// What a safe point brought, after what was told before.
+/// What a safe point brought, after what was told before. What is in both, as when it is asked again under its key, is told
+/// once.
 fn safe_point(accepted: &Accepted, before: &[Order]) -> Value {
-    let orders: Vec<Value> = before.iter().chain(&accepted.receipt.orders).map(order).collect();
+    let last = before.last().map(|order| order.seq);
+    let brought = accepted.receipt.orders.iter().filter(|order| Some(order.seq) > last);
+    let orders: Vec<Value> = before.iter().chain(brought).map(order).collect();
     json!({ "orders": orders, "paused": accepted.standing() == Standing::Suspended, "ended": false })
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{LIST_MAX, Tool};
+use super::{HISTORY_MAX, LIST_MAX, Tool};
 use crate::face::mcp::tools::{Builtin, Run, WAIT_MAX_MS, object};
 
 fn task_id(what: &str) -> Value {
@@ -82,9 +82,19 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     Builtin {
         name: "task_timeline",
         title: "Read a task's timeline",
-        description: "Everything that happened in a task, in order: requests, progress, questions, steers and whether they were delivered, the end.",
+        description: "Everything that happened in a task, in order: requests, progress, questions, steers and whether they were delivered, the end. A long one \
+            comes in pages: if there is `next`, go on with its `after`.",
         reads: true,
-        arguments: only_task,
+        arguments: || {
+            object(
+                json!({
+                    "task_id": task_id("The task's id"),
+                    "after": { "type": "integer", "minimum": 0, "description": "Begin after this event: next.after of the last page" },
+                    "max": { "type": "integer", "minimum": 1, "maximum": HISTORY_MAX, "description": "How many events at most" },
+                }),
+                &["task_id"],
+            )
+        },
         run: Run::Requester(Tool::Timeline),
     },
     Builtin {

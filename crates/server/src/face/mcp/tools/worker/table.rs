@@ -107,15 +107,23 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "work_checkpoint",
         title: "Reach a safe point",
         description: "Say nothing, but take the orders that came meanwhile (see work_update). With wait_ms it waits for some. While the task \
-            is paused it waits in any case, and answers when the task goes on, or with paused: true when the time is up.",
+            is paused it waits in any case, and answers when the task goes on, or with paused: true when the time is up. If you lost an \
+            answer, say in `after` which order you heard last.",
         reads: false,
         arguments: || {
-            task_with(
-                "wait_ms",
-                wait_ms(
-                    "How long to wait for orders, in milliseconds; without it, only a paused task waits (25 s)",
-                ),
-                false,
+            object(
+                json!({
+                    "task_id": task_id(),
+                    "wait_ms": wait_ms(
+                        "How long to wait for orders, in milliseconds; without it, only a paused task waits (25 s)",
+                    ),
+                    "after": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "description": "The seq of the last order that you heard (0 for none): what was handed over since is told again",
+                    },
+                }),
+                &["task_id"],
             )
         },
         run: Run::Worker(Tool::Checkpoint),

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::Deref;
 
+use handover_engine::codec::id_scope;
 use handover_kernel::command::{Act, Command};
-use handover_kernel::{Face, Session, Trace};
+use handover_kernel::{Face, IdScope, Session, Trace};
 
 use crate::identity::Principal;
 
@@ -33,9 +34,14 @@ impl Caller {
         self
     }
 
-    /// A command of the caller.
+    /// A command of the caller, whose message ids count where those of its face do.
     pub fn command(&self, act: Act) -> Command {
-        Command { trace: self.trace.clone(), ..Command::by(&self.principal.agent, self.face, act) }
+        let command = Command::by(&self.principal.agent, self.face, act);
+        let command = match id_scope(self.face) {
+            IdScope::Session => command.in_session_scope(),
+            IdScope::Sender | IdScope::Runtime => command,
+        };
+        Command { trace: self.trace.clone(), ..command }
     }
 }
 

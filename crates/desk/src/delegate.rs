@@ -9,7 +9,8 @@ use handover_kernel::command::{
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::policy::DEFAULT_POLICY;
-use handover_kernel::{AgentId, Blob, HandoffId, MessageId, Refusal, Session, SessionId, Text};
+use handover_kernel::{AgentId, Blob, Fact, HandoffId, MessageId, Refusal, Session, SessionId, Text};
+use handover_store::SessionKey;
 
 use crate::contract::{context_of, skill_of};
 use crate::directory::Tool;
@@ -128,7 +129,7 @@ impl Desk {
             Some((context, request))
                 if accepted.receipt.duplicate && !same(&accepted.session, &context, &request) =>
             {
-                Err(Refusal::invalid("the idempotency key was used before, for another call").into())
+                Err(other_call())
             }
             Some(_) | None => Ok(accepted),
         }
@@ -156,10 +157,33 @@ impl Desk {
             ttl_ms: offered.ttl_ms,
             ..start(ModeKind::Handoff, Charter::macp(), DEFAULT_POLICY, configuration)
         };
+        let again = key.map(|_| offer.clone());
         let begun = Delegation { start, opening: Opening::Offer(offer) };
         let mut command = caller.command(Act::Delegate(Box::new(begun)));
         command.id = key.map(MessageId::from);
-        self.put(caller, &id, command).await
+        let accepted = self.put(caller, &id, command).await?;
+        match again {
+            Some(offer) if accepted.receipt.duplicate && !self.same_offer(caller, &id, &offer).await? => {
+                Err(other_call())
+            }
+            Some(_) | None => Ok(accepted),
+        }
+    }
+
+    /// Whether a handoff was begun with this offer and its context.
+    async fn same_offer(&self, caller: &Caller, id: &str, offer: &NewOffer) -> Result<bool, No> {
+        let key = SessionKey::new(caller.tenant.clone(), id);
+        let first = self.events_after(&key, 0).await?;
+        let same = first.get(1).is_some_and(|event| {
+            let Fact::Offered { target, scope, reason, .. } = &event.fact else { return false };
+            (target, scope, reason) == (&offer.target, &offer.scope, &offer.reason)
+        });
+        // What was attached later is a message of its own, which has an id.
+        let attached = first.get(2).filter(|event| event.id.is_none()).and_then(|event| {
+            let Fact::ContextAdded { content_type, body, .. } = &event.fact else { return None };
+            Some(OfferContext { content_type: content_type.clone(), body: body.clone() })
+        });
+        Ok(same && attached == offer.context)
     }
 
     /// Answer the last offer of a handoff.
@@ -209,6 +233,11 @@ impl Desk {
         };
         self.act(caller, session.binding.id.as_str(), Act::Commit(Box::new(commitment))).await
     }
+}
+
+/// A key is one call's.
+fn other_call() -> No {
+    Refusal::invalid("the idempotency key was used before, for another call").into()
 }
 
 fn start(mode: ModeKind, charter: Charter, policy: &str, configuration: &str) -> Start {

@@ -51,29 +51,41 @@ impl Desk {
     }
 
     /// The orders that were handed over after an event, from the log: for a worker that lost the answer that carried
-    /// them. At most as many as stand in a page of the history.
+    /// them. At most as many as a page of the history has events, the oldest first.
     pub async fn orders_since(&self, caller: &Caller, session: &str, after: u64) -> Result<Vec<Order>, No> {
-        let history = self.history(caller, session, after, HISTORY_MAX).await?;
-        let delivered = history.session.task().map_or(Seq(0), |task| task.orders.delivered_up_to());
-        let requester = &history.session.binding.requester;
-        let given = history.events.iter().filter_map(|event| Order::given_by(event, requester));
-        Ok(given.filter(|order| order.seq <= delivered).collect())
+        let (mut found, mut after) = (Vec::new(), after);
+        loop {
+            let history = self.history(caller, session, after, HISTORY_MAX).await?;
+            let delivered = history.session.task().map_or(Seq(0), |task| task.orders.delivered_up_to());
+            let requester = &history.session.binding.requester;
+            let given = history.events.iter().filter_map(|event| Order::given_by(event, requester));
+            found.extend(given.filter(|order| order.seq <= delivered));
+            match history.next {
+                // Between two orders there may be any number of other events.
+                Some(next) if next < delivered.0 && found.len() < HISTORY_MAX => after = next,
+                Some(_) | None => {
+                    found.truncate(HISTORY_MAX);
+                    return Ok(found);
+                }
+            }
+        }
     }
 
     /// The orders that the answer to this command carried when it was first given.
     pub(crate) async fn orders_of(&self, key: &SessionKey, accepted: &Accepted) -> Result<Vec<Order>, No> {
         let own = accepted.receipt.seq;
+        let requester = &accepted.session.binding.requester;
         let after = self.events_after(key, own.0).await?;
         let near = after.iter().take_while(|event| event.seq.0 <= own.0 + DELIVERED_WITHIN);
-        let at = |event: &&Arc<handover_kernel::Event>| event.at == accepted.receipt.at;
-        let told = near.filter(at).find_map(|event| {
+        // What was ordered after the command went to a later one, be it at the same moment.
+        let mut before = near.take_while(|event| Order::given_by(event, requester).is_none());
+        let told = before.find_map(|event| {
             let Fact::Delivered { orders, .. } = &event.fact else { return None };
-            Some(orders.clone())
+            (event.at == accepted.receipt.at).then(|| orders.clone())
         });
         let mut found = Vec::new();
         for seq in told.unwrap_or_default() {
             let given = self.events_after(key, seq.0 - 1).await?;
-            let requester = &accepted.session.binding.requester;
             found.extend(given.first().and_then(|event| Order::given_by(event, requester)));
         }
         Ok(found)

@@ -24,7 +24,9 @@ pub fn of_name(name: &str) -> String {
 /// The place that a cursor stands for; none is the beginning.
 pub fn place(text: Option<&str>) -> Result<Option<Cursor>, No> {
     let Some(text) = text else { return Ok(None) };
-    let place = text.strip_prefix('s').and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    // A sign is no digit, though the parser would take one.
+    let digits = text.strip_prefix('s').filter(|digits| !digits.starts_with('+'));
+    let place = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
     place.map(|place| Some(Cursor(place))).ok_or_else(wrong)
 }
 
@@ -49,7 +51,7 @@ mod tests {
         assert_eq!(place(Some(&of_place(Cursor(u64::MAX)))).unwrap(), Some(Cursor(u64::MAX)));
         assert_eq!(name(Some(&of_name("agent://a/ü"))).unwrap().as_deref(), Some("agent://a/ü"));
         assert!(place(None).unwrap().is_none() && name(None).unwrap().is_none());
-        for wrong in ["", "17", "s", "sx", "n!", "na", "s1 ", &of_name(&"x".repeat(4000))] {
+        for wrong in ["", "17", "s", "sx", "n!", "na", "s1 ", "s+1", &of_name(&"x".repeat(4000))] {
             assert!(place(Some(wrong)).is_err() && name(Some(wrong)).is_err(), "{wrong}");
         }
     }

@@ -122,7 +122,7 @@ impl Macp {
     /// Put an act that is no envelope to a session.
     pub(crate) async fn act(&self, caller: &Caller, session_id: &str, act: Act) -> Result<Accepted, Refused> {
         note("session", short(session_id));
-        let command = caller.command(act).in_session_scope();
+        let command = caller.command(act);
         Ok(self.desk.put(caller, session_id, command).await?)
     }
 

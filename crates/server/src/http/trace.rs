@@ -6,6 +6,8 @@ use handover_kernel::Trace;
 /// What the headers `traceparent` and `tracestate` say; none unless they are well formed.
 pub fn of(headers: &HeaderMap) -> Option<Trace> {
     let parent = headers.get("traceparent")?.to_str().ok()?;
-    let state = headers.get("tracestate").and_then(|state| state.to_str().ok());
-    Trace::new(parent, state.unwrap_or_default())
+    // A list may come in several headers (Trace Context §3.3.1.1).
+    let state: Vec<&str> =
+        headers.get_all("tracestate").iter().filter_map(|state| state.to_str().ok()).collect();
+    Trace::new(parent, &state.join(","))
 }

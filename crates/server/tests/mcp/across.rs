@@ -8,57 +8,12 @@ use handover_server::face::macp::proto::task::{
     TaskAcceptPayload, TaskCompletePayload, TaskRequestPayload, TaskUpdatePayload,
 };
 use handover_server::face::macp::proto::v1::{CommitmentPayload, Envelope, SessionState};
-use handover_server::tls::wire::Wire;
-use prost::Message;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tonic::transport::Channel;
 
+use super::both::*;
 use super::macp::{self, Agent, Hearing, With, envelope};
 use super::scene::*;
 use super::stage::*;
-
-/// A server with both faces.
-struct Both {
-    stage: Stage,
-    channel: Channel,
-    serving: JoinHandle<()>,
-}
-
-impl Both {
-    async fn open() -> Both {
-        let stage = Stage::in_memory().await;
-        let face = stage.macp.clone();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let uri = format!("http://{}", listener.local_addr().unwrap());
-        let serving = tokio::spawn(async move { face.serve(listener, Wire::Plain).await.unwrap() });
-        let channel = in_time(Channel::from_shared(uri).unwrap().connect()).await.unwrap();
-        Both { stage, channel, serving }
-    }
-
-    fn macp(&self, name: &str) -> Agent {
-        macp::client(&self.channel, name)
-    }
-
-    async fn stop(self) {
-        let Both { stage, channel, serving } = self;
-        drop(channel);
-        stage.begin_stop();
-        in_time(serving).await.unwrap();
-        stage.stop().await;
-    }
-}
-
-/// Everything that a MACP reader of a session is sent, from its beginning to this many envelopes.
-async fn transcript(agent: &Agent, session: &str, count: usize) -> Vec<Envelope> {
-    let (_frames, mut listening) = agent.subscribed(session, 0).await;
-    let mut envelopes = Vec::new();
-    while envelopes.len() < count {
-        envelopes.push(listening.envelope().await);
-    }
-    envelopes
-}
 
 /// The types of these envelopes, which must all be of this session and the Task Mode, each with an id of its own.
 fn types<'a>(envelopes: &'a [Envelope], session: &str) -> Vec<&'a str> {
@@ -71,10 +26,6 @@ fn types<'a>(envelopes: &'a [Envelope], session: &str) -> Vec<&'a str> {
         assert_eq!((envelope.macp_version.as_str(), envelope.sender.is_empty()), ("1.0", false));
     }
     envelopes.iter().map(|envelope| envelope.message_type.as_str()).collect()
-}
-
-fn payload<P: Message + Default>(envelope: &Envelope) -> P {
-    P::decode(envelope.payload.as_slice()).unwrap()
 }
 
 /// The next signal must be of this type; what it says.

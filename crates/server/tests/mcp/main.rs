@@ -6,6 +6,7 @@
 //! - [`worker`]: who does the work, through the same tools as anybody
 //! - [`issuer`]: somebody who signs tokens
 //! - [`rows`]: no row without a test
+//! - [`both`]: a server with both faces
 //! - [`scene`]: short words for the plays about tasks; [`acts`] and [`macp`] are those of other faces
 //! - the plays, by what they are about
 
@@ -14,6 +15,7 @@
 #[path = "../../../kernel/tests/stage/acts.rs"]
 #[allow(dead_code, reason = "no play needs all of it")]
 mod acts;
+mod both;
 mod client;
 #[path = "../jwt/issuer.rs"]
 mod issuer;
@@ -28,19 +30,29 @@ mod worker;
 
 mod across;
 mod bad_input;
+mod bounds;
 mod bridge;
+mod contracts;
 mod core;
 mod creation;
 mod declared;
 mod discover;
 mod envelope;
+mod handoffs;
 mod handshake;
 mod headers;
+mod histories;
 mod interaction;
 mod listen;
+mod lists;
 mod meta;
 mod pausing;
+mod registrations;
+mod retold;
 mod rounds;
 mod states;
 mod stdio;
 mod tasks;
+mod traces;
+mod unseen;
+mod waiting;

@@ -130,7 +130,7 @@ pub fn admit(caller: &Caller, envelope: &Envelope) -> Result<Admitted, Refused> 
     };
     session_id(&envelope.session_id)?;
     message_id(&envelope.message_id)?;
-    let mut command = caller.command(Act::Tick).in_session_scope();
+    let mut command = caller.command(Act::Tick);
     command.id = Some(MessageId::from(envelope.message_id.as_str()));
     command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
     if envelope.message_type == SESSION_START {

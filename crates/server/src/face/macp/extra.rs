@@ -110,7 +110,7 @@ impl Macp {
         message_id: &str,
         act: Act,
     ) -> Result<Response<Receipt>, Status> {
-        let mut command = caller.command(act).in_session_scope();
+        let mut command = caller.command(act);
         if !message_id.is_empty() {
             admit::message_id(message_id)?;
             command.id = Some(MessageId::from(message_id));

@@ -376,10 +376,12 @@ fn shown(session: &Session) -> Value {
     shown
 }
 
-/// What a safe point brought, after what was told before.
+/// What a safe point brought, after what was told before. What is in both, as when it is asked again under its key, is told
+/// once.
 fn safe_point(accepted: &Accepted, before: &[Order]) -> Value {
-    let new = accepted.receipt.orders.iter().filter(|_| !accepted.receipt.duplicate || before.is_empty());
-    let orders: Vec<Value> = before.iter().chain(new).map(order).collect();
+    let last = before.last().map(|order| order.seq);
+    let brought = accepted.receipt.orders.iter().filter(|order| Some(order.seq) > last);
+    let orders: Vec<Value> = before.iter().chain(brought).map(order).collect();
     json!({ "orders": orders, "paused": accepted.standing() == Standing::Suspended, "ended": false })
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{LIST_MAX, Tool};
+use super::{HISTORY_MAX, LIST_MAX, Tool};
 use crate::face::mcp::tools::{Builtin, Run, WAIT_MAX_MS, object};
 
 fn task_id(what: &str) -> Value {
@@ -90,7 +90,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                 json!({
                     "task_id": task_id("The task's id"),
                     "after": { "type": "integer", "minimum": 0, "description": "Begin after the event with this seq" },
-                    "max": { "type": "integer", "minimum": 1, "maximum": 1000, "description": "At most so many events" },
+                    "max": { "type": "integer", "minimum": 1, "maximum": HISTORY_MAX, "description": "At most so many events" },
                 }),
                 &["task_id"],
             )

@@ -6,9 +6,11 @@
 //! - [`scale`]: `handover bench scale`
 //! - [`limit`]: the physical limit: one file, one sync for whatever waits
 //! - [`life`]: the work that is measured
+//! - [`fill`]: stores that are filled with it, without a network
 //! - [`machine`]: what the machine says about a process
 
 mod engine;
+mod fill;
 mod life;
 mod limit;
 mod machine;
@@ -39,7 +41,7 @@ enum What {
     Macp(macp::Args),
     /// Measure an MCP server, this one or any other: polls, calls, subscribers, and a crash in the middle.
     Mcp(mcp::Args),
-    /// See whether cost stays flat: long tasks, long lists, a crowd of deadlines, stopping and starting.
+    /// See whether cost stays flat: long tasks, long lists, a long past, a crowd of deadlines, stopping and starting.
     Scale(scale::Args),
 }
 

@@ -3,21 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use handover_engine::Counters;
 use handover_engine::{Engine, Settings};
 use handover_kernel::Seq;
 use handover_store::sqlite::Options;
-use handover_store::{SqliteStore, Store};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use super::fill;
 use super::life::{self, Lives};
 use super::limit::{Handle, Limit};
 use super::{Scratch, machine, median, micros, number, print_json, progress, quantile, say};
-use crate::{Failure, chain};
+use crate::Failure;
 
 /// What `handover bench engine` can be told.
 #[derive(clap::Args)]
@@ -158,14 +157,11 @@ impl Bench {
     }
 
     fn start_with(&self, dir: &Path, settings: Settings, options: Options) -> Result<Engine, Failure> {
-        let store = SqliteStore::open_with(dir, options)
-            .map_err(|fault| Failure::fault("opening the store", &fault))?;
-        Engine::start(Arc::new(store) as Arc<dyn Store>, settings, Counters::new())
-            .map_err(|fault| Failure::fault("starting the engine", &fault))
+        Ok(fill::start(dir, settings, options)?.0)
     }
 
     fn throughput(&self) -> Result<Value, Failure> {
-        let engine = self.start(&self.dir.join("throughput"), settings())?;
+        let engine = self.start(&self.dir.join("throughput"), fill::settings())?;
         let lives = Arc::new(Lives::from(0));
         self.say(
             "in flight   engine ev/s   limit ev/s   ratio   engine p50/p99 us    limit p50/p99 us   of a limit of tasks",
@@ -224,7 +220,7 @@ impl Bench {
                     for event in events.iter() {
                         let begun = Instant::now();
                         if !limit.append(event).await {
-                            return Err(LIMIT_FAILED.to_owned());
+                            return Err(Failure::Fault(LIMIT_FAILED.to_owned()));
                         }
                         latencies.push(micros(begun));
                     }
@@ -273,7 +269,8 @@ impl Bench {
             async move {
                 let mut latencies = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
-                    live(&engine, lives.next(), life::EVENTS, &mut latencies).await?;
+                    let (key, commands) = lives.next();
+                    fill::live(&engine, key, commands, &mut latencies).await?;
                 }
                 Ok(latencies)
             }
@@ -283,7 +280,7 @@ impl Bench {
     /// Let that many clients work until the turn is over.
     fn turn<F>(&self, clients: usize, client: impl Fn(Arc<AtomicBool>) -> F) -> Result<Turn, Failure>
     where
-        F: Future<Output = Result<Vec<f64>, String>> + Send + 'static,
+        F: Future<Output = Result<Vec<f64>, Failure>> + Send + 'static,
     {
         let stop = Arc::new(AtomicBool::new(false));
         let begun = Instant::now();
@@ -294,7 +291,7 @@ impl Bench {
         for task in tasks {
             let latencies =
                 self.runtime.block_on(task).map_err(|error| Failure::fault("measuring", &error))?;
-            latencies_us.extend(latencies.map_err(Failure::Fault)?);
+            latencies_us.extend(latencies?);
         }
         let seconds = begun.elapsed().as_secs_f64();
         Ok(Turn { events: latencies_us.len() as u64, seconds, latencies_us })
@@ -308,34 +305,11 @@ impl Bench {
         events: usize,
         what: &str,
     ) -> Result<(), Failure> {
-        let (first, end) = (lives.start, lives.end);
-        let next = Arc::new(AtomicU64::new(first));
-        let tasks: Vec<_> = (0..512)
-            .map(|_| {
-                let (engine, next) = (engine.clone(), Arc::clone(&next));
-                self.runtime.spawn(async move {
-                    loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        if number >= end {
-                            return Ok(());
-                        }
-                        live(&engine, life::life(number), events, &mut Vec::new()).await?;
-                    }
-                })
-            })
-            .collect();
-        while tasks.iter().any(|task| !task.is_finished()) {
-            let done = next.load(Ordering::Relaxed).min(end) - first;
-            progress(&format!("{what}: {done} of {} sessions", end - first));
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        progress("");
-        for task in tasks {
-            let done: Result<(), String> =
-                self.runtime.block_on(task).map_err(|error| Failure::fault("filling the store", &error))?;
-            done.map_err(Failure::Fault)?;
-        }
-        Ok(())
+        let part = move |number| {
+            let (key, commands) = life::life(number);
+            (key, commands.into_iter().take(events))
+        };
+        self.runtime.block_on(fill::many(engine, lives, part, what))
     }
 
     fn stored(&self) -> Result<Value, Failure> {
@@ -343,9 +317,9 @@ impl Bench {
         let clients = 64;
         let small_dir = self.dir.join("few");
         let large_dir = self.dir.join("many");
-        let small = self.start(&small_dir, settings())?;
+        let small = self.start(&small_dir, fill::settings())?;
         self.fill(&small, 0..few, life::EVENTS, "few")?;
-        let large = self.start(&large_dir, settings())?;
+        let large = self.start(&large_dir, fill::settings())?;
         let begun = Instant::now();
         self.fill(&large, 0..many, life::EVENTS, "many")?;
         let filled = many as f64 * life::EVENTS as f64 / begun.elapsed().as_secs_f64();
@@ -364,7 +338,7 @@ impl Bench {
         drop((small, large));
 
         let (ready_ms, serving) = self.restart(&large_dir)?;
-        let large = self.start(&large_dir, settings())?;
+        let large = self.start(&large_dir, fill::settings())?;
         let mut opened = self.open_some(&large, many)?;
         let resident = machine::resident_bytes("self").unwrap_or_default();
         large.stop();
@@ -438,7 +412,7 @@ impl Bench {
     fn open(&self) -> Result<Value, Failure> {
         let dir = self.dir.join("open");
         let many = self.plan.open;
-        let mut settings = settings();
+        let mut settings = fill::settings();
         settings.shard.idle_ms = 3_600_000;
         settings.shard.sessions_in_memory_max = many as usize * 2;
         // The pages that the store keeps at hand are no part of a session: it keeps few here, and what it and the
@@ -482,37 +456,6 @@ impl Bench {
 }
 
 const LIMIT_FAILED: &str = "the limit's file could not be written";
-
-fn settings() -> Settings {
-    let mut settings = Settings { sessions_open_per_agent_max: u64::MAX, ..Settings::default() };
-    settings.shard.queue_max = 65_536;
-    settings
-}
-
-/// Live a life up to its n-th event, each command when the one before it is durable.
-async fn live(
-    engine: &Engine,
-    (key, commands): (handover_store::SessionKey, Vec<handover_kernel::Command>),
-    events: usize,
-    latencies: &mut Vec<f64>,
-) -> Result<(), String> {
-    for command in commands.into_iter().take(events) {
-        let begun = Instant::now();
-        engine.submit(key.clone(), command).await.map_err(|denied| describe(&denied))?;
-        latencies.push(micros(begun));
-    }
-    Ok(())
-}
-
-fn describe(denied: &handover_engine::Denied) -> String {
-    use handover_engine::Denied;
-    match denied {
-        Denied::Refused(refusal) => format!("a command was refused: {refusal}"),
-        Denied::Fault(fault) => format!("a command failed: {}", chain(&**fault)),
-        Denied::Unreadable(what) => what.to_string(),
-        Denied::Stopping => "the engine stopped".to_owned(),
-    }
-}
 
 /// What the producers of the limit are.
 #[derive(Clone, Copy)]

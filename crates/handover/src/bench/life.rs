@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use handover_engine::codec;
 use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, Command, ModeKind, Progress, Request, Start, TaskAct};
+use handover_kernel::command::{
+    Act, Command, Delegation, ModeKind, Opening, Progress, Request, Start, TaskAct,
+};
 use handover_kernel::commitment::Commitment;
 use handover_kernel::{AgentId, Blob, Face, Limits, SessionId, Text, Timestamp, step};
 use handover_store::SessionKey;
@@ -43,12 +45,11 @@ pub fn key(number: u64) -> SessionKey {
 
 /// The life with this number.
 pub fn life(number: u64) -> (SessionKey, Vec<Command>) {
-    let planner = AgentId::from(format!("planner-{}", number % 50).as_str());
-    let worker = AgentId::from(format!("worker-{}", number % 200).as_str());
+    let (planner, worker) = agents(number);
     let acts = [
         (&planner, Act::Start(Box::new(start(&planner, &worker)))),
         (&planner, Act::Task(TaskAct::Request(request(&worker)))),
-        (&worker, Act::Task(TaskAct::Accept { task: None, assignee: None, reason: Text::default() })),
+        (&worker, Act::Task(accept())),
         (&worker, Act::Task(update(0.3))),
         (&worker, Act::Task(update(0.7))),
         (&worker, Act::Task(complete())),
@@ -61,6 +62,42 @@ pub fn life(number: u64) -> (SessionKey, Vec<Command>) {
         command
     });
     (key(number), commands.collect())
+}
+
+/// A task that one agent has handed to another and that is done, by rules that settle it with the report: the session with
+/// this number, and its commands.
+pub fn done(
+    tenant: &str,
+    number: u64,
+    requester: &AgentId,
+    worker: &AgentId,
+) -> (SessionKey, [Command; DONE_COMMANDS]) {
+    let start = Start { charter: Charter::mcp(), ..start(requester, worker) };
+    let delegation = Delegation { start, opening: Opening::Request(request(worker)) };
+    let commands = [
+        Command::by(requester, Face::Mcp, Act::Delegate(Box::new(delegation))),
+        Command::by(worker, Face::Mcp, Act::Task(accept())),
+        Command::by(worker, Face::Mcp, Act::Task(complete())),
+    ];
+    (SessionKey::new(tenant, id(number, 0).as_str()), commands)
+}
+
+/// How many commands that takes.
+const DONE_COMMANDS: usize = 3;
+
+/// The first commands of the life with this number, up to where it is worked on.
+pub fn opening(number: u64) -> (SessionKey, impl Iterator<Item = Command> + Send) {
+    let (key, commands) = life(number);
+    (key, commands.into_iter().take(OPEN_EVENTS))
+}
+
+/// One more update of the life with this number. With an id it is remembered, so that it has an effect once.
+pub fn one_more_update(number: u64, update_id: Option<u64>) -> Command {
+    let (_, worker) = agents(number);
+    let mut command = Command::by(&worker, Face::Macp, Act::Task(update(0.5))).in_session_scope();
+    command.id = update_id.map(|update| id(number, PARTS_MAX + update).into());
+    command.verbatim = Some(blob(64));
+    command
 }
 
 /// The events of one life as they are stored, for the limit to write.
@@ -78,6 +115,9 @@ pub fn encoded() -> Vec<Arc<[u8]>> {
 /// What the wire sent, so that each event is about 300 bytes with its meaning.
 const VERBATIM_BYTES: [usize; EVENTS] = [96, 0, 200, 64, 64, 48, 80];
 
+/// How many ids a life has to itself.
+const PARTS_MAX: u64 = 16;
+
 /// An id that looks like a random UUID and is the same for the same numbers.
 fn id(number: u64, part: u64) -> String {
     let mix = |seed: u64| {
@@ -86,9 +126,15 @@ fn id(number: u64, part: u64) -> String {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     };
-    let (high, low) = (mix(number * 16 + part), mix(!(number * 16 + part)));
+    let (high, low) = (mix(number * PARTS_MAX + part), mix(!(number * PARTS_MAX + part)));
     let text = format!("{high:016x}{low:016x}");
     format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
+}
+
+/// Who hands the task of a life out, and who does it.
+fn agents(number: u64) -> (AgentId, AgentId) {
+    let agent = |name: &str, of: u64| AgentId::from(format!("{name}-{}", number % of).as_str());
+    (agent("planner", 50), agent("worker", 200))
 }
 
 fn blob(bytes: usize) -> Blob {
@@ -127,6 +173,10 @@ fn request(worker: &AgentId) -> Request {
         wanted_by: None,
         check_in_ms: None,
     }
+}
+
+fn accept() -> TaskAct {
+    TaskAct::Accept { task: None, assignee: None, reason: Text::default() }
 }
 
 fn update(done: f64) -> TaskAct {

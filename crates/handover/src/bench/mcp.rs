@@ -2,17 +2,17 @@
 //!
 //! - [`wire`]: requests and answers over bare sockets
 //! - [`load`]: connections that ask as often as they can
-//! - `cast`: who takes part
+//! - [`cast`]: who takes part
 //! - [`bare`]: what polls are measured against
 //! - [`subscribers`]: many follow one task
 //! - [`restart`]: a crash in the middle
 
 mod bare;
-mod cast;
+pub mod cast;
 mod load;
 mod restart;
 mod subscribers;
-mod wire;
+pub mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 //! - [`crowd`]: many sessions, and who hands them out
 //! - [`updates`]: a task with many updates
 //! - [`pages`]: a list of many sessions
+//! - [`past`]: an agent that has done much before
+//! - [`opening`]: a session with many events that is not in memory
 //! - [`expiry`]: many sessions whose time is up at the same moment
 //! - [`idle`]: many streams that nothing happens on, while the server stops
 //!
@@ -11,7 +13,9 @@
 mod crowd;
 mod expiry;
 mod idle;
+mod opening;
 mod pages;
+mod past;
 mod updates;
 
 use std::path::PathBuf;
@@ -45,6 +49,12 @@ pub struct Args {
     /// How many long tasks, one after the other
     #[arg(long, default_value_t = 20)]
     tasks: usize,
+    /// How many sessions an agent with a long past has finished
+    #[arg(long, default_value_t = 100_000)]
+    finished: usize,
+    /// How many events a long session has
+    #[arg(long, default_value_t = 100_000)]
+    events: usize,
     /// Where the server puts its data, which is removed afterwards [default: a new directory here]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -57,13 +67,16 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-What is measured, in this order, on one server:
+What is measured, in this order:
   updates  tasks that get one update after the other: the last tenth beside the first tenth of the same tasks
   stop     SIGTERM with many open sessions and many open streams, until the process has ended
   start    the next start on the same data, until the first call is answered
   expiry   many sessions with one deadline: from the deadline until all have expired, and Sends of others before it and
            meanwhile; first with sessions that are not in memory, then with sessions that are
   pages    a list of all sessions, page by page: the last tenth beside the first tenth
+  past     what waits for an agent that has finished many sessions, beside what waits for one that has finished none:
+           work_next and handoff_list over MCP, WatchSignals up to the first order over MACP
+  opening  a session of many events that is not in memory, beside one of 1,000; without a network
 
 Everything is counted: a session that is missing from the list, expires twice or not at all, or a stream that is not told
 that the server stops, ends the run with an error. Whether a claim holds is printed and is no error: it depends on the
@@ -81,6 +94,11 @@ struct Sizes {
     streams: usize,
     updates: usize,
     tasks: usize,
+    finished: usize,
+    events: usize,
+    /// How often the two agents of the past are asked, and how often sessions are opened.
+    asked: usize,
+    opened: usize,
     /// How long the sessions that expire have, which must do for starting them all and for a restart.
     expire_after: Duration,
     /// How long others are measured before that.
@@ -96,6 +114,10 @@ impl Sizes {
             streams: size(args.streams, 30),
             updates: size(args.updates, 50).max(10),
             tasks: size(args.tasks, 2),
+            finished: size(args.finished, 300),
+            events: size(args.events, 3_000),
+            asked: if args.toy { 20 } else { 1_000 },
+            opened: if args.toy { 3 } else { 15 },
             expire_after: Duration::from_secs(if args.toy { 4 } else { 20 }),
             quiet: Duration::from_secs_f64(if args.toy { 0.5 } else { 5.0 }),
         }
@@ -146,6 +168,8 @@ impl Bench {
         let crowd = self.crowd("late", self.sizes.expiring).await?;
         let expiry = Expiry::set(crowd, self.sizes.expire_after).await?;
         let warm = self.expiry(expiry, "in memory").await?;
+        let past = self.past().await?;
+        let opening = self.opening().await?;
         Ok(json!({
             "bench": "scale",
             "version": env!("CARGO_PKG_VERSION"),
@@ -154,6 +178,8 @@ impl Bench {
             "stop": stop,
             "expiry": [cold, warm],
             "pages": pages,
+            "past": past,
+            "opening": opening,
         }))
     }
 
@@ -290,6 +316,51 @@ impl Bench {
         );
         self.judge("every page costs the same", ratio <= SAME, &format!("{ratio:.2} times"));
         Ok(row)
+    }
+
+    /// On data and a server of its own: the one of the other parts does not know these agents.
+    async fn past(&mut self) -> Result<Value, Failure> {
+        let finished = self.sizes.finished;
+        let data = self.data.join("past");
+        past::make(&data, finished).await?;
+        let server = Server::start(&data)?;
+        progress("asking");
+        let rows = past::measure(&server, self.sizes.asked).await?;
+        progress("");
+        server.stop()?;
+        say(
+            self.json,
+            &format!("past: an agent that has finished {finished} sessions, beside one that has none"),
+        );
+        say(self.json, "                                   with us   without us   ratio   (medians)");
+        for row in &rows {
+            let question = row["question"].as_str().unwrap_or_default();
+            let (with, without) = (number(row, "with_past_p50_us"), number(row, "without_past_p50_us"));
+            let ratio = number(row, "p50_ratio");
+            say(self.json, &format!("{question:31} {with:10.0} {without:12.0} {ratio:7.2}"));
+        }
+        let worst = rows.iter().map(|row| number(row, "p50_ratio")).fold(0.0, f64::max);
+        let claim = "what waits for an agent costs the same whatever it has done before";
+        self.judge(claim, worst <= SAME, &format!("at most {worst:.2} times"));
+        Ok(json!({ "finished": finished, "rows": rows }))
+    }
+
+    async fn opening(&mut self) -> Result<Value, Failure> {
+        let data = self.data.join("opening");
+        let rows = opening::measure(&data, self.sizes.events as u64, self.sizes.opened).await?;
+        progress("");
+        say(
+            self.json,
+            "opening: sessions that are not in memory, as far behind their snapshots as they can be",
+        );
+        say(self.json, "                                 events   snapshot KB   p50 us   ratio");
+        for row in &rows {
+            let session = row["session"].as_str().unwrap_or_default();
+            let (bytes, took) = (number(row, "snapshot_bytes") / 1e3, number(row, "p50_us"));
+            let (events, ratio) = (number(row, "events"), number(row, "p50_ratio"));
+            say(self.json, &format!("{session:30} {events:8} {bytes:13.1} {took:8.0} {ratio:7.2}"));
+        }
+        Ok(json!({ "rows": rows }))
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Odds {
     pub lose_answer: u64,
     /// Some items are kept, some are not, and the writer hears of a fault.
     pub tear: u64,
+    /// The writer hears of a fault, and everything is kept all the same, but only just before the next commit.
+    pub late: u64,
 }
 
 /// How many faults of each kind there were.
@@ -29,6 +31,8 @@ pub struct Faults {
     pub answers_lost: u64,
     /// Commits of which a part was kept.
     pub torn: u64,
+    /// Commits that were kept after the writer had heard of a fault.
+    pub late: u64,
     /// Engines that lost their memory.
     pub crashes: u64,
     /// Items that another writer was first with.
@@ -45,6 +49,7 @@ impl Faults {
         self.refused += other.refused;
         self.answers_lost += other.answers_lost;
         self.torn += other.torn;
+        self.late += other.late;
         self.crashes += other.crashes;
         self.conflicts += other.conflicts;
         self.cuts += other.cuts;
@@ -59,6 +64,8 @@ pub struct Disk {
     synced: Vec<Append>,
     /// What it takes.
     unsynced: Vec<Append>,
+    /// What is in doubt: the next commit comes after it.
+    late: Vec<Append>,
     plant: Option<Plant>,
     /// How often it fails.
     pub odds: Odds,
@@ -77,6 +84,7 @@ impl Disk {
             store: MemoryStore::default(),
             synced: Vec::new(),
             unsynced: Vec::new(),
+            late: Vec::new(),
             plant,
             odds,
             faults: Faults::default(),
@@ -90,6 +98,15 @@ impl Disk {
 
     /// One commit.
     pub fn append(&mut self, batch: &[Append], rng: &mut Rng) -> Result<Vec<Outcome>, Fault> {
+        if !self.late.is_empty() {
+            self.faults.late += 1;
+            let late = std::mem::take(&mut self.late);
+            self.keep(&late)?;
+        }
+        if rng.chance(self.odds.late) {
+            self.late = batch.to_vec();
+            return Err(fault("writing"));
+        }
         if rng.chance(self.odds.refuse) {
             self.faults.refused += 1;
             return Err(fault("writing"));
@@ -147,6 +164,7 @@ impl Disk {
 
     /// The power goes: what was not synced is gone.
     pub fn lose_power(&mut self) -> Result<(), Fault> {
+        self.late.clear();
         if self.unsynced.is_empty() {
             return Ok(());
         }

@@ -66,9 +66,10 @@ fn main() -> ExitCode {
     );
     _ = writeln!(
         out,
-        "faults: {} commits refused, {} torn, {} answers lost, {} crashes, {} conflicts, {} reads failed, {} subscribers cut off",
+        "faults: {} commits refused, {} torn, {} late, {} answers lost, {} crashes, {} conflicts, {} reads failed, {} subscribers cut off",
         faults.refused,
         faults.torn,
+        faults.late,
         faults.answers_lost,
         faults.crashes,
         faults.conflicts,

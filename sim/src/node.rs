@@ -209,7 +209,10 @@ impl Node {
 
     /// Whether nothing waits for anything.
     pub fn is_quiet(&self) -> bool {
-        self.flight.is_none() && self.wakes == 0 && self.shards.iter().all(Shard::is_quiet)
+        self.flight.is_none()
+            && self.wakes == 0
+            && self.quota.starting() == 0
+            && self.shards.iter().all(Shard::is_quiet)
     }
 
     /// How many sessions each agent has open, as this node counts.

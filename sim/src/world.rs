@@ -10,7 +10,7 @@ use handover_engine::key::Key;
 use handover_engine::log::{Log, load};
 use handover_engine::shard::Settings;
 use handover_engine::subscription::read_page;
-use handover_kernel::command::{Act, Command, ModeKind};
+use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
 use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp};
 use handover_store::{Fault, Outcome, SessionKey, Store};
 
@@ -148,7 +148,12 @@ impl World {
     fn new(seed: u64, plant: Option<Plant>) -> World {
         let mut rng = Rng::new(seed);
         let odds = if rng.chance(800) {
-            Odds { refuse: rng.below(80), lose_answer: rng.below(80), tear: rng.below(60) }
+            Odds {
+                refuse: rng.below(80),
+                lose_answer: rng.below(80),
+                tear: rng.below(60),
+                late: rng.below(40),
+            }
         } else {
             Odds::default()
         };
@@ -510,6 +515,14 @@ impl World {
             }
             Answer::Denied(Denied::Refused(refusal)) => {
                 self.note(format!("op {op} refused {}", refusal.code()));
+                let events = check::log(self.disk.store(), &self.ops[op].key)?;
+                let own = events.iter().find(|event| event.id == self.ops[op].command.id);
+                // Not every face takes the retry of a start as one.
+                let command = &self.ops[op].command;
+                let retries = command.act.start().is_none() || command.second_start != SecondStart::Refused;
+                if let (Some(own), true, 1) = (own, retries, self.nodes.len()) {
+                    return Err(format!("op {op} was refused {}, it is at {}", refusal.code(), own.seq));
+                }
                 self.refused += u64::from(!self.ops[op].done);
                 self.ops[op].done = true;
             }

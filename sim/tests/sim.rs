@@ -28,6 +28,7 @@ fn nothing_is_lost_whatever_the_store_does() {
     // A simulation that meets no faults shows nothing.
     assert!(faults.refused > 50, "{faults:?}");
     assert!(faults.torn > 50, "{faults:?}");
+    assert!(faults.late > 50, "{faults:?}");
     assert!(faults.answers_lost > 50, "{faults:?}");
     assert!(faults.crashes > 200, "{faults:?}");
     assert!(faults.conflicts > 50, "{faults:?}");

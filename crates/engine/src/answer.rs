@@ -1,10 +1,67 @@
-//! What whoever put a command or a question to a session is told.
+//! What a shard says to the outside: events that are durable, and answers.
 
 use std::sync::Arc;
 
-use handover_kernel::session::Standing;
-use handover_kernel::{Receipt, Refusal, Session};
+use handover_kernel::session::{Binding, Standing};
+use handover_kernel::{Event, Fact, Receipt, Refusal, Seq, Session};
 use handover_store::Fault;
+
+use crate::key::Key;
+
+/// Durable events of one session.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Which session.
+    pub key: Key,
+    /// What was bound when it started.
+    pub binding: Arc<Binding>,
+    /// The events, in order.
+    pub events: Vec<Arc<Event>>,
+    /// The position of the first of them among all events; the others follow.
+    pub first: u64,
+    /// How the session has ended with them, if it has.
+    pub ended: Option<End>,
+}
+
+impl Published {
+    /// Whether the session has started with them.
+    pub fn started(&self) -> bool {
+        self.events.first().is_some_and(|event| event.seq == Seq(1))
+    }
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its outcome was bound.
+    Resolved,
+    /// Its time was up.
+    Expired,
+    /// Somebody called it off.
+    Cancelled,
+}
+
+impl End {
+    /// Every way.
+    pub const ALL: [End; 3] = [End::Resolved, End::Expired, End::Cancelled];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Resolved => "resolved",
+            End::Expired => "expired",
+            End::Cancelled => "cancelled",
+        }
+    }
+
+    /// Of the session whose last fact this is, if it is a last one.
+    pub(crate) fn of(fact: &Fact) -> Option<End> {
+        let resolved = matches!(fact, Fact::Committed(_)).then_some(End::Resolved);
+        let expired = || matches!(fact, Fact::Expired { .. }).then_some(End::Expired);
+        let cancelled = || matches!(fact, Fact::Cancelled { .. }).then_some(End::Cancelled);
+        resolved.or_else(expired).or_else(cancelled)
+    }
+}
 
 /// What somebody is told.
 #[derive(Clone, Debug)]

@@ -179,14 +179,15 @@ impl Commits {
         result: &Result<Vec<Outcome>, Arc<Fault>>,
     ) {
         let failed = result.is_err();
+        // What a failed commit left in doubt is certain after the next one that succeeds: both times what is stored is looked
+        // at again.
         if failed || self.doubt {
-            // Subscribers read again what is stored: something may be there that will never be published. What an earlier
-            // commit left in doubt is certain after the next one.
+            // Something may be there that will never be published.
             let wakers = parts.hub(Hub::missed);
             parts.out(Out::Notify(wakers));
+            self.recount = true;
         }
         self.doubt = failed;
-        self.recount |= failed;
         let effects =
             commit.settle(result, |index, share| parts.shard(index, |shard, now| shard.complete(share, now)));
         carry_out(parts, effects);

@@ -78,6 +78,11 @@ impl Quota {
         open.map(|(place, count)| (place.tenant.clone(), place.agent.clone(), count.open)).collect()
     }
 
+    /// How many starts have not been answered yet.
+    pub fn starting(&self) -> u64 {
+        self.counts.values().map(|count| count.starting).sum()
+    }
+
     fn change(&mut self, place: &Place, change: impl FnOnce(&mut Count)) {
         let count = self.counts.entry(place.clone()).or_default();
         change(count);

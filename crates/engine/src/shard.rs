@@ -6,21 +6,23 @@
 //! appended first, the session is read again and its commands are decided again. If the store fails, nothing that
 //! rests on it is answered as accepted, and all memory is dropped.
 
+mod batch;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::errand::Errand;
-use handover_kernel::session::Binding;
-use handover_kernel::{Event, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, step};
-use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
+use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp, step};
+use handover_store::{Fault, Wake};
 
-use crate::answer::{Accepted, Answer, Denied};
+use self::batch::{Batch, Decided, Held};
+pub use crate::answer::{Accepted, Answer, Denied, End, Published};
 use crate::key::Key;
 use crate::log::{Log, revive_sharing};
 use crate::names::Names;
-use crate::view::{self, Listed};
-use crate::{codec, snapshot};
+use crate::snapshot;
+use crate::view::Listed;
 
 /// How much a shard may hold.
 #[derive(Clone, Debug)]
@@ -78,87 +80,18 @@ pub struct Trip {
 
 /// What the shard wants done.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the names of the fields say all")]
 pub enum Effect<T> {
     /// Read this session and come back with [`Shard::loaded`].
     Load(Key),
     /// Tell whoever waits.
-    Answer {
-        /// Who.
-        ticket: Ticket<T>,
-        /// What.
-        answer: Answer,
-    },
+    Answer { ticket: Ticket<T>, answer: Answer },
     /// These events are durable.
     Publish(Published),
     /// The session wants to be woken then, or not at all.
-    Wake {
-        /// Which session.
-        key: Key,
-        /// When.
-        at: Option<Timestamp>,
-    },
+    Wake { key: Key, at: Option<Timestamp> },
     /// The session owes something to another one.
-    Errand {
-        /// Which session.
-        from: Key,
-        /// What.
-        errand: Errand,
-    },
-}
-
-/// Durable events of one session.
-#[derive(Clone, Debug)]
-pub struct Published {
-    /// Which session.
-    pub key: Key,
-    /// What was bound when it started.
-    pub binding: Arc<Binding>,
-    /// The events, in order.
-    pub events: Vec<Arc<Event>>,
-    /// The position of the first of them among all events; the others follow.
-    pub first: u64,
-    /// How the session has ended with them, if it has.
-    pub ended: Option<End>,
-}
-
-impl Published {
-    /// Whether the session has started with them.
-    pub fn started(&self) -> bool {
-        self.events.first().is_some_and(|event| event.seq == Seq(1))
-    }
-}
-
-/// How a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Its outcome was bound.
-    Resolved,
-    /// Its time was up.
-    Expired,
-    /// Somebody called it off.
-    Cancelled,
-}
-
-impl End {
-    /// Every way.
-    pub const ALL: [End; 3] = [End::Resolved, End::Expired, End::Cancelled];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            End::Resolved => "resolved",
-            End::Expired => "expired",
-            End::Cancelled => "cancelled",
-        }
-    }
-
-    /// Of the session whose last fact this is, if it is a last one.
-    fn of(fact: &Fact) -> Option<End> {
-        let resolved = matches!(fact, Fact::Committed(_)).then_some(End::Resolved);
-        let expired = || matches!(fact, Fact::Expired { .. }).then_some(End::Expired);
-        let cancelled = || matches!(fact, Fact::Cancelled { .. }).then_some(End::Cancelled);
-        resolved.or_else(expired).or_else(cancelled)
-    }
+    Errand { from: Key, errand: Errand },
 }
 
 #[derive(Debug)]
@@ -186,45 +119,6 @@ struct Ready {
     last_used: Timestamp,
     /// Its place in [`Shard::idle`].
     looked_at: Timestamp,
-}
-
-/// What a command led to, with what the index and the timers said before it.
-struct Decided {
-    events: Vec<Event>,
-    listed: Listed,
-    wake_at: Option<Timestamp>,
-}
-
-/// What one commit writes, and who waits for it.
-#[derive(Debug)]
-struct Batch<T> {
-    entries: BTreeMap<Key, Entry>,
-    held: Vec<Held<T>>,
-    events: usize,
-}
-
-#[derive(Debug)]
-struct Entry {
-    append: Append,
-    events: Vec<Arc<Event>>,
-    binding: Arc<Binding>,
-    /// When the session wants to be woken, if that changed.
-    wake_at: Option<Option<Timestamp>>,
-    ended: Option<End>,
-}
-
-/// An answer that rests on something that is not durable yet, with the work to decide it again.
-#[derive(Debug)]
-struct Held<T> {
-    key: Key,
-    work: Work<T>,
-    answer: Answer,
-}
-
-impl<T> Default for Batch<T> {
-    fn default() -> Self {
-        Batch { entries: BTreeMap::new(), held: Vec::new(), events: 0 }
-    }
 }
 
 /// One shard.
@@ -460,106 +354,6 @@ impl<T> Shard<T> {
         }
     }
 
-    /// What is to be written next, if nothing is being written. Its outcome comes back with [`Shard::complete`].
-    pub fn take_batch(&mut self) -> Option<Vec<Append>> {
-        if !self.has_pending() {
-            return None;
-        }
-        let mut batch = std::mem::take(&mut self.pending);
-        let mut appends = Vec::with_capacity(batch.entries.len());
-        for (key, entry) in &mut batch.entries {
-            let mut append = entry.take_append();
-            // What was decided last is in the batch, so that the session in memory is the one after its last event.
-            if let Some(Slot::Ready(ready)) = self.slots.get_mut(key) {
-                append.snapshot = ready.snapshot(self.settings.snapshot_every);
-            }
-            appends.push(append);
-        }
-        self.flight = Some(batch);
-        Some(appends)
-    }
-
-    /// What became of the batch that was taken, one outcome for each of its items.
-    pub fn complete(&mut self, result: Result<&[Outcome], Arc<Fault>>, now: Timestamp) -> Vec<Effect<T>> {
-        let Some(flight) = self.flight.take() else {
-            unreachable!("a batch is completed once");
-        };
-        match result {
-            Ok(outcomes) => self.committed(flight, outcomes, now),
-            Err(fault) => self.failed(flight, &fault),
-        }
-    }
-
-    fn committed(&mut self, flight: Batch<T>, outcomes: &[Outcome], now: Timestamp) -> Vec<Effect<T>> {
-        assert_eq!(outcomes.len(), flight.entries.len(), "the store answers every item of a batch");
-        let mut effects = Vec::new();
-        let mut lost: BTreeMap<Key, Vec<Work<T>>> = BTreeMap::new();
-        for ((key, entry), outcome) in flight.entries.into_iter().zip(outcomes) {
-            match outcome {
-                Outcome::Appended { first } => self.published(key, entry, *first, &mut effects),
-                Outcome::Conflict { .. } | Outcome::Tombstone { .. } => {
-                    lost.insert(key, Vec::new());
-                }
-            }
-        }
-        for held in flight.held {
-            self.backlog -= 1;
-            match lost.get_mut(&held.key) {
-                Some(works) => works.push(held.work),
-                None => effects.push(held.work.answered(held.answer)),
-            }
-        }
-        for (key, works) in lost {
-            self.decide_again(key, works, now, &mut effects);
-        }
-        effects
-    }
-
-    fn published(&mut self, key: Key, entry: Entry, first: u64, effects: &mut Vec<Effect<T>>) {
-        if let (Some(Slot::Ready(ready)), Some(last)) = (self.slots.get_mut(&key), entry.events.last()) {
-            ready.durable = ready.durable.max(last.seq);
-        }
-        if let Some(at) = entry.wake_at {
-            effects.push(Effect::Wake { key: key.clone(), at });
-        }
-        let Entry { events, binding, ended, .. } = entry;
-        effects.push(Effect::Publish(Published { key, binding, events, first, ended }));
-    }
-
-    /// Someone else was first: forget the session, read it again, and decide again what was decided on it.
-    fn decide_again(
-        &mut self,
-        key: Key,
-        mut works: Vec<Work<T>>,
-        now: Timestamp,
-        effects: &mut Vec<Effect<T>>,
-    ) {
-        self.forget(&key);
-        if let Some(entry) = self.pending.entries.remove(&key) {
-            self.pending.events -= entry.events.len();
-        }
-        let (again, kept) =
-            std::mem::take(&mut self.pending.held).into_iter().partition(|held| held.key == key);
-        self.pending.held = kept;
-        self.backlog -= again.len();
-        works.extend(again.into_iter().map(|held: Held<T>| held.work));
-        for work in works {
-            self.take(&key, work, false, now, effects);
-        }
-    }
-
-    /// The store failed: the outcome of what was being written is unknown, and all memory is dropped.
-    fn failed(&mut self, flight: Batch<T>, fault: &Arc<Fault>) -> Vec<Effect<T>> {
-        let pending = std::mem::take(&mut self.pending);
-        let held = flight.held.into_iter().chain(pending.held);
-        let effects: Vec<Effect<T>> =
-            held.map(|held| held.work.answered(Answer::Denied(Denied::Fault(Arc::clone(fault))))).collect();
-        self.backlog -= effects.len();
-        self.slots.retain(|_, slot| matches!(slot, Slot::Loading { .. }));
-        self.idle.clear();
-        effects
-    }
-
     fn forget(&mut self, key: &Key) {
         if let Some(Slot::Ready(ready)) = self.slots.remove(key) {
             self.idle.remove(&(ready.looked_at, key.clone()));
@@ -644,47 +438,6 @@ impl Ready {
         };
         let decided = (!step.events.is_empty()).then_some(Decided { events: step.events, listed, wake_at });
         (answer, decided)
-    }
-}
-
-impl<T> Batch<T> {
-    /// Add what was decided on a session, with its index row and its wake time if they changed.
-    fn add(&mut self, key: &Key, session: &Session, decided: Decided) {
-        let Decided { events, listed, wake_at } = decided;
-        self.events += events.len();
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
-            append: Append {
-                key: SessionKey::clone(key),
-                expected: session.head.0 - events.len() as u64,
-                events: Vec::new(),
-                row: None,
-                wake: Wake::Unchanged,
-                snapshot: None,
-            },
-            events: Vec::new(),
-            binding: Arc::clone(&session.binding),
-            wake_at: None,
-            ended: None,
-        });
-        entry.append.events.extend(events.iter().map(codec::encode));
-        entry.ended = entry.ended.or_else(|| events.iter().find_map(|event| End::of(&event.fact)));
-        entry.events.extend(events.into_iter().map(Arc::new));
-        if Listed::of(session) != listed {
-            entry.append.row = Some(view::row(session));
-        }
-        if session.wake_at() != wake_at {
-            entry.wake_at = Some(session.wake_at());
-            entry.append.wake = wake(session.wake_at());
-        }
-    }
-}
-
-impl Entry {
-    fn take_append(&mut self) -> Append {
-        let key = self.append.key.clone();
-        let empty =
-            Append { key, expected: 0, events: Vec::new(), row: None, wake: Wake::Unchanged, snapshot: None };
-        std::mem::replace(&mut self.append, empty)
     }
 }
 

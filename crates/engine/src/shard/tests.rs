@@ -2,7 +2,7 @@
 
 use handover_kernel::command::{ModeKind, Request, Start, TaskAct};
 use handover_kernel::{AgentId, Blob, Charter, Face, Text};
-use handover_store::Snapshot;
+use handover_store::{Outcome, SessionKey, Snapshot};
 
 use super::*;
 use crate::log::revive;

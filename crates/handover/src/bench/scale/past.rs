@@ -101,9 +101,10 @@ impl One {
                 let answer = ask(&mut self.http, &request).await?;
                 let took = micros(begun);
                 let found = &answer["structuredContent"]["work"];
-                let expected = match question {
-                    Question::Idle => found == &json!([]),
-                    _ => found[0]["task_id"] == *self.offered && found[1].is_null(),
+                let expected = if question == Question::Idle {
+                    found == &json!([])
+                } else {
+                    found[0]["task_id"] == *self.offered && found[1].is_null()
                 };
                 self.expect(expected, question, found)?;
                 Ok(took)

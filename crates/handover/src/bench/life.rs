@@ -85,12 +85,6 @@ pub fn done(
 /// How many commands that takes.
 const DONE_COMMANDS: usize = 3;
 
-/// The first commands of the life with this number, up to where it is worked on.
-pub fn opening(number: u64) -> (SessionKey, impl Iterator<Item = Command> + Send) {
-    let (key, commands) = life(number);
-    (key, commands.into_iter().take(OPEN_EVENTS))
-}
-
 /// One more update of the life with this number. With an id it is remembered, so that it has an effect once.
 pub fn one_more_update(number: u64, update_id: Option<u64>) -> Command {
     let (_, worker) = agents(number);

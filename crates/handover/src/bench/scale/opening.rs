@@ -8,21 +8,21 @@
 use std::path::Path;
 use std::time::Instant;
 
-use handover_engine::{Engine, Settings};
+use handover_engine::clock::now;
+use handover_engine::{Engine, Settings, codec, snapshot};
+use handover_kernel::{Limits, SessionId, step};
 use handover_store::sqlite::Options;
-use handover_store::{SessionKey, Store};
+use handover_store::{Append, SessionKey, Store, Wake};
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::bench::{fill, life, micros, quantile};
+use crate::bench::{fill, life, micros, progress, quantile};
 
 /// How many events the short one has, about.
 const SHORT: u64 = 1_000;
 
-/// The sessions: one to begin with, whose time does not count, and those that are compared.
+/// The session that is opened first, so that its time counts for nobody.
 const FIRST: u64 = 0;
-const ROWS: [(u64, &str, bool); 3] =
-    [(1, "short", true), (2, "long", true), (3, "long, messages without ids", false)];
 
 /// One of those that are compared.
 struct Row {
@@ -35,14 +35,15 @@ struct Row {
 
 /// Make them, and open each so often, in turns, by an engine that has none of them in memory.
 pub async fn measure(data: &Path, long: u64, rounds: usize) -> Result<Vec<Value>, Failure> {
-    let (engine, store) = fill::start(data, fill::settings(), Options::default())?;
-    fill::many(&engine, FIRST..FIRST + 1, life::opening, "the first").await?;
-    let mut rows = Vec::new();
-    for (number, what, ids) in ROWS {
-        let events = if number == 1 { SHORT } else { long };
-        rows.push(grow(&engine, &*store, number, events, what, ids).await?);
-    }
+    let (engine, store) = fill::start(data, Settings::default(), Options::default())?;
+    let (key, commands) = life::life(FIRST);
+    fill::live(&engine, key, commands, &mut Vec::new()).await?;
     engine.stop();
+    let mut rows = vec![
+        grow(&*store, 1, SHORT, "short", true)?,
+        grow(&*store, 2, long, "long", true)?,
+        grow(&*store, 3, long, "long, messages without ids", false)?,
+    ];
     drop((engine, store));
     for round in 0..rounds {
         let (engine, store) = fill::start(data, Settings::default(), Options::default())?;
@@ -68,35 +69,50 @@ pub async fn measure(data: &Path, long: u64, rounds: usize) -> Result<Vec<Value>
     Ok(rows.iter_mut().map(|row| summed_up(row, short_us)).collect())
 }
 
-/// A task with so many events, or somewhat fewer: the last of its snapshot is as long ago as it ever is.
-async fn grow(
-    engine: &Engine,
-    store: &dyn Store,
-    number: u64,
-    events: u64,
-    what: &'static str,
-    ids: bool,
-) -> Result<Row, Failure> {
+/// A task of about so many events: one less than would make another snapshot. What the engine would store is stored without
+/// it, because a worker that waits for each of them to be durable would take minutes.
+fn grow(store: &dyn Store, number: u64, events: u64, what: &'static str, ids: bool) -> Result<Row, Failure> {
     let every = Settings::default().shard.snapshot_every;
-    let key = life::key(number);
-    fill::many(engine, number..number + 1, life::opening, what).await?;
-    let update = {
-        let key = key.clone();
-        move |update| (key.clone(), [life::one_more_update(number, ids.then_some(update))])
-    };
-    let opened = life::OPEN_EVENTS as u64;
-    let many = (events - every.min(events)).max(opened);
-    fill::many(engine, opened..many, update.clone(), what).await?;
-    let kept = snapshot(store, &key)?.map_or(0, |(seq, _)| seq);
-    let events = kept + every - 1;
-    fill::many(engine, many..events.max(many), update, what).await?;
-    let snapshot_bytes = snapshot(store, &key)?.map_or(0, |(_, bytes)| bytes);
-    Ok(Row { what, key, events, snapshot_bytes, took_us: Vec::new() })
+    let events = events.next_multiple_of(every) - 1;
+    let (key, commands) = life::life(number);
+    let opening = commands.into_iter().take(life::OPEN_EVENTS);
+    let updates = life::OPEN_EVENTS as u64..events;
+    let updates = updates.map(|update| life::one_more_update(number, ids.then_some(update)));
+    let (id, limits) = (SessionId::from(&*key.session), Limits::default());
+    let mut session = None;
+    let mut row = Row { what, key, events, snapshot_bytes: 0, took_us: Vec::new() };
+    let mut append = after(&row.key, 0);
+    for command in opening.chain(updates) {
+        let step = step(&mut session, &id, &command, &limits, now());
+        step.answer.map_err(|refusal| Failure::Fault(format!("a command was refused: {refusal}")))?;
+        append.events.extend(step.events.iter().map(codec::encode));
+        let Some(session) = &session else { continue };
+        let head = session.head.0;
+        if !head.is_multiple_of(every) && head != events {
+            continue;
+        }
+        if head.is_multiple_of(every) {
+            let kept = snapshot::keep(session);
+            row.snapshot_bytes = kept.len();
+            append.snapshot = Some(kept);
+        }
+        store.append(&[append]).map_err(|fault| Failure::fault("writing a session", &fault))?;
+        append = after(&row.key, head);
+        progress(&format!("{what}: {head} of {events} events"));
+    }
+    Ok(row)
 }
 
-fn snapshot(store: &dyn Store, key: &SessionKey) -> Result<Option<(u64, usize)>, Failure> {
-    let found = store.snapshot(key).map_err(|fault| Failure::fault("reading a snapshot", &fault))?;
-    Ok(found.map(|snapshot| (snapshot.seq, snapshot.bytes.len())))
+/// Nothing yet, after the event with this number.
+fn after(key: &SessionKey, expected: u64) -> Append {
+    Append {
+        key: key.clone(),
+        expected,
+        events: Vec::new(),
+        row: None,
+        wake: Wake::Unchanged,
+        snapshot: None,
+    }
 }
 
 /// How many events the session has.

@@ -72,7 +72,10 @@ async fn pages(both: &Both, way: Way, task: &str, max: Option<u32>) -> Vec<(Vec<
         assert!(!seqs.is_empty(), "{way:?} after {after}: a page that leads on has something");
         pages.push((seqs, bytes));
         match next {
-            Some(next) => after = next,
+            Some(next) => {
+                assert!(next > after, "{way:?}: a page leads on, found {next} after {after}");
+                after = next;
+            }
             None => return pages,
         }
     }

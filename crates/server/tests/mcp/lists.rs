@@ -100,7 +100,10 @@ async fn all(both: &Both, list: List) -> (Vec<String>, Vec<String>) {
         let (ids, next) = page(both, list, cursors.last().map(String::as_str)).await.unwrap();
         found.extend(ids);
         match next {
-            Some(next) => cursors.push(next),
+            Some(next) => {
+                assert!(!cursors.contains(&next), "{list:?}: a page leads on, found {next} again");
+                cursors.push(next);
+            }
             None => return (found, cursors),
         }
     }

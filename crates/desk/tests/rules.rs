@@ -1,0 +1,341 @@
+//! The rules about callers, without a wire: what holds for one face holds for all.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_desk::delegate::{Profile, Responsibility, Work};
+use handover_desk::follow::Over;
+use handover_desk::gate::{self, Caller, Limited};
+use handover_desk::identity::Identity;
+use handover_desk::no::{Part, Unfit};
+use handover_desk::shutdown::{Shutdown, Trigger};
+use handover_desk::{Data, Desk, No, Settings};
+use handover_kernel::charter::Charter;
+use handover_kernel::command::{Act, Answer, Command, Contract, Need, NewQuestion, Progress, Reply, TaskAct};
+use handover_kernel::orders::OrderKind;
+use handover_kernel::session::Standing;
+use handover_kernel::{AgentId, Blob, Face, QuestionKey, Refusal, Text};
+
+const FACES: [Face; 5] = [Face::Macp, Face::Mcp, Face::Grid, Face::Console, Face::Cli];
+const TASK: &str = "the-task-of-most-plays";
+/// A number, and nothing else that is asked for.
+const NUMBER: &str = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
+
+const PROFILE: Profile =
+    Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
+
+fn opened(gate: gate::Settings) -> (Desk, Trigger) {
+    let (trigger, shutdown) = Shutdown::new();
+    let settings = Settings { gate, ..Settings::default() };
+    (handover_desk::open(Data::Memory, settings, Identity::Development, shutdown).unwrap(), trigger)
+}
+
+fn caller(name: &str, face: Face) -> Caller {
+    Caller::new(Identity::Development.authenticate(Some(name)).unwrap(), face)
+}
+
+fn mcp(name: &str) -> Caller {
+    caller(name, Face::Mcp)
+}
+
+async fn in_time<T>(play: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), play).await.expect("waited in vain")
+}
+
+fn blob(text: &str) -> Blob {
+    Blob::from(text.as_bytes())
+}
+
+fn work(contract: Option<Contract>) -> Work {
+    Work {
+        agents: vec![AgentId::from("worker")],
+        task: Text::from("dig"),
+        title: Text::from("dig"),
+        input: blob(r#"{"n":1}"#),
+        contract: contract.map(Arc::new),
+        ..Work::default()
+    }
+}
+
+fn contract(input: &str, output: &str) -> Contract {
+    Contract { skill: Text::from("dig"), input: blob(input), output: blob(output) }
+}
+
+fn accept() -> Act {
+    Act::Task(TaskAct::Accept { task: None, assignee: None, reason: Text::default() })
+}
+
+fn complete(output: &[u8]) -> Act {
+    let output = Blob::from(output);
+    Act::Task(TaskAct::Complete { task: None, assignee: None, output, summary: Text::default() })
+}
+
+fn steer(text: &str) -> Act {
+    Act::Task(TaskAct::Steer { text: Text::from(text) })
+}
+
+fn update() -> Act {
+    Act::Task(TaskAct::Update { task: None, progress: Progress::default(), withdraws: false })
+}
+
+fn ask(key: &str, schema: &str) -> Act {
+    let question = NewQuestion {
+        key: Some(QuestionKey::from(key)),
+        need: Need::Input,
+        text: Text::from("which?"),
+        schema: blob(schema),
+        wire: None,
+    };
+    Act::Task(TaskAct::Ask { task: None, questions: vec![question], progress: Progress::default() })
+}
+
+fn answer(key: &str, reply: Reply) -> Act {
+    let answers = vec![Answer { key: QuestionKey::from(key), reply }];
+    Act::Task(TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false })
+}
+
+/// A task of `planner` that `worker` has in hand.
+async fn in_hand(desk: &Desk, task: &str, contract: Option<Contract>) {
+    desk.delegate(&mcp("planner"), task, None, &PROFILE, work(contract)).await.unwrap();
+    desk.act(&mcp("worker"), task, accept()).await.unwrap();
+}
+
+/// A command that can carry orders back, under a key if it has one.
+fn taking_orders(act: Act, key: Option<&str>) -> Command {
+    let command = Command { takes_orders: true, ..mcp("worker").command(act) };
+    match key {
+        Some(key) => command.with_id(key),
+        None => command,
+    }
+}
+
+/// The steers that an answer to the worker carries.
+async fn steers(desk: &Desk, act: Act, key: Option<&str>) -> Vec<String> {
+    let accepted = desk.put(&mcp("worker"), TASK, taking_orders(act, key)).await.unwrap();
+    accepted.receipt.orders.iter().map(|order| said(&order.what)).collect()
+}
+
+fn said(order: &OrderKind) -> String {
+    match order {
+        OrderKind::Steer(text) => text.to_string(),
+        OrderKind::Pause(_) | OrderKind::Answers(_) | OrderKind::Message { .. } => {
+            panic!("expected a steer, found {order:?}")
+        }
+    }
+}
+
+/// Why it does not fit; anything else is another no.
+fn unfit<T>(answer: Result<T, No>) -> Unfit {
+    match answer {
+        Err(No::Unfit(unfit)) => unfit,
+        Err(other) => panic!("expected a value that does not fit, found {other:?}"),
+        Ok(_) => panic!("expected a value that does not fit, found one that does"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_the_desk_offers_can_be_done_from_every_face() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    for face in FACES {
+        let (planner, worker) = (caller("planner", face), caller("worker", face));
+        let task = desk.new_id(&planner, None);
+        desk.delegate(&planner, &task, None, &PROFILE, work(None)).await.unwrap();
+        desk.act(&worker, &task, accept()).await.unwrap();
+        desk.act(&planner, &task, steer("left")).await.unwrap();
+        desk.act(&worker, &task, complete(b"a hole")).await.unwrap();
+        let session = desk.task(&planner, &task).await.unwrap();
+        let settled = desk.commit(&planner, &session, true, Text::from("reviewed")).await.unwrap();
+        assert!(settled.session.lifecycle.is_terminal(), "{face:?}");
+
+        let offered = Responsibility {
+            to: AgentId::from("worker"),
+            scope: Text::from("the garden"),
+            reason: Text::default(),
+            context: None,
+            ttl_ms: None,
+        };
+        let begun = desk.offer(&planner, None, PROFILE.configuration, offered).await.unwrap();
+        let handoff = begun.session.binding.id.to_string();
+        desk.answer_offer(&worker, &handoff, true, Text::default()).await.unwrap();
+        let session = desk.handoff(&planner, &handoff).await.unwrap();
+        let settled = desk.commit(&planner, &session, true, Text::from("reviewed")).await.unwrap();
+        assert!(settled.session.lifecycle.is_terminal(), "{face:?}");
+    }
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_fits_its_contract_or_changes_nothing_on_every_face() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let plays: [(&str, &[u8], bool); 10] = [
+        (NUMBER, br#"{"n":3}"#, true),
+        (NUMBER, br#"{"n":3,"more":[]}"#, true),
+        (NUMBER, br#"{"n":"3"}"#, false),
+        (NUMBER, b"{}", false),
+        (NUMBER, b"3", false),
+        (NUMBER, b"", false),
+        (NUMBER, &[0xff], false),
+        // Text that is no JSON is a text.
+        (r#"{"type":"string"}"#, b"a hole", true),
+        ("", &[0xff], true),
+        ("", b"", true),
+    ];
+    for face in FACES {
+        for (index, (schema, output, fits)) in plays.iter().enumerate() {
+            let task = format!("{face:?} {index}");
+            in_hand(&desk, &task, Some(contract("", schema))).await;
+            let report = desk.act(&caller("worker", face), &task, complete(output)).await;
+            if *fits {
+                report.unwrap();
+                continue;
+            }
+            assert_eq!(unfit(report).part, Part::Output, "{task}");
+            let session = desk.task(&mcp("planner"), &task).await.unwrap();
+            assert_eq!((session.standing(), session.head.0), (Standing::Working, 3), "{task}");
+        }
+    }
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_begins_only_with_what_its_contract_takes() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let planner = mcp("planner");
+    let begin = async |input: &str| {
+        let work = Work { input: blob(input), ..work(Some(contract(NUMBER, ""))) };
+        desk.delegate(&planner, TASK, None, &PROFILE, work).await
+    };
+    for wrong in ["", "{}", "text", r#"{"n":"one"}"#] {
+        assert_eq!(unfit(begin(wrong).await).part, Part::Input, "{wrong:?}");
+        assert!(desk.session(&planner, TASK).await.unwrap_err().is_unknown());
+    }
+    begin(r#"{"n":1}"#).await.unwrap();
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_fits_its_question_or_the_question_stays_open() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, TASK, None).await;
+    let (planner, worker) = (mcp("planner"), mcp("worker"));
+    for schema in [r#"{"type":"hole"}"#, "{", "7", r##"{"$ref":"#/nowhere"}"##] {
+        let asked = desk.act(&worker, TASK, ask("q", schema)).await;
+        assert_eq!(unfit(asked).part, Part::Question(QuestionKey::from("q")), "{schema}");
+    }
+    let replies = |text: &str| answer("q", Reply::Content(blob(text)));
+    desk.act(&worker, TASK, ask("q", NUMBER)).await.unwrap();
+    for wrong in ["", "three", "{}", r#"{"n":null}"#] {
+        let given = desk.act(&planner, TASK, replies(wrong)).await;
+        assert_eq!(unfit(given).part, Part::Answer(QuestionKey::from("q")), "{wrong:?}");
+        let session = desk.task(&planner, TASK).await.unwrap();
+        assert_eq!(session.task().unwrap().phase.questions().len(), 1);
+    }
+    desk.act(&planner, TASK, replies(r#"{"n":3}"#)).await.unwrap();
+    for (key, reply) in [("no", Reply::Refused), ("later", Reply::Dismissed)] {
+        desk.act(&worker, TASK, ask(key, NUMBER)).await.unwrap();
+        desk.act(&planner, TASK, answer(key, reply)).await.unwrap();
+    }
+    desk.act(&worker, TASK, ask("anything", "")).await.unwrap();
+    desk.act(&planner, TASK, answer("anything", Reply::Content(Blob::from(&[0xff][..])))).await.unwrap();
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_else_learns_what_a_task_is_bound_to() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, TASK, Some(contract("", NUMBER))).await;
+    desk.act(&mcp("worker"), TASK, ask("q", NUMBER)).await.unwrap();
+    let elsewhere = mcp("planner");
+    let principal = handover_desk::identity::Principal { tenant: "elsewhere".into(), ..elsewhere.principal };
+    let elsewhere = Caller { principal, ..mcp("planner") };
+    for act in [complete(b"{}"), answer("q", Reply::Content(blob("{}")))] {
+        let told = desk.act(&mcp("outsider"), TASK, act.clone()).await.unwrap_err();
+        assert_eq!(told.refusal(), Some(&Refusal::NotParticipant { agent: AgentId::from("outsider") }));
+        let told = desk.act(&elsewhere, TASK, act).await.unwrap_err();
+        assert_eq!(told.refusal(), Some(&Refusal::SessionNotFound));
+    }
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_sent_again_carries_what_it_carried_and_nothing_that_came_later() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, TASK, None).await;
+    // Often enough that some of it happens within one tick of the clock.
+    for round in 0..50 {
+        let key = |name: &str| format!("{name} {round}");
+        let none: [&str; 0] = [];
+        assert_eq!(steers(&desk, update(), Some(&key("before"))).await, none);
+        for text in ["left", "right"] {
+            desk.act(&mcp("planner"), TASK, steer(text)).await.unwrap();
+        }
+        assert_eq!(steers(&desk, update(), Some(&key("with"))).await, ["left", "right"]);
+        assert_eq!(steers(&desk, update(), Some(&key("after"))).await, none);
+        for _ in 0..2 {
+            assert_eq!(steers(&desk, update(), Some(&key("before"))).await, none, "round {round}");
+            assert_eq!(steers(&desk, update(), Some(&key("with"))).await, ["left", "right"], "round {round}");
+            assert_eq!(steers(&desk, update(), Some(&key("after"))).await, none, "round {round}");
+        }
+    }
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_are_told_again_however_much_happened_in_between() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, TASK, None).await;
+    let (planner, worker) = (mcp("planner"), mcp("worker"));
+    let since = async |after| -> Vec<String> {
+        let orders = desk.orders_since(&worker, TASK, after).await.unwrap();
+        orders.iter().map(|order| said(&order.what)).collect()
+    };
+    for text in ["left", "right"] {
+        for _ in 0..=handover_desk::look::HISTORY_MAX {
+            desk.act(&worker, TASK, update()).await.unwrap();
+        }
+        desk.act(&planner, TASK, steer(text)).await.unwrap();
+        assert_eq!(steers(&desk, update(), None).await, [text]);
+    }
+    desk.act(&planner, TASK, steer("not yet handed over")).await.unwrap();
+    assert_eq!(since(0).await, ["left", "right"]);
+    let first = desk.orders_since(&worker, TASK, 0).await.unwrap()[0].seq.0;
+    assert_eq!(since(first).await, ["right"]);
+    assert!(since(u64::MAX).await.is_empty());
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_assignee_hears_what_waits_for_it() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, TASK, None).await;
+    desk.act(&mcp("planner"), TASK, steer("left")).await.unwrap();
+    desk.act(&mcp("worker"), TASK, update()).await.unwrap();
+    for other in ["planner", "outsider"] {
+        assert!(desk.orders(&mcp(other), TASK).await.unwrap().is_none(), "{other}");
+    }
+    let waiting = desk.orders(&mcp("worker"), TASK).await.unwrap().unwrap();
+    assert_eq!(waiting.orders.iter().map(|order| said(&order.what)).collect::<Vec<_>>(), ["left"]);
+    desk.heard(&mcp("worker"), &waiting.session, waiting.orders[0].seq).await;
+    assert!(desk.orders(&mcp("worker"), TASK).await.unwrap().unwrap().orders.is_empty());
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_is_one_agents_on_all_faces_and_is_given_back() {
+    let (desk, trigger) = opened(gate::Settings { streams_max: 2, ..gate::Settings::default() });
+    let first = desk.stay(&caller("worker", Face::Macp)).unwrap_or_else(|no| panic!("{no:?}"));
+    let mut second = desk.stay(&mcp("worker")).unwrap_or_else(|no| panic!("{no:?}"));
+    for face in FACES {
+        let no = desk.stay(&caller("worker", face)).map(drop).unwrap_err();
+        assert!(matches!(no, No::Limited(Limited::Streams { max: 2 })), "{no:?}");
+    }
+    assert!(desk.stay(&mcp("planner")).is_ok());
+    drop(first);
+    assert!(desk.stay(&mcp("worker")).is_ok());
+    trigger.begin();
+    assert!(matches!(in_time(second.over()).await, Over::Stopping));
+    desk.stop();
+}

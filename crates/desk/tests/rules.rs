@@ -6,10 +6,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::caller::Caller;
 use handover_desk::delegate::{Profile, Responsibility, Work};
 use handover_desk::follow::Over;
-use handover_desk::gate::{self, Caller, Limited};
+use handover_desk::gate;
 use handover_desk::identity::Identity;
+use handover_desk::limit::Limited;
 use handover_desk::no::{Part, Unfit};
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, No, Settings};

@@ -7,6 +7,7 @@ use handover_store::SessionKey;
 
 use crate::Desk;
 use crate::caller::{Caller, sees};
+use crate::codes;
 use crate::contract::Contracts;
 use crate::gate::Pass;
 use crate::identity::agent_id;
@@ -28,6 +29,8 @@ impl Desk {
 
     /// Put a command that the rates have let through.
     pub async fn submit(&self, pass: Pass<'_>, session: &str, command: Command) -> Result<Accepted, No> {
+        let act = command.act.name();
+        tracing::trace!(agent = %pass.caller().agent, session, act, "let through by the rates");
         check_agents(&command.act)?;
         let key = SessionKey::new(pass.caller().tenant.clone(), session);
         let bound = match Contracts::needs_session(&command.act) {
@@ -37,8 +40,20 @@ impl Desk {
         // Whoever may not see the session is told that, and nothing of what it is bound to.
         let seen = bound.filter(|session| sees(pass.caller(), session));
         self.contracts.check(&command.act, seen.as_deref())?;
+        tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
-        let mut accepted = self.gate.submit(pass, key.clone(), command).await?;
+        let submitted = self.gate.submit(pass, key.clone(), command).await;
+        let mut accepted = submitted.inspect_err(|denied| {
+            tracing::trace!(session, act, code = codes::code_of(denied), "not accepted");
+        })?;
+        let receipt = &accepted.receipt;
+        tracing::trace!(
+            session,
+            act,
+            seq = receipt.seq.0,
+            duplicate = receipt.duplicate,
+            "accepted and durable"
+        );
         if takes_orders && accepted.receipt.duplicate {
             accepted.receipt.orders = self.orders_of(&key, &accepted).await?;
         }

@@ -41,7 +41,7 @@ const SESSION_BYTES_MAX: usize = 128;
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A request was nobody's, or its sender said to be somebody else.
+    /// A request was not authenticated, or its sender claimed to be somebody else.
     AuthenticationFailed,
     /// An agent asked for what it may not see or do.
     Forbidden,
@@ -133,7 +133,7 @@ impl Record {
         }
     }
 
-    /// A request that was nobody's.
+    /// A request that was not authenticated.
     pub fn unauthenticated(face: Face, peer: Option<SocketAddr>, reason: String) -> Record {
         let (face, reason) = (Some(face), Cow::Owned(reason));
         Record { face, peer, reason, code: "UNAUTHENTICATED", ..Record::new(What::AuthenticationFailed) }

@@ -87,7 +87,7 @@ pub enum Identity {
     Jwt(Arc<Verifier>, Arc<Tokens>),
 }
 
-/// Why a request is nobody's.
+/// Why a request is not authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unauthenticated {
     /// There is no credential.
@@ -141,7 +141,7 @@ impl Identity {
         };
         let token = token.or(anonymous).ok_or(Unauthenticated::Missing)?;
         let find = |tokens: &Tokens| {
-            let unknown = Unauthenticated::Refused { why: "nobody's token is known to be that" };
+            let unknown = Unauthenticated::Refused { why: "unknown token" };
             tokens.find(token).ok_or(unknown)
         };
         match self {

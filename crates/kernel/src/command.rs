@@ -464,6 +464,27 @@ pub struct OfferContext {
 }
 
 impl Act {
+    /// The word for it, for logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Act::Start(_) => "start",
+            Act::Delegate(_) => "delegate",
+            Act::Cancel { .. } => "cancel",
+            Act::Pause { .. } => "pause",
+            Act::Resume { .. } => "resume",
+            Act::Tick => "tick",
+            Act::Commit(_) => "commit",
+            Act::Task(act) => act.name(),
+            Act::Handoff(act) => match act {
+                HandoffAct::Offer(_) => "offer",
+                HandoffAct::Context { .. } => "context",
+                HandoffAct::Accept { .. } => "accept_offer",
+                HandoffAct::Decline { .. } => "decline_offer",
+            },
+            Act::SettleErrand { .. } => "settle_errand",
+        }
+    }
+
     /// How it starts a session, if it starts one.
     pub fn start(&self) -> Option<&Start> {
         match self {
@@ -477,6 +498,33 @@ impl Act {
             | Act::Task(_)
             | Act::Handoff(_)
             | Act::SettleErrand { .. } => None,
+        }
+    }
+}
+
+impl TaskAct {
+    fn name(&self) -> &'static str {
+        match self {
+            TaskAct::Request(_) => "request",
+            TaskAct::Accept { .. } => "accept",
+            TaskAct::Decline { .. } => "decline",
+            TaskAct::Update { .. } => "update",
+            TaskAct::Ask { .. } => "ask",
+            TaskAct::Checkpoint => "checkpoint",
+            TaskAct::Hold { .. } => "hold",
+            TaskAct::Deliver { .. } => "deliver",
+            TaskAct::Answer { .. } => "answer",
+            TaskAct::Steer { .. } => "steer",
+            TaskAct::Complete { .. } => "complete",
+            TaskAct::Fail { .. } => "fail",
+            TaskAct::Say { .. } => "say",
+            TaskAct::Read { .. } => "read",
+            TaskAct::Acknowledge => "acknowledge",
+            TaskAct::SetKey { .. } => "set_key",
+            TaskAct::CanHandOn { .. } => "can_hand_on",
+            TaskAct::CanHaveChild { .. } => "can_have_child",
+            TaskAct::HandOn { .. } => "hand_on",
+            TaskAct::AddChild { .. } => "add_child",
         }
     }
 }

@@ -125,7 +125,7 @@ keys! {
     identity: Identity {
         /// A file of static tokens (handover token makes its entries). Without one the token is the agent's id.
         tokens: Option<PathBuf> = "", file_or_nothing();
-        /// Whose requests without a token are, in development. Without it they are nobody's.
+        /// The agent that requests without a token act as, in development. Without it they are refused.
         anonymous: Option<String> = "", text_or_nothing();
         /// The keys that JSON Web Tokens are signed with: the file or URL of a JWK set. Without them there are no such tokens.
         jwt_keys: Option<String> = "", text_or_nothing();

@@ -87,7 +87,7 @@ impl Verifier {
         }
     }
 
-    /// Whose token this is at this time, or else why it is nobody's.
+    /// Whose token this is at this time, or else why it is refused.
     pub fn verify(&self, token: &str, header: &Header, now: Timestamp) -> Result<Principal, &'static str> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err("it is longer than any token");

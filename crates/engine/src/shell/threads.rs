@@ -37,7 +37,9 @@ impl Inner {
     fn commit(&self, commits: &mut Commits, commit: Commit) {
         let begun = Instant::now();
         let result = self.store.append(&commit.batch).map_err(Arc::new);
-        self.counters.commit_seconds.observe(begun.elapsed().as_secs_f64());
+        let took = begun.elapsed();
+        self.counters.commit_seconds.observe(took.as_secs_f64());
+        tracing::trace!(sessions = commit.batch.len(), events = commit.events(), ?took, "wrote a commit");
         match &result {
             Ok(_) => {
                 self.counters.commits.inc();
@@ -72,6 +74,7 @@ impl Inner {
                 tracing::error!(error = %chain(&fault), "the store did not give a session back");
                 Arc::new(fault)
             });
+            tracing::trace!(session = %key, "read a session");
             node::loaded(&mut Locked(self), &key, log);
         }
     }

@@ -1,7 +1,7 @@
 //! A log has an end. When it is reached, nothing more is taken but what brings the session to its own.
 
 use handover_kernel::Limits;
-use handover_server::face::macp::proto::v1::SessionState;
+use handover_server::face::macp::proto::v1::{GetSessionRequest, SessionState};
 use serde_json::{Value, json};
 
 use super::both::*;
@@ -91,8 +91,9 @@ async fn fill_macp(worker: &Agent, session: &str) {
 async fn a_full_log_of_a_macp_session_still_takes_its_end() {
     for both in bounded().await {
         let (mut planner, worker) = (both.macp("planner"), both.macp("worker"));
-        for (session, cancels) in
-            [("a-session-that-is-committed", false), ("a-session-that-is-cancelled", true)]
+        let host = both.stage.client("planner");
+        for session in
+            ["a-session-that-macp-commits", "a-session-that-mcp-commits", "a-session-that-is-cancelled"]
         {
             planner.ok(envelope(session, macp::start())).await;
             planner.ok(envelope(session, macp::request())).await;
@@ -104,14 +105,24 @@ async fn a_full_log_of_a_macp_session_still_takes_its_end() {
                 (tonic::Code::ResourceExhausted, "PAYLOAD_TOO_LARGE")
             );
             assert!(status.metadata().get("retry-after-ms").is_none());
-            let state = if cancels {
-                let ack = planner.macp.cancel_session(macp::cancel(session)).await.unwrap().into_inner().ack;
-                ack.unwrap().session_state()
+            let cancels = session.ends_with("cancelled");
+            if cancels {
+                planner.macp.cancel_session(macp::cancel(session)).await.unwrap();
             } else {
                 worker.ok(envelope(session, macp::complete())).await;
-                planner.ok(envelope(session, macp::commit())).await.session_state()
-            };
-            assert_eq!(state, if cancels { SessionState::Cancelled } else { SessionState::Resolved });
+                let committed = json!({ "task_id": session, "success": true });
+                match session.contains("mcp") {
+                    true => drop(host.tool("task_commit", committed).await),
+                    false => drop(planner.ok(envelope(session, macp::commit())).await),
+                }
+            }
+            let get = GetSessionRequest { session_id: session.to_owned() };
+            let found = planner.macp.get_session(get).await.unwrap().into_inner().metadata.unwrap().state();
+            assert_eq!(
+                found,
+                if cancels { SessionState::Cancelled } else { SessionState::Resolved },
+                "{session}"
+            );
         }
         drop((planner, worker));
         both.stop().await;

@@ -83,17 +83,19 @@ async fn a_request_sent_again_under_its_key_is_answered_with_the_same_orders() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_carried_nothing_carries_nothing_when_it_is_sent_again() {
+async fn a_safe_point_that_waits_under_a_key_hears_what_comes_and_hears_it_again() {
     let stage = Stage::in_memory().await;
     let (planner, job) = in_steady_hand(&stage).await;
-    for round in 0..20 {
-        let (early, late) = (format!("early {round}"), format!("late {round}"));
-        let update = json!({ "message": "half" });
-        assert_eq!(keyed(&job, &early, "work_update", update.clone()).await["orders"], json!([]));
-        planner.steer(&job.id, "deeper").await;
-        assert_eq!(steers(&keyed(&job, &late, "work_update", update.clone()).await), ["deeper"]);
-        assert_eq!(keyed(&job, &early, "work_update", update).await["orders"], json!([]), "round {round}");
-    }
+    let waits = json!({ "wait_ms": 60_000 });
+    let first = tokio::spawn({
+        let (job, waits) = (job.clone(), waits.clone());
+        async move { keyed(&job, "k", "work_checkpoint", waits).await }
+    });
+    until(async || stage.metrics.to_text().contains("handover_streams_open 1")).await;
+    planner.steer(&job.id, "deeper").await;
+    let first = in_time(first).await.unwrap();
+    assert_eq!(steers(&first), ["deeper"]);
+    assert_eq!(in_time(keyed(&job, "k", "work_checkpoint", waits)).await, first);
     stage.stop().await;
 }
 

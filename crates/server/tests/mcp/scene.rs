@@ -64,7 +64,7 @@ pub fn as_macp(agent: &str) -> Caller {
 pub async fn put(stage: &Stage, task: &str, by: &str, act: Act) {
     let told = format!("{by} on {task}: {act:?}");
     let caller = as_macp(by);
-    let put = stage.desk.put(&caller, task, caller.command(act).in_session_scope()).await;
+    let put = stage.desk.put(&caller, task, caller.command(act)).await;
     put.unwrap_or_else(|denied| panic!("{told}: {denied:?}"));
 }
 

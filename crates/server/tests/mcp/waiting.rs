@@ -38,7 +38,7 @@ fn calls(task: &str) -> [(&'static str, Value); 4] {
 async fn a_second_call_that_waits_is_refused_while_a_first_one_does() {
     let both = narrow().await;
     let (planner, job) = in_hand(&both.stage).await;
-    let worker = stage_worker(&both);
+    let worker = both.stage.client("worker");
     for (first, arguments) in calls(&job.id) {
         if first == "work_ask" {
             continue;
@@ -68,10 +68,6 @@ async fn a_second_call_that_waits_is_refused_while_a_first_one_does() {
     drop(worker.listen(json!({})).await);
     until_open(&both.stage, 0).await;
     both.stop().await;
-}
-
-fn stage_worker(both: &Both) -> Client {
-    both.stage.client("worker")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 //!
 //! - [`wire`]: requests and answers over bare sockets
 //! - [`load`]: connections that ask as often as they can
-//! - [`mod@cast`]: who takes part
+//! - `cast`: who takes part
 //! - [`bare`]: what polls are measured against
 //! - [`subscribers`]: many follow one task
 //! - [`restart`]: a crash in the middle

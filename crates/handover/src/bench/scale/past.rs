@@ -92,42 +92,41 @@ impl One {
         Ok(session_id)
     }
 
-    /// Ask for what the question is about, and see that it is there. Says how long the answer took.
+    /// Ask, and see that what waits is found and nothing else. Says how long the answer took.
     async fn answered(&mut self, question: Question) -> Result<f64, Failure> {
-        match question {
+        let (found, took_us) = match question {
             Question::Idle | Question::Next => {
-                let request = self.agent.call("work_next", json!({ "wait_ms": 0 }));
-                let begun = Instant::now();
-                let answer = ask(&mut self.http, &request).await?;
-                let took = micros(begun);
-                let found = &answer["structuredContent"]["work"];
-                let expected = if question == Question::Idle {
-                    found == &json!([])
-                } else {
-                    found[0]["task_id"] == *self.offered && found[1].is_null()
-                };
-                self.expect(expected, question, found)?;
-                Ok(took)
+                self.tool("work_next", json!({ "wait_ms": 0 }), "work").await?
             }
-            Question::Handoffs => {
-                let request = self.agent.call("handoff_list", json!({}));
-                let begun = Instant::now();
-                let answer = ask(&mut self.http, &request).await?;
-                let took = micros(begun);
-                let found = &answer["structuredContent"]["handoffs"];
-                let expected = found[0]["to"] == *self.agent.token && found[1].is_null();
-                self.expect(expected, question, found)?;
-                Ok(took)
-            }
+            Question::Handoffs => self.tool("handoff_list", json!({}), "handoffs").await?,
             Question::Orders => {
                 let begun = Instant::now();
                 let first = tokio::time::timeout(ANSWER_WITHIN, self.first_order()).await;
-                let about = first.map_err(|_| late("the first order"))??;
-                let took = micros(begun);
-                self.expect(about == self.paused, question, &about.into())?;
-                Ok(took)
+                (json!([first.map_err(|_| late("the first order"))??]), micros(begun))
             }
+        };
+        let expected = match question {
+            Question::Idle => true,
+            Question::Next => found[0]["task_id"] == *self.offered,
+            Question::Handoffs => found[0]["to"] == *self.agent.token,
+            Question::Orders => found[0] == *self.paused,
+        };
+        let count = if question == Question::Idle { 0 } else { 1 };
+        if expected && found.as_array().is_some_and(|found| found.len() == count) {
+            return Ok(took_us);
         }
+        let (name, asked) = (&self.agent.token, question.name());
+        let message = format!("{asked}: expected {count} that waits for the {name}, found {found}");
+        Err(Failure::Fault(message))
+    }
+
+    /// Call a tool: the list that it answers with, and how long that took.
+    async fn tool(&mut self, tool: &str, arguments: Value, list: &str) -> Result<(Value, f64), Failure> {
+        let request = self.agent.call(tool, arguments);
+        let begun = Instant::now();
+        let mut answer = ask(&mut self.http, &request).await?;
+        let took_us = micros(begun);
+        Ok((answer["structuredContent"][list].take(), took_us))
     }
 
     /// Listen, and say which session the first order is about.
@@ -140,16 +139,6 @@ impl One {
         let signal = SignalPayload::decode(payload.as_slice());
         let signal = signal.map_err(|error| Failure::fault("reading a signal", &error))?;
         Ok(signal.correlation_session_id)
-    }
-
-    fn expect(&self, expected: bool, question: Question, found: &Value) -> Result<(), Failure> {
-        if expected {
-            return Ok(());
-        }
-        let (name, asked) = (&self.agent.token, question.name());
-        Err(Failure::Fault(format!(
-            "{asked} of {name}: expected what waits for it and no more, found {found}"
-        )))
     }
 }
 

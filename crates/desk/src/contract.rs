@@ -13,8 +13,10 @@ use crate::no::{Part, Unfit};
 use crate::payload;
 use crate::schema::{Malformed, Schema};
 
-/// How many schemas are kept ready: many tasks are bound to the same ones.
-const READY_MAX: usize = 256;
+/// How many bytes of schemas are kept ready: many tasks are bound to the same ones. One that is long is made ready anew
+/// each time.
+const READY_BYTES_MAX: usize = 1024 * 1024;
+const READY_ONE_BYTES_MAX: usize = 64 * 1024;
 
 /// What the context of a session that calls a skill begins with.
 const SKILL: &str = "skill:";
@@ -33,22 +35,31 @@ pub fn skill_of(session: &Session) -> Option<&str> {
 /// Checks values against schemas, and keeps the schemas that were used lately ready.
 #[derive(Default)]
 pub struct Contracts {
-    ready: Mutex<BTreeMap<Blob, Arc<Schema>>>,
+    ready: Mutex<Ready>,
+}
+
+#[derive(Default)]
+struct Ready {
+    schemas: BTreeMap<Blob, Arc<Schema>>,
+    bytes: usize,
 }
 
 impl Contracts {
     /// The schema that these bytes are.
     pub fn schema(&self, bytes: &Blob) -> Result<Arc<Schema>, Malformed> {
-        if let Some(schema) = lock(&self.ready).get(bytes) {
+        if let Some(schema) = lock(&self.ready).schemas.get(bytes) {
             return Ok(Arc::clone(schema));
         }
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed::new("expected JSON, found no text"))?;
         let schema = Arc::new(Schema::compile(text)?);
-        let mut ready = lock(&self.ready);
-        if ready.len() >= READY_MAX {
-            ready.clear();
+        if bytes.len() <= READY_ONE_BYTES_MAX {
+            let mut ready = lock(&self.ready);
+            if ready.bytes + bytes.len() > READY_BYTES_MAX {
+                *ready = Ready::default();
+            }
+            ready.bytes += bytes.len();
+            ready.schemas.insert(bytes.clone(), Arc::clone(&schema));
         }
-        ready.insert(bytes.clone(), Arc::clone(&schema));
         Ok(schema)
     }
 

@@ -8,7 +8,7 @@ use handover_kernel::charter::Charter;
 use handover_kernel::{AgentId, Text};
 use handover_server::face::macp::proto::handover::ListAgentsRequest;
 use handover_server::face::macp::proto::v1::ListSessionsRequest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::acts;
 use super::both::*;
@@ -18,6 +18,7 @@ use super::scene::*;
 /// More than any page has.
 const TASKS: usize = 103;
 const AGENTS: usize = 7;
+const SKILLS: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum List {
@@ -28,12 +29,14 @@ enum List {
     Handoffs,
     MacpAgents,
     Agents,
+    Tools,
 }
 
-use List::{Agents, Handoffs, MacpAgents, Resources, Sessions, Tasks, Work};
+use List::{Agents, Handoffs, MacpAgents, Resources, Sessions, Tasks, Tools, Work};
 
 const OF_SESSIONS: [List; 5] = [Sessions, Tasks, Resources, Work, Handoffs];
-const OF_AGENTS: [List; 2] = [MacpAgents, Agents];
+/// Those in the order of names.
+const OF_NAMES: [List; 3] = [MacpAgents, Agents, Tools];
 
 /// A page of a list as `worker` reads it, and the cursor of the next; or why not.
 async fn page(
@@ -60,17 +63,21 @@ async fn page(
             let ids = page.agents.into_iter().map(|agent| agent.agent_id).collect();
             return Ok((ids, Some(page.next_page_token).filter(|next| !next.is_empty())));
         }
-        Resources => {
-            let list = client.ask("resources/list", json!({ "cursor": cursor })).await;
-            if let Some(error) = list.message().get("error") {
+        Resources | Tools => {
+            let of_tools = list == Tools;
+            let (method, array) =
+                if of_tools { ("tools/list", "tools") } else { ("resources/list", "resources") };
+            let page = client.ask(method, json!({ "cursor": cursor })).await;
+            if let Some(error) = page.message().get("error") {
                 return Err(format!("{} {}", error["code"], error["message"]));
             }
-            let page = list.result();
-            let uri = |resource: &Value| {
-                resource["uri"].as_str().unwrap().strip_prefix("task://").unwrap().to_owned()
-            };
-            let ids = page["resources"].as_array().unwrap().iter().map(uri).collect();
-            return Ok((ids, page["nextCursor"].as_str().map(str::to_owned)));
+            let page = page.result();
+            let ids = page[array]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|shown| shown["name"].as_str().unwrap().to_owned());
+            return Ok((ids.collect(), page["nextCursor"].as_str().map(str::to_owned)));
         }
         Tasks => ("task_list", "tasks", "task_id", Some(50)),
         Work => ("work_list", "work", "task_id", None),
@@ -126,7 +133,9 @@ async fn crowded() -> Both {
         both.stage.desk.offer(&as_macp("planner"), None, "stage.1", offered).await.unwrap();
     }
     for number in 0..AGENTS {
-        let agent = directory::Agent { name: "somebody".to_owned(), ..Default::default() };
+        let skill = |index: usize| directory::Skill { name: format!("dig-{index:03}"), ..Default::default() };
+        let skills = (0..SKILLS).map(skill).collect();
+        let agent = directory::Agent { name: "somebody".to_owned(), skills, ..Default::default() };
         both.stage.desk.register(&as_macp(&format!("agent-{number}")), agent).await.unwrap();
     }
     both
@@ -144,17 +153,21 @@ async fn pages_of_every_list_join_to_the_whole_and_cursors_are_of_one_kind() {
         (Handoffs, TASKS),
         (MacpAgents, AGENTS),
         (Agents, AGENTS),
+        (Tools, AGENTS * SKILLS),
     ] {
         let (found, between) = all(&both, list).await;
+        // The server's own tools are there as well.
+        let counts = |tool: &String| list != Tools || tool.contains("dig-");
+        let found: Vec<String> = found.into_iter().filter(counts).collect();
         let once: BTreeSet<&String> = found.iter().collect();
         assert_eq!((found.len(), once.len()), (count, count), "{list:?}: {found:?}");
         assert!(!between.is_empty(), "{list:?} has several pages");
         cursors.push((list, between[0].clone()));
     }
     for (from, cursor) in &cursors {
-        for to in OF_SESSIONS.into_iter().chain(OF_AGENTS) {
+        for to in OF_SESSIONS.into_iter().chain(OF_NAMES) {
             let found = page(&both, to, Some(cursor)).await;
-            if OF_AGENTS.contains(from) == OF_AGENTS.contains(&to) {
+            if OF_NAMES.contains(from) == OF_NAMES.contains(&to) {
                 found.unwrap_or_else(|why| panic!("{from:?} to {to:?}: {why}"));
             } else {
                 let why = found.unwrap_err();
@@ -166,6 +179,16 @@ async fn pages_of_every_list_join_to_the_whole_and_cursors_are_of_one_kind() {
     let (first, next) = page(&both, MacpAgents, None).await.unwrap();
     let (second, _) = page(&both, Agents, next.as_deref()).await.unwrap();
     assert_eq!([first, second].concat(), ["agent-0", "agent-1", "agent-2", "agent-3"]);
+    // A list goes on though what a page ended with has gone.
+    let cursor = &cursors.iter().find(|(list, _)| *list == Tools).unwrap().1;
+    let ended = handover_desk::page::name(Some(cursor)).unwrap().unwrap();
+    let agent = ended.split('.').next().unwrap();
+    let before = page(&both, Tools, Some(cursor)).await.unwrap().0;
+    assert!(both.stage.desk.unregister(&as_macp(agent), None).await.unwrap(), "{ended}");
+    assert!(!page(&both, Tools, None).await.unwrap().0.contains(&ended));
+    let after = page(&both, Tools, Some(cursor)).await.unwrap().0;
+    let still = |tool: &String| !tool.starts_with(&format!("{agent}."));
+    assert_eq!(after, before.into_iter().filter(still).collect::<Vec<_>>());
     both.stop().await;
 }
 
@@ -175,7 +198,7 @@ async fn a_made_up_cursor_is_refused_by_every_list() {
     let long = format!("n{}", "YQ".repeat(4000));
     let made_up =
         ["17", "s", "n!", "sx", "s+1", "s-1", "s 1", "s10000000000000000", "x1", "task-1", "n\u{fc}", &long];
-    for list in OF_SESSIONS.into_iter().chain(OF_AGENTS) {
+    for list in OF_SESSIONS.into_iter().chain(OF_NAMES) {
         for cursor in made_up {
             let why = page(&both, list, Some(cursor)).await.unwrap_err();
             assert!(why.contains("expected a cursor that a list gave out"), "{list:?} {cursor:?}: {why}");

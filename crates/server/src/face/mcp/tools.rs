@@ -28,6 +28,7 @@ use super::http::ParameterHeaders;
 use super::message::{Error, shorten};
 use super::{Mcp, No, Outbox, content, params};
 use handover_desk::directory::Tool;
+use handover_desk::page;
 
 /// How many tools a page lists.
 const PAGE: usize = 1000;
@@ -145,23 +146,18 @@ impl Mcp {
         let skills = catalogue.tools().iter().map(|tool| (&*tool.name, listed_skill(tool)));
         let own = BUILTINS.iter().map(|(name, (_, listed))| (*name, listed.clone()));
         let mut all: BTreeMap<&str, Value> = skills.chain(own).collect();
-        if let Some(after) = &cursor {
-            if !all.contains_key(after.as_str()) {
-                let found = shorten(after);
-                return Err(Error::invalid(format!(
-                    "expected a cursor that this list gave out, found {found}"
-                )));
-            }
+        // The tool that a page ended with may be gone by now.
+        if let Some(after) = page::name(cursor.as_deref()).map_err(No)? {
             all = all.split_off(after.as_str());
             all.remove(after.as_str());
         }
         let more = all.len() > PAGE;
-        let page: Vec<(&str, Value)> = all.into_iter().take(PAGE).collect();
+        let tools: Vec<(&str, Value)> = all.into_iter().take(PAGE).collect();
         let mut result = Map::new();
-        if let (true, Some((last, _))) = (more, page.last()) {
-            result.insert("nextCursor".to_owned(), json!(last));
+        if let (true, Some((last, _))) = (more, tools.last()) {
+            result.insert("nextCursor".to_owned(), json!(page::of_name(last)));
         }
-        result.insert("tools".to_owned(), page.into_iter().map(|(_, tool)| tool).collect());
+        result.insert("tools".to_owned(), tools.into_iter().map(|(_, tool)| tool).collect());
         Ok(cacheable(caller, result, LIST_TTL_MS))
     }
 

@@ -9,7 +9,7 @@ use handover_kernel::{AgentId, Fact, Session};
 use tokio::time::Instant;
 
 use crate::caller::Caller;
-use crate::follow::{Over, Stay};
+use crate::follow::Over;
 use crate::no::No;
 use crate::{Desk, page};
 
@@ -59,18 +59,18 @@ impl Desk {
     }
 
     /// The tasks that the caller may take, as soon as there is one; none if there is none in time, or it may not stay any
-    /// longer.
+    /// longer. Only who really waits takes a place among the agent's streams.
     pub async fn await_offers(
         &self,
         caller: &Caller,
-        stay: &mut Stay,
         max: usize,
         until: Instant,
     ) -> Result<Vec<Arc<Session>>, No> {
         let offers = self.inbox(caller, &[WaitKind::TaskOffer], None, max).await?.sessions;
-        if !offers.is_empty() {
+        if !offers.is_empty() || until <= Instant::now() {
             return Ok(offers);
         }
+        let mut stay = self.stay(caller)?;
         let mut events = self.own_events(caller).await?;
         loop {
             let offers = self.inbox(caller, &[WaitKind::TaskOffer], None, max).await?.sessions;

@@ -99,12 +99,9 @@ pub(super) enum Trouble {
 
 impl From<No> for Trouble {
     fn from(no: No) -> Trouble {
-        let code =
-            no.refusal().map(|refusal| if no.is_unknown() { "SESSION_NOT_FOUND" } else { refusal.code() });
-        match code {
-            Some(code) => Trouble::Told(format!("{} ({code})", no.said())),
-            None if no.is_callers() => Trouble::Told(no.said()),
-            None => Trouble::Broken(no.into()),
+        match no.is_callers() {
+            true => Trouble::Told(format!("{} ({})", no.said(), no.said_code())),
+            false => Trouble::Broken(no.into()),
         }
     }
 }

@@ -90,11 +90,10 @@ impl Mcp {
     }
 
     async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
-        let mut stay = self.desk().stay(&caller.who)?;
         let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
         let until = within(asked.wait_ms);
         loop {
-            let offers = self.desk().await_offers(&caller.who, &mut stay, max, until).await?;
+            let offers = self.desk().await_offers(&caller.who, max, until).await?;
             let mut work = Vec::new();
             for session in &offers {
                 if !asked.accept {
@@ -151,7 +150,9 @@ impl Mcp {
             Some(after) => self.desk().orders_since(&caller.who, &asked.task_id, after).await?,
             None => Vec::new(),
         };
-        let (mut stay, mut events) = self.follow(caller, &asked.task_id).await?;
+        let mut events = self.follow(caller, &asked.task_id).await?;
+        let mut stay =
+            asked.wait_ms.filter(|wait| *wait > 0).map(|_| self.desk().stay(&caller.who)).transpose()?;
         let checkpoint = || taking_orders(caller, Act::Task(TaskAct::Checkpoint));
         let mut command = caller.name(checkpoint());
         loop {
@@ -182,7 +183,7 @@ impl Mcp {
                     Some(_) | None => return Err(no.into()),
                 },
             }
-            if !something_happens(&mut stay, &mut events, until).await {
+            if !self.something_happens(caller, &mut stay, &mut events, until).await? {
                 return Ok(structured(last));
             }
             command = checkpoint();
@@ -205,11 +206,29 @@ impl Mcp {
         Ok(told)
     }
 
-    /// What happens to a task from now on, for as long as the caller may wait for it.
-    async fn follow(&self, caller: &Caller, task_id: &str) -> Result<(Stay, Events), Trouble> {
+    /// What happens to a task from now on.
+    async fn follow(&self, caller: &Caller, task_id: &str) -> Result<Events, Trouble> {
         let session = self.task(&caller.who, task_id).await?;
-        let stay = self.desk().stay(&caller.who)?;
-        Ok((stay, self.desk().events(&caller.who, task_id, session.head.0)))
+        Ok(self.desk().events(&caller.who, task_id, session.head.0))
+    }
+
+    /// Wait until something happens. False if nothing did in time, or the caller may not wait any longer. A call that
+    /// did not mean to wait, and must because the task is paused, takes its place among the agent's streams now.
+    async fn something_happens(
+        &self,
+        caller: &Caller,
+        stay: &mut Option<Stay>,
+        events: &mut Events,
+        until: Instant,
+    ) -> Result<bool, Trouble> {
+        if until <= Instant::now() {
+            return Ok(false);
+        }
+        let stay = match stay {
+            Some(stay) => stay,
+            None => stay.insert(self.desk().stay(&caller.who)?),
+        };
+        Ok(matches!(stay.next_by(events, until).await, Ok(Some(_))))
     }
 
     async fn work_ask(&self, caller: &Caller, asked: Ask) -> Done {
@@ -221,7 +240,9 @@ impl Mcp {
         let mut open: BTreeSet<QuestionKey> =
             asked.questions.keys().map(|key| QuestionKey::from(key.as_str())).collect();
         let until = within(asked.wait_ms);
-        let (mut stay, mut events) = self.follow(caller, &asked.task_id).await?;
+        let mut events = self.follow(caller, &asked.task_id).await?;
+        // Taken before anything is asked: a call that may not wait does nothing.
+        let mut stay = (asked.wait_ms != Some(0)).then(|| self.desk().stay(&caller.who)).transpose()?;
         let progress = Progress { status: Text::from(ASKING), ..Progress::default() };
         let act = Act::Task(TaskAct::Ask { task: None, questions, progress });
         let accepted = self.put(caller, &asked.task_id, caller.name(taking_orders(caller, act))).await?;
@@ -232,7 +253,7 @@ impl Mcp {
             false => accepted.receipt.orders,
         };
         sort_orders(told, &mut open, &mut answers, &mut orders);
-        while !open.is_empty() && something_happens(&mut stay, &mut events, until).await {
+        while !open.is_empty() && self.something_happens(caller, &mut stay, &mut events, until).await? {
             let act = Act::Task(TaskAct::Checkpoint);
             match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
                 Ok(accepted) => {
@@ -331,11 +352,6 @@ impl Mcp {
             json!({ "reported": true, "task_id": task_id, "standing": accepted.standing().name() }),
         ))
     }
-}
-
-/// Wait until something happens. False if nothing did in time, or the caller may not wait any longer.
-async fn something_happens(stay: &mut Stay, events: &mut Events, until: Instant) -> bool {
-    matches!(stay.next_by(events, until).await, Ok(Some(_)))
 }
 
 fn within(wait_ms: Option<u64>) -> Instant {

@@ -61,7 +61,7 @@ pub fn snapshot(store: &MemoryStore, key: &SessionKey, session: &Session) -> Res
             return Err(format!("{key}: the snapshot at {} is not what the log says", stored.seq));
         }
     }
-    let loaded = load(store, key).map_err(|fault| fault.to_string())?;
+    let loaded = load(store, key, 1).map_err(|fault| fault.to_string())?;
     let loaded = revive(key, loaded).map_err(|denied| format!("{key}: {denied:?}"))?;
     if loaded.as_ref() != Some(session) {
         return Err(format!("{key}: loaded is {loaded:?}, the log says {session:?}"));

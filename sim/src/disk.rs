@@ -154,7 +154,7 @@ impl Disk {
 
     /// A snapshot that says to include the last event of an append, and does not.
     fn stale(&self, item: &Append) -> Option<Vec<u8>> {
-        let log = load(&self.store, &item.key).ok()?;
+        let log = load(&self.store, &item.key, 1).ok()?;
         let events = item.events.split_last()?.1.to_vec();
         let before = Log { events: log.events.into_iter().chain(events).collect(), ..log };
         let mut session = revive(&item.key, before).ok()??;

@@ -439,7 +439,7 @@ impl World {
             self.disk.faults.reads_failed += 1;
             return Err(Arc::new(Fault::Unavailable { doing: "reading", source: "simulated".into() }));
         }
-        let mut log = load(self.disk.store(), key).map_err(Arc::new)?;
+        let mut log = load(self.disk.store(), key, 1).map_err(Arc::new)?;
         self.kept += u64::from(log.kept.is_some());
         if self.plant == Some(Plant::ForgetDuplicates) {
             for bytes in &mut log.events {

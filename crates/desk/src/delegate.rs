@@ -13,7 +13,6 @@ use handover_kernel::{AgentId, Blob, Fact, HandoffId, MessageId, Refusal, Sessio
 use handover_store::SessionKey;
 
 use crate::contract::{context_of, skill_of};
-use crate::directory::Tool;
 use crate::gate::Caller;
 use crate::no::No;
 use crate::{Desk, id};
@@ -70,16 +69,6 @@ pub struct Responsibility {
     pub context: Option<OfferContext>,
     /// How long the offer stands.
     pub ttl_ms: Option<u64>,
-}
-
-/// What a skill takes and returns, to be bound to the tasks that call it.
-pub fn contract(tool: &Tool) -> Arc<Contract> {
-    let skill = &tool.offer.skill;
-    Arc::new(Contract {
-        skill: Text::from(&*skill.name),
-        input: Blob::from(skill.input().as_bytes()),
-        output: Blob::from(skill.output_schema.as_bytes()),
-    })
 }
 
 impl Desk {

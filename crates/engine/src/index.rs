@@ -108,7 +108,7 @@ fn refresh_rows(store: &dyn Store, mut keys: Vec<SessionKey>) -> Result<(), Faul
 
 /// A session, unless it is damaged: then it keeps the row that it has, and the others get theirs.
 fn readable(store: &dyn Store, key: &SessionKey) -> Result<Option<Session>, Fault> {
-    let why = match load(store, key) {
+    let why = match load(store, key, u64::MAX) {
         Ok(log) => match revive(key, log) {
             Ok(session) => return Ok(session),
             Err(denied) => format!("{denied:?}"),
@@ -121,6 +121,6 @@ fn readable(store: &dyn Store, key: &SessionKey) -> Result<Option<Session>, Faul
 }
 
 fn read(store: &dyn Store, key: &SessionKey) -> Result<Option<Session>, Denied> {
-    let log = load(store, key).map_err(|fault| Denied::Fault(Arc::new(fault)))?;
+    let log = load(store, key, u64::MAX).map_err(|fault| Denied::Fault(Arc::new(fault)))?;
     revive(key, log)
 }

@@ -24,20 +24,30 @@ pub struct Log {
     pub tombstone: Option<u64>,
 }
 
-/// Read a session.
-pub fn load(store: &dyn Store, key: &SessionKey) -> Result<Log, Fault> {
+/// A session of fewer events is read without a look for its snapshot: most are short.
+const SHORT: usize = 32;
+
+/// Read a session of which a snapshot is kept every so many events.
+pub fn load(store: &dyn Store, key: &SessionKey, snapshot_every: u64) -> Result<Log, Fault> {
+    let short = usize::try_from(snapshot_every).map_or(SHORT, |every| every.clamp(1, SHORT));
+    let first = store.read(key, 0, short)?;
+    let is_short = first.len() < short;
+    let mut events: Vec<Vec<u8>> = first.into_iter().map(|event| event.bytes).collect();
+    if is_short {
+        let tombstone = if events.is_empty() { store.tombstone(key)? } else { None };
+        return Ok(Log { kept: None, events, tombstone });
+    }
     let kept = store.snapshot(key)?.and_then(|snapshot| snapshot::read(key, &snapshot));
     if let Some(kept) = kept {
         let head = kept.head.0;
-        let events = events_after(store, key, head)?;
+        let after = events_after(store, key, head)?;
         // Deleted in between, there is nothing to go on from.
-        if !events.is_empty() || store.head(key)? == Some(head) {
-            return Ok(Log { kept: Some(Box::new(kept)), events, tombstone: None });
+        if !after.is_empty() || store.head(key)? == Some(head) {
+            return Ok(Log { kept: Some(Box::new(kept)), events: after, tombstone: None });
         }
     }
-    let events = events_after(store, key, 0)?;
-    let tombstone = if events.is_empty() { store.tombstone(key)? } else { None };
-    Ok(Log { kept: None, events, tombstone })
+    events.extend(events_after(store, key, events.len() as u64)?);
+    Ok(Log { kept: None, events, tombstone: None })
 }
 
 fn events_after(store: &dyn Store, key: &SessionKey, after: u64) -> Result<Vec<Vec<u8>>, Fault> {

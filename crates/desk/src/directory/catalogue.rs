@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use handover_kernel::AgentId;
+use handover_kernel::command::Contract;
+use handover_kernel::{AgentId, Blob, Text};
 use sha2::{Digest, Sha256};
 
 use super::agent::{Ready, Skill, is_name};
@@ -31,18 +32,20 @@ pub struct Offer {
     pub agent: AgentId,
     /// What it is.
     pub skill: Skill,
+    /// What it takes and returns, to be bound to the tasks that call it.
+    pub contract: Arc<Contract>,
     ready: OnceLock<Result<Ready, Malformed>>,
 }
 
 impl Offer {
     /// A skill whose schemas are made ready when they are first needed.
     pub(super) fn stored(agent: AgentId, skill: Skill) -> Offer {
-        Offer { agent, skill, ready: OnceLock::new() }
+        Offer { agent, contract: contract(&skill), skill, ready: OnceLock::new() }
     }
 
     /// A skill that is ready.
     pub(super) fn ready_made(agent: AgentId, skill: Skill, ready: Ready) -> Offer {
-        Offer { agent, skill, ready: OnceLock::from(Ok(ready)) }
+        Offer { agent, contract: contract(&skill), skill, ready: OnceLock::from(Ok(ready)) }
     }
 
     /// Its schemas, compiled once. They were checked when the agent registered, so a failure means that what was
@@ -51,6 +54,14 @@ impl Offer {
         let prepare = || self.skill.prepare().map_err(|what| Malformed { what });
         self.ready.get_or_init(prepare).as_ref()
     }
+}
+
+fn contract(skill: &Skill) -> Arc<Contract> {
+    Arc::new(Contract {
+        skill: Text::from(&*skill.name),
+        input: Blob::from(skill.input().as_bytes()),
+        output: Blob::from(skill.output_schema.as_bytes()),
+    })
 }
 
 /// A skill as somebody sees it.

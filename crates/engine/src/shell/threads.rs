@@ -69,7 +69,7 @@ impl Inner {
             let Ok(Some(key)) = next else {
                 return;
             };
-            let log = log::load(&*self.store, &key).map_err(|fault| {
+            let log = log::load(&*self.store, &key, self.settings.shard.snapshot_every).map_err(|fault| {
                 self.counters.store_faults.inc();
                 tracing::error!(error = %chain(&fault), "the store did not give a session back");
                 Arc::new(fault)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use handover_desk::Accepted;
 use handover_desk::contract::skill_of;
-use handover_desk::delegate::{Profile, Work, contract};
+use handover_desk::delegate::{Profile, Work};
 use handover_desk::directory::{Answers, Skill, Tool};
 use handover_desk::follow::Stay;
 use handover_desk::no::{Part, Unfit};
@@ -134,7 +134,7 @@ impl Mcp {
                     title: Text::from(title_of(&tool.offer.skill)),
                     instructions: Text::from(&*tool.offer.skill.description),
                     input,
-                    contract: Some(contract(tool)),
+                    contract: Some(Arc::clone(&tool.offer.contract)),
                     ttl_ms: if at_once {
                         Some(ttl_ms.unwrap_or(AT_ONCE_TTL_MS).min(AT_ONCE_TTL_MS))
                     } else {

@@ -79,14 +79,16 @@ pub enum Answer {
 pub struct Accepted {
     /// What the kernel says.
     pub receipt: Receipt,
-    /// The session as it is then, so that nobody reads again what it just wrote.
+    /// Where the session stood after the command.
+    pub standing: Standing,
+    /// The session as it is when the answer is given, so that nobody reads again what it just wrote.
     pub session: Arc<Session>,
 }
 
 impl Accepted {
-    /// Where the session stands now.
+    /// Where the session stood after the command.
     pub fn standing(&self) -> Standing {
-        self.session.standing()
+        self.standing
     }
 }
 

@@ -192,7 +192,7 @@ mod tests {
         let mut slot = None;
         step(&mut slot, &SessionId::from("s"), &start(None), &Limits::default(), NOW);
         let session = Arc::new(slot.expect("it has started"));
-        let done = Answer::Accepted(Accepted { receipt, session });
+        let done = Answer::Accepted(Accepted { receipt, standing: session.standing(), session });
         let settled = |answer: &Answer| homebound(Seq(4), answer).map(|command| command.act);
         let verdict = |verdict| Some(Act::SettleErrand { errand: Seq(4), verdict });
         assert_eq!(settled(&done), verdict(Verdict::Done));

@@ -299,7 +299,9 @@ fn verdict(
     let mut slot = session.as_deref().cloned();
     let id = SessionId::from(&*asked.key.session);
     match (step(&mut slot, &id, &asked.command, limits, now).answer, session) {
-        (Ok(receipt), Some(session)) if receipt.duplicate => Answer::Accepted(Accepted { receipt, session }),
+        (Ok(receipt), Some(session)) if receipt.duplicate => {
+            Answer::Accepted(Accepted { receipt, standing: session.standing(), session })
+        }
         (Err(refusal @ (Refusal::NotParticipant { .. } | Refusal::SessionNotFound)), _) => {
             Answer::Denied(Denied::Refused(refusal))
         }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::errand::Errand;
-use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp, step};
+use handover_kernel::session::Standing;
+use handover_kernel::{Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, step};
 use handover_store::{Fault, Wake};
 
 use self::batch::{Batch, Decided, Held};
@@ -309,10 +310,10 @@ impl<T> Shard<T> {
             unreachable!("a session is decided only when it is in memory");
         };
         ready.last_used = now;
-        let answer = match &work {
-            Work::Read { .. } => Answer::State(ready.session.clone()),
+        let said = match &work {
+            Work::Read { .. } => Said::Other(Answer::State(ready.session.clone())),
             Work::Command { command, .. } => {
-                let (answer, decided) = ready.put(key, command, &self.limits, now);
+                let (said, decided) = ready.put(key, command, &self.limits, now);
                 if let (Some(decided), Some(session)) = (decided, &ready.session) {
                     self.pending.add(key, session, decided);
                 }
@@ -327,7 +328,7 @@ impl<T> Shard<T> {
                         );
                     }
                 }
-                answer
+                said
             }
         };
         // One that has ended may leave sooner.
@@ -338,16 +339,16 @@ impl<T> Shard<T> {
             ready.looked_at = leaves_at;
         }
         let settled = ready.is_durable();
-        if settled && ready.session.is_none() && !ready.tombstone {
-            // Nothing is known of this id: the next command looks at the disk.
-            self.forget(key);
-        }
         if settled {
-            effects.push(work.answered(answer));
+            effects.push(work.answered(said.about(ready.session.as_ref())));
+            if ready.session.is_none() && !ready.tombstone {
+                // Nothing is known of this id: the next command looks at the disk.
+                self.forget(key);
+            }
             return;
         }
         self.backlog += 1;
-        let held = Held { key: key.clone(), work, answer };
+        let held = Held { key: key.clone(), work, said };
         match &mut self.flight {
             Some(flight) if !self.pending.entries.contains_key(key) => flight.held.push(held),
             Some(_) | None => self.pending.held.push(held),
@@ -413,11 +414,11 @@ impl Ready {
         command: &Command,
         limits: &Limits,
         now: Timestamp,
-    ) -> (Answer, Option<Decided>) {
+    ) -> (Said, Option<Decided>) {
         if self.tombstone && self.session.is_none() {
             let starts = command.act.start().is_some();
             let refusal = if starts { Refusal::SessionExists } else { Refusal::SessionNotFound };
-            return (Answer::Denied(Denied::Refused(refusal)), None);
+            return (Said::Other(Answer::Denied(Denied::Refused(refusal))), None);
         }
         let id = match &self.session {
             Some(session) => session.binding.id.clone(),
@@ -429,15 +430,33 @@ impl Ready {
         let mut slot = self.session.take().map(Arc::unwrap_or_clone);
         let step = step(&mut slot, &id, command, limits, now);
         self.session = slot.map(Arc::new);
-        let answer = match (step.answer, &self.session) {
-            (Ok(receipt), Some(session)) => {
-                Answer::Accepted(Accepted { receipt, session: Arc::clone(session) })
-            }
+        let said = match (step.answer, &self.session) {
+            (Ok(receipt), Some(session)) => Said::Accepted(receipt, session.standing()),
             (Ok(_), None) => unreachable!("an accepted command leaves a session"),
-            (Err(refusal), _) => Answer::Denied(Denied::Refused(refusal)),
+            (Err(refusal), _) => Said::Other(Answer::Denied(Denied::Refused(refusal))),
         };
         let decided = (!step.events.is_empty()).then_some(Decided { events: step.events, listed, wake_at });
-        (answer, decided)
+        (said, decided)
+    }
+}
+
+/// What a session said, without the session: whoever holds that makes the next command copy it.
+#[derive(Debug)]
+enum Said {
+    Accepted(Receipt, Standing),
+    Other(Answer),
+}
+
+impl Said {
+    /// The answer, with the session as it is now.
+    fn about(self, session: Option<&Arc<Session>>) -> Answer {
+        match (self, session) {
+            (Said::Accepted(receipt, standing), Some(session)) => {
+                Answer::Accepted(Accepted { receipt, standing, session: Arc::clone(session) })
+            }
+            (Said::Accepted(..), None) => unreachable!("an accepted command leaves a session"),
+            (Said::Other(answer), _) => answer,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use handover_kernel::session::Binding;
 use handover_kernel::{Event, Session, Timestamp};
 use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
 
-use super::{Answer, Denied, Effect, End, Published, Shard, Slot, Work, wake};
+use super::{Answer, Denied, Effect, End, Published, Said, Shard, Slot, Work, wake};
 use crate::codec;
 use crate::key::Key;
 use crate::view::{self, Listed};
@@ -36,6 +36,8 @@ pub(super) struct Entry {
     /// When the session wants to be woken, if that changed.
     wake_at: Option<Option<Timestamp>>,
     ended: Option<End>,
+    /// The session after the last of the events, once they are being written.
+    session: Option<Arc<Session>>,
 }
 
 /// An answer that rests on something that is not durable yet, with the work to decide it again.
@@ -43,7 +45,7 @@ pub(super) struct Entry {
 pub(super) struct Held<T> {
     pub(super) key: Key,
     pub(super) work: Work<T>,
-    pub(super) answer: Answer,
+    pub(super) said: Said,
 }
 
 impl<T> Default for Batch<T> {
@@ -65,6 +67,7 @@ impl<T> Shard<T> {
             // What was decided last is in the batch, so that the session in memory is the one after its last event.
             if let Some(Slot::Ready(ready)) = self.slots.get_mut(key) {
                 append.snapshot = ready.snapshot(self.settings.snapshot_every);
+                entry.session = ready.session.clone();
             }
             appends.push(append);
         }
@@ -87,7 +90,10 @@ impl<T> Shard<T> {
         assert_eq!(outcomes.len(), flight.entries.len(), "the store answers every item of a batch");
         let mut effects = Vec::new();
         let mut lost: BTreeMap<Key, Vec<Work<T>>> = BTreeMap::new();
-        for ((key, entry), outcome) in flight.entries.into_iter().zip(outcomes) {
+        // In the order of the keys, as the entries are.
+        let mut written: Vec<(Key, Option<Arc<Session>>)> = Vec::with_capacity(flight.entries.len());
+        for ((key, mut entry), outcome) in flight.entries.into_iter().zip(outcomes) {
+            written.push((key.clone(), entry.session.take()));
             match outcome {
                 Outcome::Appended { first } => self.published(key, entry, *first, &mut effects),
                 Outcome::Conflict { .. } | Outcome::Tombstone { .. } => {
@@ -99,7 +105,11 @@ impl<T> Shard<T> {
             self.backlog -= 1;
             match lost.get_mut(&held.key) {
                 Some(works) => works.push(held.work),
-                None => effects.push(held.work.answered(held.answer)),
+                None => {
+                    let at = written.binary_search_by(|(key, _)| key.cmp(&held.key));
+                    let session = at.ok().and_then(|at| written[at].1.as_ref());
+                    effects.push(held.work.answered(held.said.about(session)));
+                }
             }
         }
         for (key, works) in lost {
@@ -172,6 +182,7 @@ impl<T> Batch<T> {
             binding: Arc::clone(&session.binding),
             wake_at: None,
             ended: None,
+            session: None,
         });
         entry.append.events.extend(events.iter().map(codec::encode));
         entry.ended = entry.ended.or_else(|| events.iter().find_map(|event| End::of(&event.fact)));

@@ -292,7 +292,7 @@ mod tests {
             face,
             ordinal: Some(Ordinal(3)),
             id: Some(MessageId::from("mine")),
-            id_scope: handover_engine::codec::id_scope(face),
+            id_scope: handover_kernel::IdScope::Sender,
             verbatim: Some(Arc::from(&b"as it came"[..])),
             trace: None,
             fact,

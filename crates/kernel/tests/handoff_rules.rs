@@ -96,6 +96,31 @@ mod handoff_offer {
     }
 }
 
+mod beginning {
+    use super::*;
+
+    #[test]
+    fn a_handoff_starts_together_with_its_offer_and_context() {
+        let mut stage = Stage::empty();
+        stage.ok("planner", begin_handoff(start(ModeKind::Handoff, Charter::macp()), "worker"));
+        assert_eq!(stage.standing(), Standing::Requested);
+        assert_eq!((stage.count("Started"), stage.count("Offered"), stage.count("ContextAdded")), (1, 1, 1));
+        assert_eq!(stage.no("planner", offer("h2", "helper")), "OFFER_OUTSTANDING");
+    }
+
+    #[test]
+    fn an_offer_that_cannot_be_made_starts_nothing() {
+        let mut stage = Stage::empty();
+        let handoff = || start(ModeKind::Handoff, Charter::macp());
+        for target in ["outsider", "planner"] {
+            assert_eq!(stage.no("planner", begin_handoff(handoff(), target)), "INVALID");
+        }
+        let task = start(ModeKind::Task, Charter::mcp());
+        assert_eq!(stage.no("planner", begin_handoff(task, "worker")), "WRONG_MODE");
+        assert!(stage.slot.is_none());
+    }
+}
+
 mod handoff_context {
     use super::*;
 

@@ -94,6 +94,14 @@ pub fn delegate(start: Start, assignee: Option<&str>) -> Act {
     Act::Delegate(Box::new(Delegation { start, opening: Opening::Request(work(assignee)) }))
 }
 
+/// Starts a handoff together with its first offer, and what the target should know.
+pub fn begin_handoff(start: Start, target: &str) -> Act {
+    let Act::Handoff(HandoffAct::Offer(offer)) = offer_with("the runbook", "h1", target) else {
+        unreachable!("it is an offer")
+    };
+    Act::Delegate(Box::new(Delegation { start, opening: Opening::Offer(offer) }))
+}
+
 pub fn deliver(up_to: u64) -> Act {
     Act::Task(TaskAct::Deliver { up_to: Seq(up_to) })
 }

@@ -71,6 +71,23 @@ impl Desk {
         }
     }
 
+    /// What was handed over with a call that is sent again, and after it while the first one waited; in order, with what is
+    /// known already.
+    pub async fn told_again(
+        &self,
+        caller: &Caller,
+        again: &Accepted,
+        known: Vec<Order>,
+    ) -> Result<Vec<Order>, No> {
+        let (id, since) = (again.session.binding.id.as_str(), again.receipt.seq.0);
+        let mut told = again.receipt.orders.clone();
+        told.extend(self.orders_since(caller, id, since).await?);
+        told.extend(known);
+        told.sort_by_key(|order| order.seq);
+        told.dedup_by_key(|order| order.seq);
+        Ok(told)
+    }
+
     /// The orders that the answer to this command carried when it was first given.
     pub(crate) async fn orders_of(&self, key: &SessionKey, accepted: &Accepted) -> Result<Vec<Order>, No> {
         let own = accepted.receipt.seq;

@@ -117,20 +117,21 @@ fn elicited(question: &Question, request: &Value, response: &Map<String, Value>)
         Some("accept") => {}
         Some(_) | None => return Err("expected an action: accept, decline or cancel".to_owned()),
     }
-    let Some(schema) = request.pointer("/params/requestedSchema") else {
-        // Out of band: what was done at the address is not told here.
-        return Ok(content(&response.get("content").cloned().unwrap_or_else(|| json!({}))));
-    };
     let given = response.get("content").cloned().unwrap_or_else(|| json!({}));
+    if request.pointer("/params/requestedSchema").is_none() {
+        // Out of band: what was done at the address is not told here.
+        return Ok(content(&given));
+    }
+    // A form is an object, whatever else its fields are.
+    if !given.is_object() {
+        return Err("expected an object".to_owned());
+    }
     let reply = match question.wire {
         Some(_) => content(&given),
         None => unwrap(question, &given)?,
     };
-    // The desk checks it again when it is put to the task; here its words are those of the form.
+    // The rule is the desk's, which holds to it when the answer is put; asked here, so that the field of the form is named.
     Contracts::default().answers(question, &reply).map_err(|unfit| unfit.why)?;
-    if schema.get("required").is_some() && !given.is_object() {
-        return Err("expected an object".to_owned());
-    }
     Ok(reply)
 }
 

@@ -159,7 +159,7 @@ impl Mcp {
             let mut last = json!({ "orders": [], "paused": true, "ended": false });
             match self.put(caller, &asked.task_id, command).await {
                 Ok(accepted) if accepted.receipt.duplicate => {
-                    told = self.told_again(caller, &accepted, told).await?;
+                    told = self.desk().told_again(&caller.who, &accepted, told).await?;
                     last = safe_point(&accepted, &told);
                     if !told.is_empty() {
                         return Ok(structured(last));
@@ -188,22 +188,6 @@ impl Mcp {
             }
             command = checkpoint();
         }
-    }
-
-    /// What was handed over with a call that was sent before, and while that one waited; after what is known already.
-    async fn told_again(
-        &self,
-        caller: &Caller,
-        accepted: &Accepted,
-        known: Vec<Order>,
-    ) -> Result<Vec<Order>, Trouble> {
-        let (id, since) = (accepted.session.binding.id.as_str(), accepted.receipt.seq.0);
-        let mut told = accepted.receipt.orders.clone();
-        told.extend(self.desk().orders_since(&caller.who, id, since).await?);
-        told.extend(known);
-        told.sort_by_key(|order| order.seq);
-        told.dedup_by_key(|order| order.seq);
-        Ok(told)
     }
 
     /// What happens to a task from now on.
@@ -249,7 +233,7 @@ impl Mcp {
         let (mut answers, mut orders) = (Map::new(), Vec::new());
         let mut last = json!({ "paused": accepted.standing() == Standing::Suspended, "ended": false });
         let told = match accepted.receipt.duplicate {
-            true => self.told_again(caller, &accepted, Vec::new()).await?,
+            true => self.desk().told_again(&caller.who, &accepted, Vec::new()).await?,
             false => accepted.receipt.orders,
         };
         sort_orders(told, &mut open, &mut answers, &mut orders);

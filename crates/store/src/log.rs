@@ -45,7 +45,7 @@ pub struct Append {
     pub events: Vec<Vec<u8>>,
     /// The index row, if a listed fact changed.
     pub row: Option<IndexRow>,
-    /// When the session next needs to be woken, if that changed.
+    /// When the session next needs to be woken, if that changed. It is kept with the row, and only if there is one.
     pub wake: Wake,
     /// The writer's state after the last event of this append, opaque and disposable. Replaces the one before.
     pub snapshot: Option<Vec<u8>>,

@@ -144,6 +144,9 @@ impl Data {
             Wake::At(at) => Some(at),
         };
         let session = self.sessions.get_mut(&number).expect("every number has a session");
+        if session.row.is_none() {
+            return;
+        }
         if let Some(before) = session.wake {
             self.wakes.remove(&(before, number));
         }

@@ -446,9 +446,10 @@ fn the_last_row_and_wake_time_of_a_batch_win(store: &dyn Store) {
 
 fn sessions_are_due_in_the_order_of_their_wake_times(store: &dyn Store) {
     for (session, at) in [("late", 300), ("soon", 100), ("tie", 200), ("tied", 200)] {
-        appended(store, Append { wake: Wake::At(at), ..item(&key(session), 0, 1) });
+        appended(store, Append { wake: Wake::At(at), ..started(session, row("a", &["a"])) });
     }
-    appended(store, item(&key("never"), 0, 1));
+    appended(store, started("never", row("a", &["a"])));
+    appended(store, Append { wake: Wake::At(50), ..item(&key("without a row"), 0, 1) });
     let due = |until, max| {
         let due = store.due(until, max).unwrap();
         due.iter().map(|(key, at)| format!("{}@{at}", key.session)).collect::<Vec<_>>().join(" ")
@@ -556,7 +557,7 @@ fn a_finished_session_that_is_still_to_be_woken_is_not_deleted(store: &dyn Store
 
 fn pages_of_what_is_due_join_to_the_whole(store: &dyn Store) {
     for (index, at) in [5, 3, 3, 3, 1, 3, 9].into_iter().enumerate() {
-        appended(store, Append { wake: Wake::At(at), ..item(&key(&format!("s{index}")), 0, 1) });
+        appended(store, Append { wake: Wake::At(at), ..started(&format!("s{index}"), row("a", &["a"])) });
     }
     let whole = store.due(5, 100).unwrap();
     assert_eq!(whole.len(), 6);
@@ -576,7 +577,7 @@ fn pages_of_what_is_due_join_to_the_whole(store: &dyn Store) {
     let page = store.due_after(None, 5, 3).unwrap();
     // What leaves and what comes between two pages moves nothing else.
     appended(store, Append { wake: Wake::Never, ..item(&key("s2"), 1, 0) });
-    appended(store, Append { wake: Wake::At(1), ..item(&key("early"), 0, 1) });
+    appended(store, Append { wake: Wake::At(1), ..started("early", row("a", &["a"])) });
     let rest = store.due_after(page.next, 5, 100).unwrap();
     assert_eq!([page.sessions, rest.sessions].concat(), whole);
 }

@@ -25,15 +25,20 @@ fn schema_version(dir: &Path) -> u32 {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
 }
 
+/// A copy of the data of a schema, opened by this release.
+fn opened(schema: &str, version: u32) -> (tempfile::TempDir, SqliteStore) {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(schema);
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::copy(data.join("handover.db"), dir.path().join("handover.db")).unwrap();
+    assert_eq!(schema_version(dir.path()), version);
+    let store = SqliteStore::open(dir.path()).unwrap();
+    assert_eq!(schema_version(dir.path()), 3);
+    (dir, store)
+}
+
 #[test]
 fn data_of_schema_1_opens_and_can_be_worked_with() {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/schema-1/handover.db");
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    fs::copy(data, dir.path().join("handover.db")).unwrap();
-    assert_eq!(schema_version(dir.path()), 1);
-    let store = SqliteStore::open(dir.path()).unwrap();
-    assert_eq!(schema_version(dir.path()), 2);
-
+    let (dir, store) = opened("schema-1", 1);
     let (keys, _) = store.sessions(None, 100).unwrap();
     assert_eq!(keys.len(), 12);
     for key in &keys {
@@ -62,4 +67,27 @@ fn data_of_schema_1_opens_and_can_be_worked_with() {
     let inbox = store.inbox("default", "builder", 2, None, 100).unwrap().sessions;
     assert!(inbox.iter().map(|waiting| &waiting.key).eq(rows.iter().map(|(key, ..)| key)));
     assert_eq!(store.due(u64::MAX, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn data_of_schema_2_keeps_its_inboxes_its_wake_time_and_what_is_open() {
+    let (dir, store) = opened("schema-2", 2);
+    let unfinished = UNFINISHED.map(|session| SessionKey::new("default", session));
+    assert_eq!(store.unfinished(None, 100).unwrap(), (unfinished.to_vec(), None));
+    assert_eq!(store.index_version().unwrap(), 1);
+    let waiting = |agent| {
+        let page = store.inbox("default", agent, u32::MAX, None, 100).unwrap();
+        page.sessions.iter().map(|waiting| waiting.key.session.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(waiting("planner"), [UNFINISHED[2]]);
+    assert_eq!(waiting("reviewer"), [UNFINISHED[5], UNFINISHED[7]]);
+    assert_eq!(waiting("builder").len(), 8);
+    let counts = store.open_counts().unwrap();
+    assert_eq!(
+        counts.iter().map(|(_, agent, many)| (&**agent, *many)).collect::<Vec<_>>(),
+        [("builder", 2), ("planner", 7)]
+    );
+    let due = store.due(u64::MAX, 10).unwrap();
+    assert_eq!(due.iter().map(|(key, _)| &*key.session).collect::<Vec<_>>(), [UNFINISHED[4]]);
+    drop((dir, store));
 }

@@ -157,9 +157,9 @@ impl Readers {
     pub(super) fn due(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
         let found = self.ask("reading what is due", |connection| {
             let mut select = connection.prepare_cached(
-                "SELECT s.tenant, s.session, w.at, w.number
-                 FROM index_wakes w INDEXED BY index_due CROSS JOIN sessions s ON s.number = w.number
-                 WHERE w.at <= ?1 AND (w.at, w.number) > (?2, ?3) ORDER BY w.at, w.number LIMIT ?4",
+                "SELECT s.tenant, s.session, r.wake, r.number
+                 FROM index_rows r INDEXED BY index_todo CROSS JOIN sessions s ON s.number = r.number
+                 WHERE r.wake <= ?1 AND (r.wake, r.number) > (?2, ?3) ORDER BY r.wake, r.number LIMIT ?4",
             )?;
             let (at, place) = after.map_or((-1, -1), |cursor| (signed(cursor.at), signed(cursor.place)));
             let rows = select.query_map([signed(until), at, place, signed(max as u64)], |row| {
@@ -176,7 +176,7 @@ impl Readers {
         self.ask("counting open sessions", |connection| {
             let mut select = connection.prepare_cached(
                 "SELECT s.tenant, r.requester, count(*)
-                 FROM index_rows r INDEXED BY index_open CROSS JOIN sessions s ON s.number = r.number
+                 FROM index_rows r INDEXED BY index_todo CROSS JOIN sessions s ON s.number = r.number
                  WHERE r.finished_at IS NULL GROUP BY s.tenant, r.requester ORDER BY s.tenant, r.requester",
             )?;
             let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, natural(row.get(2)?))))?;
@@ -242,7 +242,7 @@ impl Readers {
         max: usize,
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
         let sql = "SELECT r.number, s.tenant, s.session
-             FROM index_rows r INDEXED BY index_open CROSS JOIN sessions s ON s.number = r.number
+             FROM index_rows r INDEXED BY index_todo CROSS JOIN sessions s ON s.number = r.number
              WHERE r.finished_at IS NULL AND r.number > ?1 ORDER BY r.number LIMIT ?2";
         self.keys("reading the unfinished sessions", sql, after, max)
     }

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::writer::{Number, Writer};
-use super::{agents, checksum, signed};
+use super::{agents, checksum, natural, signed};
 use crate::log::{IndexRow, SessionKey, Wake};
 
 /// What the writer remembers of a session's index row.
@@ -22,20 +22,35 @@ pub(super) struct Written {
     waits: Vec<u8>,
 }
 
+/// One statement for each set of columns to change. The last condition uses the parameters that the set does not.
+macro_rules! update_sql {
+    ($more:literal) => {
+        concat!(
+            "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6, waits = ?7",
+            $more,
+            " WHERE number = ?1 AND ?8 IS ?8 AND ?9 IS ?9"
+        )
+    };
+}
+
 impl Writer {
+    /// Write a session's row with its wake time. Without a row before, `agents` says whose lists it is on.
     pub(super) fn write_row(
         &mut self,
         number: Number,
         key: &SessionKey,
         row: &IndexRow,
         agents: &[Box<str>],
+        wake: Wake,
     ) -> rusqlite::Result<()> {
         let before = self.written(number, key)?;
         let now =
             Written { finished_at: row.finished_at.map(signed), waits: agents::encode_waits(&row.waits) };
         match &before {
-            None => self.insert_row(number, key, row, &now, agents)?,
-            Some(before) => self.update_row(number, row, &now, before.finished_at != now.finished_at)?,
+            None => self.insert_row(number, key, row, &now, agents, wake)?,
+            Some(before) => {
+                self.update_row(number, row, &now, before.finished_at != now.finished_at, wake)?
+            }
         }
         let before = before.map_or_else(Vec::new, |before| before.waits);
         if before != now.waits {
@@ -63,6 +78,16 @@ impl Writer {
         }
     }
 
+    /// Whether something was written before.
+    pub(super) fn has_row(&mut self, number: Number, key: &SessionKey) -> rusqlite::Result<bool> {
+        let written = self.written(number, key)?;
+        let has = written.is_some();
+        if let Some(known) = self.sessions.get_mut(key) {
+            known.row = written.map_or(Row::Absent, Row::Present);
+        }
+        Ok(has)
+    }
+
     fn insert_row(
         &mut self,
         number: Number,
@@ -70,10 +95,11 @@ impl Writer {
         row: &IndexRow,
         now: &Written,
         agents: &[Box<str>],
+        wake: Wake,
     ) -> rusqlite::Result<()> {
         let mut insert = self
             .connection
-            .prepare_cached("INSERT INTO index_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?;
+            .prepare_cached("INSERT INTO index_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
         insert.execute(params![
             number,
             row.kind,
@@ -84,6 +110,7 @@ impl Writer {
             agents::encode(agents),
             row.summary,
             now.waits,
+            wake_time(wake),
         ])?;
         drop(insert);
         for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
@@ -101,14 +128,14 @@ impl Writer {
         row: &IndexRow,
         now: &Written,
         finished: bool,
+        wake: Wake,
     ) -> rusqlite::Result<()> {
-        // Naming finished_at would rewrite the entries of two more indexes, so it is named only if it changed.
-        let sql = if finished {
-            "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6, waits = ?7,
-             finished_at = ?8 WHERE number = ?1"
-        } else {
-            "UPDATE index_rows SET kind = ?2, status = ?3, created_at = ?4, requester = ?5, summary = ?6, waits = ?7
-             WHERE number = ?1 AND ?8 IS ?8"
+        // Naming a column rewrites the entries of the indexes that have it, so these two are named only if they changed.
+        let sql = match (finished, wake) {
+            (false, Wake::Unchanged) => update_sql!(""),
+            (false, _) => update_sql!(", wake = ?9"),
+            (true, Wake::Unchanged) => update_sql!(", finished_at = ?8"),
+            (true, _) => update_sql!(", finished_at = ?8, wake = ?9"),
         };
         let mut update = self.connection.prepare_cached(sql)?;
         update.execute(params![
@@ -120,6 +147,7 @@ impl Writer {
             row.summary,
             now.waits,
             now.finished_at,
+            wake_time(wake),
         ])?;
         Ok(())
     }
@@ -170,23 +198,20 @@ impl Writer {
         Ok(list)
     }
 
+    /// Change the wake time of a session whose row stays.
     pub(super) fn write_wake(&self, number: Number, wake: Wake) -> rusqlite::Result<()> {
-        match wake {
-            Wake::Unchanged => {}
-            Wake::Never => {
-                self.connection
-                    .prepare_cached("DELETE FROM index_wakes WHERE number = ?1")?
-                    .execute([number])?;
-            }
-            Wake::At(at) => {
-                let mut put = self.connection.prepare_cached(
-                    "INSERT INTO index_wakes VALUES (?1, ?2)
-                     ON CONFLICT (number) DO UPDATE SET at = excluded.at WHERE at <> excluded.at",
-                )?;
-                put.execute([number, signed(at)])?;
-            }
+        if wake == Wake::Unchanged {
+            return Ok(());
         }
+        let sql = "UPDATE index_rows SET wake = ?2 WHERE number = ?1 AND wake IS NOT ?2";
+        self.connection.prepare_cached(sql)?.execute(params![number, wake_time(wake)])?;
         Ok(())
+    }
+
+    pub(super) fn wake(&self, number: Number) -> rusqlite::Result<Wake> {
+        let mut find = self.connection.prepare_cached("SELECT wake FROM index_rows WHERE number = ?1")?;
+        let found: Option<Option<i64>> = find.query_row([number], |row| row.get(0)).optional()?;
+        Ok(found.flatten().map_or(Wake::Never, |at| Wake::At(natural(at))))
     }
 
     pub(super) fn write_snapshot(
@@ -199,7 +224,14 @@ impl Writer {
         let mut put = self
             .connection
             .prepare_cached("INSERT OR REPLACE INTO index_snapshots VALUES (?1, ?2, ?3, ?4)")?;
-        put.execute(params![number, seq, checksum(key, super::natural(seq), bytes), bytes])?;
+        put.execute(params![number, seq, checksum(key, natural(seq), bytes), bytes])?;
         Ok(())
+    }
+}
+
+fn wake_time(wake: Wake) -> Option<i64> {
+    match wake {
+        Wake::At(at) => Some(signed(at)),
+        Wake::Never | Wake::Unchanged => None,
     }
 }

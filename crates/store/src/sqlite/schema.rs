@@ -9,7 +9,7 @@ use super::Options;
 use crate::fault::Fault;
 
 /// Each step takes the file from its place in the list to the next version. A released step never changes.
-const STEPS: &[&str] = &[V1, V2];
+const STEPS: &[&str] = &[V1, V2, V3];
 
 /// The newest version that this release knows.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
@@ -18,8 +18,7 @@ pub(super) const KNOWN: u32 = STEPS.len() as u32;
 /// which they came, events lie in the order in which they were appended (their rowid is their position), the index
 /// that finds them by session is narrow, and rows that are written together are neighbours.
 ///
-/// The `index_` tables can be emptied and rebuilt from the rest. A wake time has its own table, so that changing it
-/// does not rewrite the row; only sessions that have one are in it.
+/// The `index_` tables can be emptied and rebuilt from the rest.
 ///
 /// Deleting must not free a position or a session number for reuse, or feeds and cursors would skip what comes next:
 /// `counters` keeps the last ones that were ever given.
@@ -120,10 +119,20 @@ CREATE TABLE index_snapshots (
 INSERT INTO counters VALUES ('index_version', 0);
 ";
 
+/// The wake time joins the row. One index has everything that is still to be done, which is little beside all the
+/// sessions that ever were: those that have not finished, and those that have a wake time.
+const V3: &str = "
+ALTER TABLE index_rows ADD COLUMN wake INTEGER;
+UPDATE index_rows SET wake = (SELECT at FROM index_wakes w WHERE w.number = index_rows.number)
+    WHERE number IN (SELECT number FROM index_wakes);
+DROP TABLE index_wakes;
+DROP INDEX index_open;
+CREATE INDEX index_todo ON index_rows (wake) WHERE finished_at IS NULL OR wake IS NOT NULL;
+";
+
 /// Empties the `index_` tables.
 pub(super) const CLEAR_INDEX: &str = "
 DELETE FROM index_rows;
-DELETE FROM index_wakes;
 DELETE FROM index_lists;
 DELETE FROM index_listed;
 DELETE FROM index_inbox;

@@ -161,7 +161,8 @@ impl Writer {
             }
             touched.row = Some(row);
         }
-        if item.wake != Wake::Unchanged {
+        let has_row = touched.row.is_some();
+        if item.wake != Wake::Unchanged && (has_row || self.has_row(number, &item.key)?) {
             touched.wake = item.wake;
         }
         Ok(Outcome::Appended { first: natural(first) })
@@ -196,10 +197,10 @@ impl Writer {
     /// Write the rows, wake times and snapshots that the group has gathered, once per session.
     fn settle(&mut self, group: &mut Group<'_>, hints: &mut Vec<Hint>) -> rusqlite::Result<()> {
         for (number, touched) in std::mem::take(group) {
-            if let Some(row) = touched.row {
-                self.write_row(number, touched.key, row, touched.agents)?;
+            match touched.row {
+                Some(row) => self.write_row(number, touched.key, row, touched.agents, touched.wake)?,
+                None => self.write_wake(number, touched.wake)?,
             }
-            self.write_wake(number, touched.wake)?;
             if let Some((seq, bytes)) = touched.snapshot {
                 self.write_snapshot(number, touched.key, seq, bytes)?;
             }
@@ -228,7 +229,7 @@ impl Writer {
         let mut oldest = self.connection.prepare_cached(
             "SELECT r.number, s.tenant, s.session, r.finished_at
              FROM index_rows r INDEXED BY index_finished JOIN sessions s ON s.number = r.number
-             WHERE r.finished_at < ?1 AND NOT EXISTS (SELECT 1 FROM index_wakes w WHERE w.number = r.number)
+             WHERE r.finished_at < ?1 AND r.wake IS NULL
              ORDER BY r.finished_at, r.number LIMIT ?2",
         )?;
         let found = oldest.query_map([signed(before), signed(max as u64)], |row| {
@@ -253,7 +254,6 @@ impl Writer {
     fn delete(&mut self, number: Number, key: &SessionKey, now: u64) -> rusqlite::Result<()> {
         self.remove_row(number, key)?;
         for sql in [
-            "DELETE FROM index_wakes WHERE number = ?1",
             "DELETE FROM index_snapshots WHERE number = ?1",
             "DELETE FROM events WHERE number = ?1",
             "DELETE FROM sessions WHERE number = ?1",
@@ -282,9 +282,9 @@ impl Writer {
         for (key, row, wake) in rows {
             if let Some((number, _)) = self.find(key)? {
                 // Without one before, the new row says which agents there are.
+                let wake = if *wake == Wake::Unchanged { self.wake(number)? } else { *wake };
                 self.remove_row(number, key)?;
-                self.write_row(number, key, row, &row.agents)?;
-                self.write_wake(number, *wake)?;
+                self.write_row(number, key, row, &row.agents, wake)?;
             }
         }
         Ok(())

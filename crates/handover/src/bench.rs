@@ -4,6 +4,7 @@
 //! - [`macp`]: `handover bench macp`
 //! - [`mcp`]: `handover bench mcp`
 //! - [`scale`]: `handover bench scale`
+//! - [`hostile`]: `handover bench hostile`
 //! - [`limit`]: the physical limit: one file, one sync for whatever waits
 //! - [`life`]: the work that is measured
 //! - [`fill`]: stores that are filled with it, without a network
@@ -11,6 +12,7 @@
 
 mod engine;
 mod fill;
+mod hostile;
 mod life;
 mod limit;
 mod machine;
@@ -43,6 +45,8 @@ enum What {
     Mcp(mcp::Args),
     /// See whether cost stays flat: long tasks, long lists, a long past, a crowd of deadlines, stopping and starting.
     Scale(scale::Args),
+    /// See what an honest agent feels while the agents of another tenant do their worst.
+    Hostile(hostile::Args),
 }
 
 /// Run the command to its end.
@@ -52,6 +56,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::Macp(args) => macp::run(args),
         What::Mcp(args) => mcp::run(args),
         What::Scale(args) => scale::run(args),
+        What::Hostile(args) => hostile::run(args),
     }
 }
 

@@ -1,10 +1,13 @@
 //! What the index says of a session: its row, the lists and inboxes that it is in, its wake time and its snapshot.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, params, params_from_iter};
 
 use super::writer::{Number, Writer};
 use super::{agents, checksum, natural, signed};
 use crate::log::{IndexRow, SessionKey, Wake};
+
+/// One statement for several lists costs less than one for each. There is a prepared statement for every number of them.
+const LISTED_AT_ONCE: usize = 8;
 
 /// What the writer remembers of a session's index row.
 #[derive(Default)]
@@ -113,11 +116,15 @@ impl Writer {
             wake_time(wake),
         ])?;
         drop(insert);
+        let mut lists = Vec::with_capacity(agents.len() + 1);
         for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
-            let list = self.list(&key.tenant, agent)?;
-            let mut insert =
-                self.connection.prepare_cached("INSERT OR IGNORE INTO index_listed VALUES (?1, ?2)")?;
-            insert.execute([list, number])?;
+            lists.push(self.list(&key.tenant, agent)?);
+        }
+        for lists in lists.chunks(LISTED_AT_ONCE) {
+            let rows = vec!["(?, ?)"; lists.len()].join(", ");
+            let sql = format!("INSERT OR IGNORE INTO index_listed VALUES {rows}");
+            let values = lists.iter().flat_map(|list| [*list, number]);
+            self.connection.prepare_cached(&sql)?.execute(params_from_iter(values))?;
         }
         Ok(())
     }

@@ -21,6 +21,8 @@ use handover_engine::Denied;
 pub enum Grpc {
     /// The request says something that cannot be.
     InvalidArgument = 3,
+    /// It took too long.
+    DeadlineExceeded = 4,
     /// There is no such thing, or the caller may not know of it.
     NotFound = 5,
     /// The id is taken.

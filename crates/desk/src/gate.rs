@@ -143,14 +143,21 @@ impl Gate {
         face: Face,
         peer: Option<SocketAddr>,
     ) -> Result<Caller, Unauthenticated> {
-        match self.inner.identity.authenticate(token) {
-            Ok(principal) => Ok(Caller { peer, ..Caller::new(principal, face) }),
-            Err(error) => {
-                self.inner.counters.authentications_failed.inc();
-                self.record(|| Record::unauthenticated(face, peer, error.to_string()));
-                Err(error)
-            }
-        }
+        self.recognize(token, face, peer).inspect_err(|error| {
+            self.inner.counters.authentications_failed.inc();
+            self.record(|| Record::unauthenticated(face, peer, error.to_string()));
+        })
+    }
+
+    /// Whose request it is, where it may be nobody's.
+    pub fn recognize(
+        &self,
+        token: Option<&str>,
+        face: Face,
+        peer: Option<SocketAddr>,
+    ) -> Result<Caller, Unauthenticated> {
+        let principal = self.inner.identity.authenticate(token)?;
+        Ok(Caller { peer, ..Caller::new(principal, face) })
     }
 
     /// Note that a caller said to be somebody else.

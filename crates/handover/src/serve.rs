@@ -13,7 +13,9 @@ use handover_kernel::AgentId;
 use handover_server::config::{self, Config};
 use handover_server::exposure;
 use handover_server::face::mcp;
-use handover_server::http::{self, Bounds, Hosts, Probe};
+use handover_server::files::{self, ADMIN_CONNECTIONS, Room};
+use handover_server::http::listen::{self, PROTOCOLS};
+use handover_server::http::{self, Bounds, Checks, Hosts, Probe};
 use handover_server::issuer;
 use handover_server::telemetry::{self, Dial};
 use handover_server::tls::wire::Wire;
@@ -21,8 +23,8 @@ use handover_server::tls::{self, Tls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::Failure;
 use crate::house;
-use crate::{Failure, chain};
 use handover_desk::Desk;
 use handover_server::house::House;
 
@@ -39,6 +41,10 @@ pub struct Args {
     /// Where to serve MACP over gRPC; port 0 takes a free one [default: 127.0.0.1:50051]
     #[arg(long, value_name = "ADDR")]
     macp: Option<String>,
+    /// Where to serve metrics and readiness to the operator, or off [default: 127.0.0.1:8421, or a free port if --http
+    /// has port 0]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
     /// Read this TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
@@ -76,9 +82,6 @@ Examples:
   handover serve --print-config > handover.toml  begin a configuration file
   HANDOVER_LOG_LEVEL=debug handover serve --config handover.toml";
 
-/// How long the calls of a face may take once the shutdown has begun.
-const FACES_WITHIN: Duration = Duration::from_secs(10);
-
 /// How long threads that hang, such as a check of a disk that does not answer, may hold up the exit.
 const THREADS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -88,6 +91,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ("data", &args.data),
         ("http", &args.http),
         ("macp", &args.macp),
+        ("admin", &args.admin),
         ("log.level", &args.log_level),
         ("log.format", &args.log_format),
         ("mcp.strict_headers", &args.strict_headers.then(|| true.to_string())),
@@ -102,12 +106,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let dial = dial.map_err(|error| Failure::fault("starting the log", &error))?;
     let runtime =
         tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
-    let outcome = runtime.block_on(serve(&loaded.config, dial, args.json));
+    let room = files::fit(&loaded.config.limits, files::raise()).map_err(Failure::Usage)?;
+    let outcome = runtime.block_on(serve(&loaded.config, room, dial, args.json));
     runtime.shutdown_timeout(THREADS_WITHIN);
     outcome
 }
 
-async fn serve(config: &Config, dial: Dial, json: bool) -> Result<(), Failure> {
+async fn serve(config: &Config, room: Room, dial: Dial, json: bool) -> Result<(), Failure> {
     let shutdown = house::stop_on_signal()?;
     turn_on_signal(dial)?;
     let identity = read_identity(config, &shutdown).await?;
@@ -123,29 +128,44 @@ async fn serve(config: &Config, dial: Dial, json: bool) -> Result<(), Failure> {
             Wire::Tls { acceptor: tls.acceptor(protocols), failed: metrics.tls_handshakes_failed.clone() }
         }
     };
+    let settings = |listener, wire, connections_max| listen::Settings {
+        wire,
+        http_1: true,
+        limits: listen::Limits::new(config, connections_max),
+        counters: metrics.connections(listener),
+    };
     let mut probes = vec![store_probe(desk.clone()), engine_probe(desk.clone())];
     if let Some(verifier) = identity_probe {
         probes.push(Probe::new("identity", move || verifier.ready()));
     }
 
-    let (listener, address) = listen("http", config.http).await?;
-    let (macp_listener, macp_address) = listen("macp", config.macp).await?;
-    let bounds = Bounds::for_payload(config.limits.payload_bytes_max);
-    let faces = mcp::http::router(mcp);
-    let router = http::router(faces, probes, Arc::clone(&metrics), bounds, Hosts::new(config));
-    let macp = tokio::spawn(macp.serve(macp_listener, wire(&[b"h2"])));
-    if let Err(error) = print(&ready_line(json, address, macp_address, config)) {
+    let (listener, address) = bind("http", config.http).await?;
+    let (macp_listener, macp_address) = bind("macp", config.macp).await?;
+    let admin = match config.admin_address() {
+        None => None,
+        Some(address) => Some(bind("admin", address).await?),
+    };
+    let (bounds, hosts) = (Bounds::new(&config.limits), Hosts::new(config));
+    let checks = Checks::new(probes);
+    let at = Places { http: address, macp: macp_address, admin: admin.as_ref().map(|(_, address)| *address) };
+    if let Some((listener, address)) = admin {
+        // What only this machine reaches needs no certificate.
+        let wire = if exposure::is_loopback(address) { Wire::Plain } else { wire(&PROTOCOLS) };
+        let settings = settings("admin", wire, ADMIN_CONNECTIONS as usize);
+        let router = http::admin_router(checks.clone(), Arc::clone(&metrics), bounds, hosts.clone());
+        tokio::spawn(http::serve(listener, settings, router, shutdown.clone()));
+    }
+    let router = http::router(mcp::http::router(mcp), checks, Arc::clone(&metrics), bounds, hosts);
+    let macp = tokio::spawn(macp.serve(macp_listener, settings("macp", wire(&[b"h2"]), room.macp)));
+    if let Err(error) = print(&ready_line(json, at, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
     }
-    tracing::info!(http = %address, macp = %macp_address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), "ready");
-    http::serve(listener, wire(&http::listen::PROTOCOLS), router, config.limits.connections_max, shutdown)
-        .await;
-    // Streams end by themselves once the shutdown has begun; what does not is cut.
-    match tokio::time::timeout(FACES_WITHIN, macp).await {
-        Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(error))) => tracing::error!(error = %chain(&error), "the MACP face failed"),
-        Ok(Err(error)) => tracing::error!(%error, "the MACP face stopped"),
-        Err(_) => tracing::warn!("cut off MACP calls that did not end"),
+    let Room { http: http_room, macp: macp_room } = room;
+    tracing::info!(http = %address, macp = %macp_address, data = %config.data.display(), version = env!("CARGO_PKG_VERSION"), http_room, macp_room, "ready");
+    http::serve(listener, settings("http", wire(&PROTOCOLS), room.http), router, shutdown).await;
+    // It cuts what does not end by itself, as HTTP does.
+    if let Err(error) = macp.await {
+        tracing::error!(%error, "the MACP face stopped");
     }
     house::stop(desk).await?;
     tracing::info!("stopped");
@@ -225,15 +245,25 @@ fn store_probe(desk: Desk) -> Probe {
     Probe::new("store", move || desk.check_store())
 }
 
-async fn listen(key: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
-    let hint = format!("listening on {address} (port 0 takes a free one: --{key} {}:0)", address.ip());
+async fn bind(key: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let off = if key == "admin" { "; --admin off leaves it out" } else { "" };
+    let hint = format!("listening on {address} (port 0 takes a free one: --{key} {}:0{off})", address.ip());
     let listener = TcpListener::bind(address).await.map_err(|error| Failure::fault(&hint, &error))?;
     let address = listener.local_addr().map_err(|error| Failure::fault(&hint, &error))?;
     Ok((listener, address))
 }
 
+/// Where the listeners are.
+#[derive(Clone, Copy)]
+struct Places {
+    http: SocketAddr,
+    macp: SocketAddr,
+    admin: Option<SocketAddr>,
+}
+
 /// The one line that says where the server is.
-fn ready_line(json: bool, http: SocketAddr, macp: SocketAddr, config: &Config) -> String {
+fn ready_line(json: bool, at: Places, config: &Config) -> String {
+    let Places { http, macp, admin } = at;
     let tls = config.tls.certificate.is_some();
     let (short, identity) = match (&config.identity.tokens, &config.identity.jwt_keys) {
         (None, None) => ("development", "development identity"),
@@ -243,16 +273,18 @@ fn ready_line(json: bool, http: SocketAddr, macp: SocketAddr, config: &Config) -
     };
     if json {
         // Written by hand, because the order of the keys is part of the promise.
+        let admin = admin.map_or_else(|| "null".to_owned(), |admin| format!("\"{admin}\""));
         format!(
-            "{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\",\"tls\":{tls},\"identity\":\"{short}\"}}\n"
+            "{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\",\"tls\":{tls},\"identity\":\"{short}\",\"admin\":{admin}}}\n"
         )
     } else {
         let data = config.data.display();
         let (scheme, over) = if tls { ("https", " over TLS") } else { ("http", "") };
         let here = exposure::is_loopback(http) && exposure::is_loopback(macp);
         let here = if here { " (this machine only)" } else { "" };
+        let admin = admin.map_or_else(|| "off".to_owned(), |admin| admin.to_string());
         format!(
-            "handover is ready at {scheme}://{http}, MACP at {macp}{over}, data in {data}, {identity}{here}\n"
+            "handover is ready at {scheme}://{http}, MACP at {macp}{over}, admin at {admin}, data in {data}, {identity}{here}\n"
         )
     }
 }

@@ -31,6 +31,7 @@ fn fill_the_disk_of_a_server_and_free_it() {
     let store = &found["checks"][0];
     assert_eq!((store["name"].as_str(), store["ready"].as_bool()), (Some("store"), Some(false)), "{found}");
     assert!(store["reason"].as_str().unwrap().starts_with("the store's disk is full: "), "{found}");
+    assert_eq!(server.get("/readyz"), (503, "{\"ready\":false}".to_owned()), "why is for the operator");
     let engine = &found["checks"][1];
     assert_eq!((engine["name"].as_str(), engine["ready"].as_bool()), (Some("engine"), Some(true)), "{found}");
     assert_eq!(server.get("/healthz"), (200, "ok".to_owned()));
@@ -46,7 +47,7 @@ fn until_ready_is(server: &Server, status: u16, mut before: impl FnMut()) -> ser
     let begun = Instant::now();
     loop {
         before();
-        let (found, body) = server.get("/readyz");
+        let (found, body) = server.get_admin("/readyz");
         if found == status {
             return serde_json::from_str(&body).unwrap();
         }

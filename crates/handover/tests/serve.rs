@@ -67,8 +67,18 @@ impl Server {
         ready["http"].as_str().unwrap().to_owned()
     }
 
+    /// The same of what it serves to its operator.
+    fn admin(&self) -> String {
+        let ready: serde_json::Value = serde_json::from_str(&self.ready).unwrap();
+        ready["admin"].as_str().unwrap().to_owned()
+    }
+
     fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.http()).unwrap();
+        Server::get_at(&self.http(), path)
+    }
+
+    fn get_at(address: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -107,6 +117,8 @@ fn the_ready_line_says_where_http_and_the_data_are_and_which_identity_holds() {
     TcpStream::connect(address).unwrap();
     let (macp, rest) = rest.strip_prefix(" MACP at ").unwrap().split_once(',').unwrap();
     TcpStream::connect(macp).unwrap();
+    let (admin, rest) = rest.strip_prefix(" admin at ").unwrap().split_once(',').unwrap();
+    TcpStream::connect(admin).unwrap();
     let expected = format!(" data in {}, development identity (this machine only)\n", data.display());
     assert_eq!(rest, expected);
     assert!(data.is_dir());
@@ -120,7 +132,8 @@ fn the_ready_line_in_json_is_one_object_and_the_only_output() {
     let ready: serde_json::Value = serde_json::from_str(&server.ready).unwrap();
     let macp = ready["macp"].as_str().unwrap();
     assert!(!macp.ends_with(":0"), "{macp}");
-    let rest = "\"tls\":false,\"identity\":\"development\"";
+    let admin = server.admin();
+    let rest = format!("\"tls\":false,\"identity\":\"development\",\"admin\":\"{admin}\"");
     assert_eq!(
         server.ready,
         format!("{{\"ready\":true,\"http\":\"{address}\",\"macp\":\"{macp}\",{rest}}}\n")
@@ -137,13 +150,21 @@ fn a_running_server_is_live_ready_and_measured() {
     let live = server.get("/healthz");
     assert!(live.starts_with("HTTP/1.1 200 OK\r\n") && live.ends_with("\r\n\r\nok"), "{live}");
     let ready = server.get("/readyz");
-    assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
+    assert!(
+        ready.starts_with("HTTP/1.1 200 OK\r\n") && ready.ends_with("\r\n\r\n{\"ready\":true}"),
+        "{ready}"
+    );
+    assert!(server.get("/metrics").starts_with("HTTP/1.1 404 "), "metrics are for the operator");
+    let admin = server.admin();
+    let ready = Server::get_at(&admin, "/readyz");
     let ready: serde_json::Value = serde_json::from_str(ready.split_once("\r\n\r\n").unwrap().1).unwrap();
     assert_eq!(ready["checks"][0], serde_json::json!({ "name": "store", "ready": true }));
-    let metrics = server.get("/metrics");
+    assert!(Server::get_at(&admin, "/healthz").ends_with("\r\n\r\nok"));
+    let metrics = Server::get_at(&admin, "/metrics");
     for line in [
         &format!("handover_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION")),
-        "handover_http_requests_total{path=\"/readyz\",status=\"200\"} 1",
+        "handover_http_requests_total{path=\"/readyz\",status=\"200\"} 2",
+        "handover_connections_open{listener=\"admin\"} 1",
     ] {
         assert!(metrics.lines().any(|found| found == line), "expected {line}, found\n{metrics}");
     }

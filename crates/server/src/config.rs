@@ -6,19 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
 use self::kind::{
-    Kind, address, audit_file, auto_or, directory, file_or_nothing, hosts, number, one_of, some_of, switch,
-    text, text_or_nothing, texts,
+    Kind, address, admin, audit_file, auto_or, directory, file_or_nothing, hosts, networks, number, one_of,
+    some_of, switch, text, text_or_nothing, texts,
 };
+use self::network::Network;
 use handover_desk::identity::jwt::settings::ALGORITHMS;
 
 mod kind;
+pub mod network;
 
 /// Makes [`Config`] and its parts from the table of keys, and the function that fills them.
 macro_rules! keys {
@@ -71,6 +73,10 @@ keys! {
         http_hosts: Vec<String> = "", hosts();
         /// Where MACP over gRPC is served. Port 0 takes a free one.
         macp: SocketAddr = "127.0.0.1:50051", address();
+        /// Where metrics and readiness are served to the operator: an address, off, or auto for 127.0.0.1:8421, with a free port if http has port 0.
+        admin: Admin = "auto", admin();
+        /// Networks or addresses of proxies in front of the server, with commas in between. They may have any number of connections.
+        trusted_proxies: Vec<Network> = "", networks();
     }
     /// What is logged to standard error.
     log: Log {
@@ -118,8 +124,18 @@ keys! {
         messages_per_minute: Option<u64> = "auto", auto_or(0..=100_000_000);
         /// How many streams and watches an agent may have open.
         streams_per_agent_max: usize = 1000, number(1..=1_000_000);
-        /// How many HTTP connections may be open. Those beyond wait to be accepted.
-        connections_max: usize = 10_000, number(1..=1_000_000);
+        /// How many HTTP connections may be open; auto is 10000, or what the limit of open files allows.
+        connections_max: Option<u64> = "auto", auto_or(1..=1_000_000);
+        /// How many MACP connections may be open; auto is 10000, or what the limit of open files allows.
+        macp_connections_max: Option<u64> = "auto", auto_or(1..=1_000_000);
+        /// How many connections one address may have open on each listener. This machine and trusted_proxies have no such limit.
+        connections_per_address_max: usize = 256, number(1..=1_000_000);
+        /// How long a client may take from connecting to the end of the head of its first request, TLS included.
+        head_seconds: u64 = 10, number(1..=3600);
+        /// How long a client may take to send the rest of a request, or a message of a stream.
+        body_seconds: u64 = 30, number(1..=3600);
+        /// After how long a client is let go that takes nothing of what there is to send it.
+        write_seconds: u64 = 60, number(1..=3600);
     }
     /// Whose requests are served.
     identity: Identity {
@@ -193,6 +209,21 @@ impl Config {
     }
 }
 
+/// The port of the admin listener, unless somebody says otherwise.
+const ADMIN_PORT: u16 = 8421;
+
+impl Config {
+    /// Where the admin listener is, unless there is none.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        let port = if self.http.port() == 0 { 0 } else { ADMIN_PORT };
+        match self.admin {
+            Admin::Auto => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+            Admin::Off => None,
+            Admin::At(address) => Some(address),
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         let loaded = load(&Sources::default()).expect("every default in the table is a value of its kind");
@@ -233,6 +264,17 @@ pub enum Format {
 }
 
 const FORMATS: [(&str, Format); 2] = [("text", Format::Text), ("json", Format::Json)];
+
+/// Where the admin listener is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admin {
+    /// On this machine.
+    Auto,
+    /// There is none.
+    Off,
+    /// Here.
+    At(SocketAddr),
+}
 
 /// Where the audit log is.
 #[derive(Clone, Debug, PartialEq, Eq)]

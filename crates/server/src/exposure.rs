@@ -24,25 +24,37 @@ pub fn check(config: &Config) -> Result<(), String> {
              of the server sees to that)",
         );
     }
+    if let Some(address) = config.admin_address().filter(|address| !private && !is_loopback(*address)) {
+        return Err(format!(
+            "admin: {address} can be reached from other machines: set tls.certificate and tls.key (or \
+             tls.terminated_elsewhere, if a proxy in front of the server sees to that); or listen on {}",
+            here(address)
+        ));
+    }
     for (key, address) in [("http", config.http), ("macp", config.macp)] {
         if !missing.is_empty() && !is_loopback(address) {
-            let here = match address {
-                SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
-                SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, address.port())),
-            };
             return Err(format!(
-                "{key}: {address} can be reached from other machines: set {}; or listen on {here}",
-                missing.join(", and ")
+                "{key}: {address} can be reached from other machines: set {}; or listen on {}",
+                missing.join(", and "),
+                here(address)
             ));
         }
     }
     Ok(())
 }
 
+/// The same where only this machine can reach it.
+fn here(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, address.port())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Admin, Config};
 
     /// Who is let in, how it is encrypted, and what must be set for an address that others can reach.
     fn config(http: &str, macp: &str, known: &str, tls: &str) -> Config {
@@ -106,6 +118,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_operators_listener_is_on_this_machine_unless_it_is_put_elsewhere_and_encrypted() {
+        let at = |address: &str, tls| {
+            let mut config = config("127.0.0.1:1", "127.0.0.1:1", "", tls);
+            config.admin = Admin::At(address.parse().unwrap());
+            check(&config)
+        };
+        assert_eq!(at("127.0.0.1:8421", ""), Ok(()));
+        for tls in ["here", "elsewhere"] {
+            assert_eq!(at("0.0.0.0:8421", tls), Ok(()));
+        }
+        let message = at("0.0.0.0:8421", "").unwrap_err();
+        assert!(message.starts_with("admin: 0.0.0.0:8421 can be reached"), "{message}");
+        assert!(message.ends_with("; or listen on 127.0.0.1:8421"), "{message}");
+        // Where HTTP is does not change where the operator's listener is by default.
+        let auto = config("0.0.0.0:8420", "127.0.0.1:1", "tokens", "here").admin_address().unwrap();
+        assert!(is_loopback(auto), "{auto}");
     }
 
     #[test]

@@ -48,7 +48,9 @@ impl House {
     ) -> Result<House, Failed> {
         let desk = handover_desk::open(data, desk, identity, shutdown)?;
         let metrics = Metrics::new(|registry| desk.register_metrics(registry));
-        Ok(House { macp: Macp::new(desk.clone()), mcp: Mcp::new(desk.clone(), mcp), desk, metrics })
+        let macp = Macp::new(desk.clone(), metrics.unread.clone());
+        let mcp = Mcp::new(desk.clone(), mcp, metrics.unread.clone());
+        Ok(House { desk, macp, mcp, metrics })
     }
 }
 

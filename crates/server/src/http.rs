@@ -2,6 +2,9 @@
 //!
 //! - [`ready`]: the checks behind `/readyz`
 //! - [`listen`]: accepting connections, and stopping
+//! - [`room`]: how many connections there may be, in all and from one address
+//! - `pace`: readers that take nothing
+//! - [`body`]: reading the body of a request
 //! - `preface`: whether a connection speaks HTTP/1.1 or HTTP/2
 //! - [`host`]: the host that a request is for, and which hosts are answered for
 //! - [`origin`]: which browser pages may ask
@@ -17,20 +20,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::DefaultBodyLimit;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 
 pub mod bearer;
+pub mod body;
 mod help;
 pub mod host;
 pub(crate) mod line;
 pub mod listen;
 pub mod origin;
+mod pace;
 mod preface;
 pub mod ready;
+pub mod room;
 pub mod sse;
 pub mod trace;
 mod watch;
@@ -38,10 +45,11 @@ mod watch;
 pub use axum::Router;
 pub use host::Hosts;
 pub use listen::{Peer, serve};
-pub use ready::Probe;
+pub use ready::{Checks, Probe};
 
 use self::watch::Watch;
-use crate::telemetry::Metrics;
+use crate::config;
+use crate::telemetry::{Metrics, Unread};
 use handover_desk::codes;
 use handover_desk::codes::own::{self, Own};
 
@@ -52,38 +60,82 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 pub struct Bounds {
     /// How many bytes its body may have.
     pub body_bytes_max: usize,
-    /// How long it may take until the head of the answer. A body that streams afterwards is not cut.
+    /// How long its body may take.
+    pub body_within: Duration,
+    /// How long it may take from then on until the head of the answer. A body that streams afterwards is not cut.
     pub answer_within: Duration,
 }
 
 impl Bounds {
+    /// As the configuration says.
+    pub fn new(limits: &config::Limits) -> Bounds {
+        let body_within = Duration::from_secs(limits.body_seconds);
+        Bounds { body_within, ..Bounds::for_payload(limits.payload_bytes_max) }
+    }
+
     /// Bounds under which a payload of `payload_bytes_max` fits, however the face encodes it: base64 in JSON is the
     /// widest, and the rest of the message needs room as well.
     pub fn for_payload(payload_bytes_max: usize) -> Bounds {
-        Bounds { body_bytes_max: payload_bytes_max * 2 + 64 * 1024, answer_within: Duration::from_secs(30) }
+        let within = Duration::from_secs(30);
+        Bounds {
+            body_bytes_max: payload_bytes_max * 2 + 64 * 1024,
+            body_within: within,
+            answer_within: within,
+        }
     }
 }
 
-/// Everything that is served: the routes of the faces, and the server's own. The faces must not bring a fallback.
-pub fn router(
-    faces: Router,
-    probes: Vec<Probe>,
-    metrics: Arc<Metrics>,
-    bounds: Bounds,
-    hosts: Hosts,
-) -> Router {
-    let shown = Arc::clone(&metrics);
-    let checks = ready::Checks::new(probes);
-    Router::new()
+/// Everything that is served to everybody: the routes of the faces, and the server's own. The faces must not bring a
+/// fallback.
+pub fn router(faces: Router, checks: Checks, metrics: Arc<Metrics>, bounds: Bounds, hosts: Hosts) -> Router {
+    let own = Router::new()
         .route("/healthz", get(|| async { "ok" }))
-        .route("/readyz", get(|| async move { checks.answer().await }))
-        .route("/metrics", get(|| async move { ([(header::CONTENT_TYPE, METRICS_TYPE)], shown.to_text()) }))
-        .merge(help::routes())
-        .merge(faces)
+        .route("/readyz", get(|| async move { checks.status().await }))
+        .merge(help::routes());
+    watched(own.merge(faces), metrics, bounds, hosts)
+}
+
+/// What is served to the operator.
+pub fn admin_router(checks: Checks, metrics: Arc<Metrics>, bounds: Bounds, hosts: Hosts) -> Router {
+    let shown = Arc::clone(&metrics);
+    let own = Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(|| async move { checks.detail().await }))
+        .route("/metrics", get(|| async move { ([(header::CONTENT_TYPE, METRICS_TYPE)], shown.to_text()) }));
+    watched(own, metrics, bounds, hosts)
+}
+
+fn watched(routes: Router, metrics: Arc<Metrics>, bounds: Bounds, hosts: Hosts) -> Router {
+    routes
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // As one layer: each puts every request and its answer into boxes of its own.
         .layer((DefaultBodyLimit::max(bounds.body_bytes_max), Watch { bounds, hosts, metrics }))
+}
+
+/// The whole body of a request, or why it was not read.
+pub(crate) async fn gather(
+    request: Request,
+    bounds: &Bounds,
+    unread: &Unread,
+) -> Result<Bytes, Box<Response>> {
+    let Bounds { body_bytes_max, body_within, .. } = *bounds;
+    body::gather(request.into_body(), body_bytes_max, body_within).await.map_err(|why| {
+        unread.count(why.name());
+        Box::new(match why {
+            body::Unread::TooSlow => {
+                let message = format!("expected the whole body within {} s", body_within.as_secs_f32());
+                problem(&own::REQUEST_TIMEOUT, &message)
+            }
+            body::Unread::TooLong => problem(
+                &own::PAYLOAD_TOO_LARGE,
+                &format!("expected a body of at most {body_bytes_max} bytes"),
+            ),
+            body::Unread::Full | body::Unread::Broken => {
+                problem(&own::INVALID_REQUEST, "expected a whole body, found that it ended early")
+            }
+        })
+    })
 }
 
 async fn not_found(uri: Uri) -> Response {

@@ -8,11 +8,13 @@
 //! - [`house`]: the one place where a server is wired together
 //! - [`http`]: health, readiness, metrics, and the bounds of every request
 //! - [`tls`]: the certificate that is shown, and connections
+//! - [`files`]: how many connections fit into the limit of open files
 //! - [`exposure`]: whether the listeners may be where they are put
 
 pub mod config;
 pub mod exposure;
 pub mod face;
+pub mod files;
 pub mod house;
 pub mod http;
 pub mod issuer;

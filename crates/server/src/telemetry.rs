@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tracing::Subscriber;
@@ -91,11 +92,58 @@ struct HttpLabels {
     status: u16,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ListenerLabels {
+    listener: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DroppedLabels {
+    listener: &'static str,
+    why: &'static str,
+}
+
+/// The connections of one listener.
+#[derive(Clone, Debug, Default)]
+pub struct Connections {
+    listener: &'static str,
+    /// Those that are open.
+    pub open: Gauge,
+    dropped: Family<DroppedLabels, Counter>,
+}
+
+impl Connections {
+    /// Count a connection, or a stream of one, that was not let go on, and why.
+    pub fn dropped(&self, why: &'static str) {
+        self.dropped.get_or_create(&DroppedLabels { listener: self.listener, why }).inc();
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UnreadLabels {
+    why: &'static str,
+}
+
+/// Requests that were not read to their end.
+#[derive(Clone, Debug, Default)]
+pub struct Unread(Family<UnreadLabels, Counter>);
+
+impl Unread {
+    /// Count one, and why.
+    pub fn count(&self, why: &'static str) {
+        self.0.get_or_create(&UnreadLabels { why }).inc();
+    }
+}
+
 /// The numbers of this process: the engine's, the desk's, and those of the wires. Each can be changed from any thread.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     http_requests: Family<HttpLabels, Counter>,
+    connections: Family<ListenerLabels, Gauge>,
+    connections_dropped: Family<DroppedLabels, Counter>,
+    /// Requests that were not read, by why.
+    pub unread: Unread,
     /// TLS handshakes that came to nothing.
     pub tls_handshakes_failed: Counter,
 }
@@ -109,9 +157,33 @@ impl Metrics {
         desk(&mut registry);
         let http_requests = Family::default();
         registry.register("http_requests", "HTTP requests by path and status", http_requests.clone());
+        let connections = Family::default();
+        registry.register("connections_open", "Connections open now, by listener", connections.clone());
+        let dropped = Family::default();
+        let help = "Connections and streams of HTTP/2 that were not let go on, by listener and why";
+        registry.register("connections_dropped", help, dropped.clone());
+        let unread = Unread::default();
+        registry.register(
+            "requests_unread",
+            "Requests that were not read to their end, by why",
+            unread.0.clone(),
+        );
         let failed = Counter::default();
         registry.register("tls_handshakes_failed", "TLS handshakes that came to nothing", failed.clone());
-        Arc::new(Metrics { registry, http_requests, tls_handshakes_failed: failed })
+        Arc::new(Metrics {
+            registry,
+            http_requests,
+            connections,
+            connections_dropped: dropped,
+            unread,
+            tls_handshakes_failed: failed,
+        })
+    }
+
+    /// Where the connections of a listener are counted.
+    pub fn connections(&self, listener: &'static str) -> Connections {
+        let open = self.connections.get_or_create(&ListenerLabels { listener }).clone();
+        Connections { listener, open, dropped: self.connections_dropped.clone() }
     }
 
     /// Count an HTTP request. The path must be that of a route, so that there are never many.

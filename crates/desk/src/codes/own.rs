@@ -73,7 +73,9 @@ own! {
     METHOD_NOT_ALLOWED: macp None, grpc [], http [405], json_rpc [], retry No;
     NOT_FOUND: macp None, grpc [], http [404], json_rpc [], retry No;
     ORIGIN_REFUSED: macp None, grpc [], http [403], json_rpc [], retry No;
+    REQUEST_TIMEOUT: macp Some("REQUEST_TIMEOUT"), grpc [Grpc::DeadlineExceeded], http [408], json_rpc [], retry Yes;
     TIMEOUT: macp None, grpc [], http [503], json_rpc [], retry Yes;
+    TOO_MANY_CONNECTIONS: macp None, grpc [], http [503], json_rpc [], retry Yes;
     UNSUPPORTED_MEDIA_TYPE: macp None, grpc [], http [415], json_rpc [], retry No;
 
     // JSON-RPC and MCP.

@@ -66,6 +66,7 @@ pages! {
     "QUESTION_KEY_USED"
     "RATE_LIMITED"
     "REASSIGNMENT_DENIED"
+    "REQUEST_TIMEOUT"
     "RESERVED_ID"
     "RESOURCE_NOT_FOUND"
     "SERVER_UNREACHABLE"
@@ -82,6 +83,7 @@ pages! {
     "TASK_EXPIRED"
     "TIMEOUT"
     "TOO_MANY_CHILDREN"
+    "TOO_MANY_CONNECTIONS"
     "TOO_MANY_MESSAGES"
     "TOO_MANY_OFFERS"
     "TOO_MANY_PARTICIPANTS"
@@ -130,6 +132,7 @@ mod tests {
     fn grpc(status: Grpc) -> &'static str {
         match status {
             Grpc::InvalidArgument => "INVALID_ARGUMENT",
+            Grpc::DeadlineExceeded => "DEADLINE_EXCEEDED",
             Grpc::NotFound => "NOT_FOUND",
             Grpc::AlreadyExists => "ALREADY_EXISTS",
             Grpc::PermissionDenied => "PERMISSION_DENIED",

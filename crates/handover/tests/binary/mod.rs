@@ -29,6 +29,7 @@ pub fn said(output: &Output) -> (&str, &str) {
 pub struct Server {
     child: Child,
     http: String,
+    admin: String,
 }
 
 impl Server {
@@ -39,13 +40,14 @@ impl Server {
     /// At an address that another one had.
     pub fn start_at(data: &Path, http: &str) -> Server {
         let mut command = handover();
-        command.args(["serve", "--json", "--http", http, "--macp", "127.0.0.1:0", "--data"]).arg(data);
+        command.args(["serve", "--json", "--http", http, "--macp", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        command.arg("--data").arg(data);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
-        let http = ready["http"].as_str().unwrap().to_owned();
-        Server { child, http }
+        let [http, admin] = ["http", "admin"].map(|key| ready[key].as_str().unwrap().to_owned());
+        Server { child, http, admin }
     }
 
     /// Where it serves HTTP.
@@ -61,12 +63,12 @@ impl Server {
 
     /// The status of the answer, and its body.
     pub fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.http).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        get_at(&self.http, path)
+    }
+
+    /// The same from the operator's listener.
+    pub fn get_admin(&self, path: &str) -> (u16, String) {
+        get_at(&self.admin, path)
     }
 
     /// Ask it to stop, and say how it ended.
@@ -83,4 +85,13 @@ impl Drop for Server {
         _ = self.child.kill();
         _ = self.child.wait();
     }
+}
+
+fn get_at(address: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use toml::Value;
 
-use super::AuditFile;
+use super::network::Network;
+use super::{Admin, AuditFile};
 
 /// What a key may hold: how to read it, or else what was expected, and how to write it.
 pub(super) struct Kind<T> {
@@ -156,6 +157,36 @@ pub(super) fn address() -> Kind<SocketAddr> {
         parse: Box::new(parse),
         print: Box::new(|address: &SocketAddr| Value::String(address.to_string())),
     }
+}
+
+/// Where to listen, or one of two words.
+pub(super) fn admin() -> Kind<Admin> {
+    let Kind { parse, .. } = address();
+    let parse = move |text: &str| match text {
+        "auto" => Ok(Admin::Auto),
+        "off" => Ok(Admin::Off),
+        text => parse(text).map(Admin::At).map_err(|expected| format!("{expected}, off or auto")),
+    };
+    let print = |found: &Admin| {
+        Value::String(match found {
+            Admin::Auto => "auto".to_owned(),
+            Admin::Off => "off".to_owned(),
+            Admin::At(address) => address.to_string(),
+        })
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+/// Any number of networks, with commas in between.
+pub(super) fn networks() -> Kind<Vec<Network>> {
+    let parse = |text: &str| {
+        let networks = split(text).map(str::parse).collect::<Result<_, _>>();
+        networks.map_err(|_| "addresses or networks such as 10.0.0.0/8, with commas in between".to_owned())
+    };
+    let print = |networks: &Vec<Network>| {
+        Value::String(networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+    };
+    Kind { parse: Box::new(parse), print: Box::new(print) }
 }
 
 /// Yes or no.

@@ -64,6 +64,8 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_HTTP", "127.0.0.2:1"),
         ("HANDOVER_HTTP_HOSTS", "handover.example, other.example"),
         ("HANDOVER_MACP", "127.0.0.2:2"),
+        ("HANDOVER_ADMIN", "off"),
+        ("HANDOVER_TRUSTED_PROXIES", "10.0.0.0/8, 192.0.2.7"),
         ("HANDOVER_LOG_LEVEL", "trace"),
         ("HANDOVER_LOG_FORMAT", "json"),
         ("HANDOVER_ENGINE_SHARDS", "1"),
@@ -84,6 +86,11 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_LIMITS_MESSAGES_PER_MINUTE", "100"),
         ("HANDOVER_LIMITS_STREAMS_PER_AGENT_MAX", "5"),
         ("HANDOVER_LIMITS_CONNECTIONS_MAX", "12"),
+        ("HANDOVER_LIMITS_MACP_CONNECTIONS_MAX", "13"),
+        ("HANDOVER_LIMITS_CONNECTIONS_PER_ADDRESS_MAX", "14"),
+        ("HANDOVER_LIMITS_HEAD_SECONDS", "15"),
+        ("HANDOVER_LIMITS_BODY_SECONDS", "16"),
+        ("HANDOVER_LIMITS_WRITE_SECONDS", "17"),
         ("HANDOVER_IDENTITY_TOKENS", "tokens.toml"),
         ("HANDOVER_IDENTITY_JWT_KEYS", "keys.json"),
         ("HANDOVER_IDENTITY_JWT_ISSUER", "https://issuer.example"),
@@ -111,6 +118,22 @@ fn every_key_can_be_set_by_its_variable() {
     assert_eq!(loaded.entries.len(), sources.environment.len());
     for entry in &loaded.entries {
         assert_eq!(entry.origin, Origin::Environment(variable_of(entry.key)), "{}", entry.key);
+    }
+}
+
+#[test]
+fn the_operators_listener_has_a_port_of_its_own_a_free_one_or_none() {
+    let at = |keys| load(&environment(keys)).unwrap().config.admin_address().map(|at| at.to_string());
+    assert_eq!(at(&[]).as_deref(), Some("127.0.0.1:8421"));
+    assert_eq!(at(&[("HANDOVER_HTTP", "0.0.0.0:0")]).as_deref(), Some("127.0.0.1:0"));
+    assert_eq!(at(&[("HANDOVER_ADMIN", "off")]), None);
+    assert_eq!(at(&[("HANDOVER_ADMIN", "localhost:9")]).as_deref(), Some("127.0.0.1:9"));
+    for (variable, wrong, expected) in [
+        ("HANDOVER_ADMIN", "on", "an address with a port, such as 127.0.0.1:8420, off or auto"),
+        ("HANDOVER_TRUSTED_PROXIES", "proxy.example", "addresses or networks such as 10.0.0.0/8"),
+    ] {
+        let message = refused(&environment(&[(variable, wrong)]));
+        assert!(message.contains(&format!("expected {expected}")), "{message}");
     }
 }
 

@@ -12,12 +12,15 @@
 //! - [`discovery`]: what this runtime says of itself
 //! - [`signals`]: what is told and not kept
 //! - [`extra`]: our own service, for what MACP has no message for
+//! - `door`: who calls, before anything is read
+//! - `whole`: messages that are passed on when they are whole
 //! - `line`: one line of the log for each call
 //! - [`agents`]: the part of it that is about the directory of agents
 
 pub mod admit;
 pub mod agents;
 pub mod discovery;
+mod door;
 pub mod extra;
 mod line;
 pub mod proto;
@@ -28,9 +31,9 @@ pub mod signals;
 pub mod stream;
 pub mod watch;
 pub mod what_if;
+mod whole;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use handover_desk::caller::Caller;
 use handover_desk::follow::{Over, Stay};
@@ -40,42 +43,43 @@ use handover_desk::{Accepted, Desk, No};
 use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, Session};
 use tokio::net::TcpListener;
+use tonic::service::Routes;
 use tonic::{Code, Request, Status};
 
 use self::admit::{Admitted, StartRequest};
+use self::door::{Door, Who};
 use self::proto::handover::handover_server::HandoverServer;
 use self::proto::v1::Envelope;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::refused::Refused;
 use crate::http::line::{note, short};
-use crate::http::{bearer, trace};
-use crate::tls::wire::Wire;
+use crate::http::{Peer, listen};
+use crate::telemetry::Unread;
 
 /// How much larger than its payload a request may be.
 const REQUEST_OVERHEAD_BYTES: usize = 64 * 1024;
-
-/// How often a connection that says nothing is asked whether it is still there.
-const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// The face: what every call needs. Cheap to clone.
 #[derive(Clone)]
 pub struct Macp {
     pub(crate) desk: Desk,
+    unread: Unread,
 }
 
 impl Macp {
-    /// The face of a desk.
-    pub fn new(desk: Desk) -> Macp {
-        Macp { desk }
+    /// The face of a desk, which counts what it does not read.
+    pub fn new(desk: Desk, unread: Unread) -> Macp {
+        Macp { desk, unread }
     }
 
-    /// Whose call it is: `authorization: Bearer <token>`, or `x-macp-token`.
+    /// Whose call it is, as the door found it. Where the door lets everybody in, it is asked again, and noted.
     pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
-        let other = || request.metadata().get("x-macp-token").and_then(|value| value.to_str().ok());
-        let token = bearer::token(request.metadata().as_ref()).or_else(other);
-        let caller = self.desk.gate.authenticate(token, Face::Macp, request.remote_addr());
-        let caller = caller.inspect(|caller| note("agent", caller.agent.as_str()))?;
-        Ok(caller.traced(trace::of(request.metadata().as_ref())))
+        if let Some(Who(who)) = request.extensions().get() {
+            return who.clone();
+        }
+        let peer = request.extensions().get().map(|peer: &Peer| peer.address);
+        let token = door::token(request.metadata().as_ref());
+        Ok(self.desk.gate.authenticate(token, Face::Macp, peer)?)
     }
 
     /// Whose call it is, and its place among the agent's streams.
@@ -133,7 +137,7 @@ impl Macp {
     }
 
     /// Serve until the shutdown begins, then finish what is in flight. Health checking and reflection come with it.
-    pub async fn serve(self, listener: TcpListener, wire: Wire) -> Result<(), tonic::transport::Error> {
+    pub async fn serve(self, listener: TcpListener, settings: listen::Settings) {
         let request_max = self.desk.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<MacpRuntimeServiceServer<Macp>>().await;
@@ -143,21 +147,20 @@ impl Macp {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()
             .expect("the descriptors are those that the build script wrote");
-        let mut shutdown = self.desk.shutdown.clone();
+        let (desk, unread) = (self.desk.clone(), self.unread.clone());
         let macp = MacpRuntimeServiceServer::new(self.clone()).max_decoding_message_size(request_max);
         let extra = HandoverServer::new(self).max_decoding_message_size(request_max);
-        tonic::transport::Server::builder()
-            // Whoever has gone without a word is noticed, so that its streams end.
-            .http2_keepalive_interval(Some(PING_EVERY))
-            .layer(line::Lines)
-            .add_service(macp)
+        let calls = Routes::new(macp)
             .add_service(extra)
             .add_service(health_service)
             .add_service(reflection)
-            .serve_with_incoming_shutdown(wire.connections(listener), async move {
-                shutdown.begun().await;
-            })
-            .await
+            .prepare()
+            .into_axum_router();
+        let shutdown = desk.shutdown.clone();
+        let door = Door::new(calls, desk, request_max, settings.limits.body_within, unread);
+        // gRPC is HTTP/2 alone.
+        let settings = listen::Settings { http_1: false, ..settings };
+        listen::serve(listener, settings, line::Lined::new(door), shutdown).await;
     }
 }
 

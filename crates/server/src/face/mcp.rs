@@ -51,6 +51,8 @@ use self::handshake::Levels;
 pub(crate) use self::message::params;
 use self::message::{Error, INVALID_PARAMS};
 use crate::config::Config;
+use crate::http::Bounds;
+use crate::telemetry::Unread;
 
 /// How many messages may wait for the network before whoever makes them waits too.
 pub(crate) const FRAMES_MAX: usize = 64;
@@ -72,6 +74,8 @@ pub struct Parts {
     pub settings: Settings,
     /// How much each client of a handshake revision wants to be told.
     pub levels: Levels,
+    /// Counts the requests that were not read.
+    pub unread: Unread,
 }
 
 /// How the face behaves.
@@ -85,6 +89,8 @@ pub struct Settings {
     pub ttl_ms: Option<u64>,
     /// How long an answer may take before at least its head goes out.
     pub head_within: Duration,
+    /// What a request over HTTP may use.
+    pub bounds: Bounds,
     /// Whether a task method without its name in the headers is refused.
     pub strict_headers: bool,
     /// Origins of browsers that are let in beside this machine's own.
@@ -106,6 +112,7 @@ impl Settings {
             poll_interval_ms: mcp.poll_interval_ms,
             ttl_ms: (mcp.ttl_minutes > 0).then_some(mcp.ttl_minutes * 60_000),
             head_within: HEAD_WITHIN,
+            bounds: Bounds::new(&config.limits),
             strict_headers: mcp.strict_headers,
             origins: mcp.origins.clone(),
             resource: mcp.resource.clone(),
@@ -119,9 +126,9 @@ impl Settings {
 pub type Outbox = mpsc::Sender<String>;
 
 impl Mcp {
-    /// The face of a desk.
-    pub fn new(desk: Desk, settings: Settings) -> Mcp {
-        Mcp { parts: Arc::new(Parts { desk, settings, levels: Levels::default() }) }
+    /// The face of a desk, which counts what it does not read.
+    pub fn new(desk: Desk, settings: Settings, unread: Unread) -> Mcp {
+        Mcp { parts: Arc::new(Parts { desk, settings, levels: Levels::default(), unread }) }
     }
 
     /// Answer a request at once: the result as JSON.

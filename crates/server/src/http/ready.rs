@@ -64,31 +64,48 @@ impl fmt::Debug for Probe {
     }
 }
 
-/// All probes of the server.
+/// All probes of the server. Cheap to clone; all clones share what was found.
 #[derive(Clone, Debug)]
-pub(super) struct Checks(Arc<[Probe]>);
+pub struct Checks(Arc<[Probe]>);
 
 impl Checks {
-    pub(super) fn new(probes: Vec<Probe>) -> Checks {
+    /// These.
+    pub fn new(probes: Vec<Probe>) -> Checks {
         Checks(probes.into())
     }
 
-    /// 200 if every check passes, else 503; each check by name, with the reason if it fails.
-    pub(super) async fn answer(&self) -> Response {
+    async fn findings(&self) -> Vec<(&'static str, Finding)> {
         let running: Vec<_> =
             self.0.iter().map(|probe| (probe.name, task::spawn(probe.clone().finding()))).collect();
-        let mut ready = true;
-        let mut checks = Vec::new();
+        let mut findings = Vec::new();
         for (name, finding) in running {
-            match finding.await.unwrap_or_else(|_| Err("the check panicked".to_owned())) {
-                Ok(()) => checks.push(json!({ "name": name, "ready": true })),
-                Err(reason) => {
-                    ready = false;
-                    checks.push(json!({ "name": name, "ready": false, "reason": reason }));
-                }
-            }
+            let finding = finding.await.unwrap_or_else(|_| Err("the check panicked".to_owned()));
+            findings.push((name, finding));
         }
-        let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        (status, Json(json!({ "ready": ready, "checks": checks }))).into_response()
+        findings
     }
+
+    /// 200 if every check passes, else 503, and no more than that.
+    pub(super) async fn status(&self) -> Response {
+        let ready = self.findings().await.iter().all(|(_, finding)| finding.is_ok());
+        (status(ready), Json(json!({ "ready": ready }))).into_response()
+    }
+
+    /// The same, and each check by name, with the reason if it fails.
+    pub(super) async fn detail(&self) -> Response {
+        let findings = self.findings().await;
+        let ready = findings.iter().all(|(_, finding)| finding.is_ok());
+        let checks: Vec<_> = findings
+            .into_iter()
+            .map(|(name, finding)| match finding {
+                Ok(()) => json!({ "name": name, "ready": true }),
+                Err(reason) => json!({ "name": name, "ready": false, "reason": reason }),
+            })
+            .collect();
+        (status(ready), Json(json!({ "ready": ready, "checks": checks }))).into_response()
+    }
+}
+
+fn status(ready: bool) -> StatusCode {
+    if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }

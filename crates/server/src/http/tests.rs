@@ -12,13 +12,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::listen::{Limits, Settings};
 use super::*;
 use crate::config::{Format, Level, Log};
 use crate::telemetry;
 use crate::tls::wire::Wire;
 use handover_desk::shutdown::{Shutdown, Trigger};
 
-const BOUNDS: Bounds = Bounds { body_bytes_max: 64, answer_within: Duration::from_secs(30) };
+const BOUNDS: Bounds = Bounds {
+    body_bytes_max: 64,
+    body_within: Duration::from_secs(30),
+    answer_within: Duration::from_secs(30),
+};
 
 /// A server on a free port.
 struct Server {
@@ -27,15 +32,23 @@ struct Server {
     serving: JoinHandle<()>,
 }
 
-async fn start(router: Router) -> Server {
+async fn start(router: Router, change: impl FnOnce(&mut Limits)) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (trigger, shutdown) = Shutdown::new();
-    Server { address, trigger, serving: tokio::spawn(serve(listener, Wire::Plain, router, 100, shutdown)) }
+    let mut settings = Settings::new(Wire::Plain);
+    change(&mut settings.limits);
+    Server { address, trigger, serving: tokio::spawn(serve(listener, settings, router, shutdown)) }
 }
 
 async fn start_with(faces: Router, probes: Vec<Probe>, bounds: Bounds) -> Server {
-    start(router(faces, probes, Metrics::new(|_| {}), bounds, Hosts::default())).await
+    let checks = Checks::new(probes);
+    start(router(faces, checks, Metrics::new(|_| {}), bounds, Hosts::default()), |_| {}).await
+}
+
+async fn start_admin(probes: Vec<Probe>) -> Server {
+    let checks = Checks::new(probes);
+    start(admin_router(checks, Metrics::new(|_| {}), BOUNDS, Hosts::default()), |_| {}).await
 }
 
 impl Server {
@@ -87,7 +100,7 @@ async fn a_live_server_says_ok() {
 #[tokio::test]
 async fn a_server_is_ready_when_every_check_passes() {
     let probes = vec![Probe::new("store", || Ok(())), Probe::new("engine", || Ok(()))];
-    let server = start_with(Router::new(), probes, BOUNDS).await;
+    let server = start_admin(probes).await;
     let answer = server.get("/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let expected = json!({ "ready": true, "checks": [
@@ -105,7 +118,12 @@ async fn a_server_that_is_not_ready_names_what_is_not_and_why() {
         Probe::new("engine", || Ok(())),
         Probe::new("clock", || panic!("a check with a bug")),
     ];
-    let server = start_with(Router::new(), probes, BOUNDS).await;
+    let everybody = start_with(Router::new(), probes.clone(), BOUNDS).await;
+    let answer = everybody.get("/readyz").await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert_eq!(body(&answer), json!({ "ready": false }), "why is for the operator");
+    everybody.stop().await;
+    let server = start_admin(probes).await;
     let answer = server.get("/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     let expected = json!({ "ready": false, "checks": [
@@ -128,7 +146,7 @@ async fn a_check_that_hangs_is_reported_by_name_and_never_runs_twice_at_a_time()
         _ = released.lock().unwrap().recv();
         Ok(())
     });
-    let server = start_with(Router::new(), vec![hang], BOUNDS).await;
+    let server = start_admin(vec![hang]).await;
     let (first, second) = tokio::join!(server.get("/readyz"), server.get("/readyz"));
     for answer in [first, second] {
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
@@ -175,7 +193,7 @@ async fn every_error_code_has_a_page_at_the_link_that_errors_carry() {
     }
     // Who is refused because of the host can still read why.
     let head = "HTTP/1.1\r\nhost: elsewhere.example\r\nconnection: close\r\n\r\n";
-    let refused = body(&server.ask(&format!("GET /metrics {head}")).await);
+    let refused = body(&server.ask(&format!("GET /nowhere {head}")).await);
     let help = refused["error"]["help"].as_str().unwrap();
     assert!(server.ask(&format!("GET {help} {head}")).await.contains("\r\n\r\n# HOST_REFUSED\n"));
     server.stop().await;
@@ -216,7 +234,7 @@ async fn a_body_over_the_bound_is_refused_with_and_without_a_length() {
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_answered_all_the_same() {
     let faces = Router::new().route("/never", get(std::future::pending::<()>));
-    let bounds = Bounds { answer_within: Duration::from_millis(20), ..BOUNDS };
+    let bounds = Bounds { body_within: Duration::ZERO, answer_within: Duration::from_millis(20), ..BOUNDS };
     let server = start_with(faces, vec![], bounds).await;
     let answer = server.get("/never").await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
@@ -228,6 +246,9 @@ async fn a_request_that_takes_too_long_is_answered_all_the_same() {
 #[tokio::test]
 async fn requests_are_counted_by_route_and_unknown_paths_together() {
     let server = start_with(Router::new(), vec![], BOUNDS).await;
+    assert!(server.get("/metrics").await.starts_with("HTTP/1.1 404 "), "they are for the operator");
+    server.stop().await;
+    let server = start_admin(vec![]).await;
     for path in ["/healthz", "/made-up-1", "/made-up-2"] {
         server.get(path).await;
     }
@@ -291,16 +312,21 @@ async fn a_shutdown_cuts_what_does_not_finish_in_time() {
     assert_eq!(read_all(cut).await, "");
 }
 
-#[tokio::test]
-async fn connections_beyond_the_bound_wait_for_another_to_end() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (trigger, shutdown) = Shutdown::new();
-    let app = router(Router::new(), vec![], Metrics::new(|_| {}), BOUNDS, Hosts::default());
-    let serving = tokio::spawn(serve(listener, Wire::Plain, app, 1, shutdown));
-    let server = Server { address, trigger, serving };
+/// A route of known callers, as a face with a good token makes them.
+fn known() -> Router {
+    let known = |axum::Extension(peer): axum::Extension<Peer>| async move {
+        peer.is_known();
+        "known"
+    };
+    let checks = Checks::new(vec![]);
+    let faces = Router::new().route("/known", get(known));
+    router(faces, checks, Metrics::new(|_| {}), BOUNDS, Hosts::default())
+}
 
-    let mut first = server.connect("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+#[tokio::test]
+async fn connections_beyond_the_bound_wait_for_a_known_one_to_end() {
+    let server = start(known(), |limits| limits.connections_max = 1).await;
+    let mut first = server.connect("GET /known HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     first.read_exact(&mut [0; 15]).await.unwrap();
     let second =
         server.connect("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
@@ -312,8 +338,27 @@ async fn connections_beyond_the_bound_wait_for_another_to_end() {
 }
 
 #[tokio::test]
+async fn connections_that_say_nothing_make_way_and_known_ones_stay() {
+    let server = start(known(), |limits| limits.connections_max = 10).await;
+    let mut kept = server.connect("GET /known HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    kept.read_exact(&mut [0; 15]).await.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    // It comes in behind them all, and is served.
+    assert!(server.get("/healthz").await.ends_with("ok"));
+    for stream in &mut silent[..91] {
+        assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0, "it made way");
+    }
+    kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(read_all(kept).await.ends_with("ok"));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_handler_finds_where_a_request_comes_from() {
-    let peer = |axum::Extension(Peer(peer)): axum::Extension<Peer>| async move { peer.ip().to_string() };
+    let peer = |axum::Extension(peer): axum::Extension<Peer>| async move { peer.address.ip().to_string() };
     let server = start_with(Router::new().route("/peer", get(peer)), vec![], BOUNDS).await;
     let answer = server.get("/peer").await;
     assert!(answer.ends_with("\r\n\r\n127.0.0.1"), "{answer}");
@@ -434,7 +479,7 @@ async fn a_connection_of_http_2_has_bounds_and_says_so() {
 #[tokio::test]
 async fn a_client_that_is_not_there_any_more_is_let_go() {
     let server = start_with(Router::new(), vec![], BOUNDS).await;
-    for (opening, seconds) in [("", 30), ("PRI * HTTP", 30), ("GET / HTTP/1.1\r\n", 30), (OPENING, 50)] {
+    for (opening, seconds) in [("", 10), ("PRI * HTTP", 10), ("GET / HTTP/1.1\r\n", 10), (OPENING, 10)] {
         let mut stream = server.connect(opening).await;
         // Answered on another connection: the opening has been read.
         server.get("/healthz").await;
@@ -471,7 +516,7 @@ async fn a_host_that_is_not_answered_for_is_refused_before_the_body_is_read() {
 
 #[tokio::test]
 async fn hosts_are_checked_on_every_route_and_in_both_versions_but_not_for_probes() {
-    let server = start_with(Router::new(), vec![], BOUNDS).await;
+    let server = start_admin(vec![]).await;
     let ask = async |path: &str, host: &str| {
         server.ask(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")).await
     };

@@ -102,7 +102,7 @@ fn bounded(request: Request, bytes_max: usize) -> Result<Request, Box<Response>>
 }
 
 async fn within(bounds: Bounds, answer: impl Future<Output = Result<Response, Infallible>>) -> Response {
-    match tokio::time::timeout(bounds.answer_within, answer).await {
+    match tokio::time::timeout(bounds.body_within + bounds.answer_within, answer).await {
         Ok(Ok(answer)) => answer,
         Err(_) => {
             let seconds = bounds.answer_within.as_secs_f32();

@@ -2,27 +2,18 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// How long a client may take to shake hands.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-
-/// How many clients may be shaking hands. Those beyond wait to be accepted.
-const HANDSHAKES_MAX: usize = 1024;
-
-/// How long to wait when a connection could not be accepted, as when there are no file descriptors left.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// After how long without a word, and then how often, the client's machine is asked whether it is still there.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(30);
 
 /// How the clients of a listener speak.
 #[derive(Clone)]
@@ -39,10 +30,11 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// A connection that is ready to be served, unless its client did not keep to TLS.
-    pub async fn greet(&self, stream: TcpStream) -> Option<Stream> {
-        // Without it the last part of an answer may wait for the client's acknowledgement of the part before.
-        if let Err(error) = stream.set_nodelay(true) {
+    /// A connection that is ready to be served, unless its client did not keep to TLS. One whose client acknowledges
+    /// nothing for `gone_after`, as when its machine has gone, ends by itself. Who calls this sees to the time that a
+    /// handshake may take.
+    pub async fn greet(&self, stream: TcpStream, gone_after: Duration) -> Option<Stream> {
+        if let Err(error) = prepare(&stream, gone_after) {
             tracing::debug!(%error, "a connection ended before it was served");
             return None;
         }
@@ -50,48 +42,36 @@ impl Wire {
             return Some(Stream::Plain(stream));
         };
         // Anyone can make a handshake fail: it is nothing to wake an operator for.
-        match tokio::time::timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
-            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!("a TLS handshake took longer than {} s", HANDSHAKE_WITHIN.as_secs()),
-        }
-        failed.inc();
-        None
-    }
-
-    /// The connections of a listener, as they become ready. Dropping the stream closes the listener.
-    pub fn connections(self, listener: TcpListener) -> ReceiverStream<io::Result<Stream>> {
-        let (ready, connections) = mpsc::channel(1);
-        let room = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        tokio::spawn(async move {
-            loop {
-                let place = Arc::clone(&room).acquire_owned();
-                let accepted = async { (place.await, listener.accept().await) };
-                let (place, accepted) = tokio::select! {
-                    biased;
-                    () = ready.closed() => return,
-                    accepted = accepted => accepted,
-                };
-                match accepted {
-                    Ok((stream, _)) => {
-                        let (wire, ready) = (self.clone(), ready.clone());
-                        tokio::spawn(async move {
-                            if let Some(stream) = wire.greet(stream).await {
-                                // If nobody serves any more, the connection ends here.
-                                _ = ready.send(Ok(stream)).await;
-                            }
-                            drop(place);
-                        });
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "a connection could not be accepted");
-                        tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
-                    }
-                }
+        match acceptor.accept(stream).await {
+            Ok(stream) => Some(Stream::Tls(Box::new(stream))),
+            Err(error) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                failed.inc();
+                None
             }
-        });
-        ReceiverStream::new(connections)
+        }
     }
+}
+
+fn prepare(stream: &TcpStream, gone_after: Duration) -> io::Result<()> {
+    // Without it the last part of an answer may wait for the client's acknowledgement of the part before.
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_AFTER)?;
+    give_up_after(stream, gone_after)
+}
+
+#[cfg(target_os = "linux")]
+fn give_up_after(stream: &TcpStream, gone_after: Duration) -> io::Result<()> {
+    let milliseconds = u32::try_from(gone_after.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(stream, milliseconds)?)
+}
+
+/// Other systems decide by themselves when a client has gone.
+#[cfg(not(target_os = "linux"))]
+fn give_up_after(_: &TcpStream, _: Duration) -> io::Result<()> {
+    Ok(())
 }
 
 /// One connection.
@@ -101,17 +81,6 @@ pub enum Stream {
     Plain(TcpStream),
     /// Over TLS.
     Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl Connected for Stream {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        match self {
-            Stream::Plain(stream) => stream.connect_info(),
-            Stream::Tls(stream) => stream.get_ref().0.connect_info(),
-        }
-    }
 }
 
 /// The same call on whichever connection it is.

@@ -33,6 +33,7 @@ use handover_server::face::macp::proto::v1::{
 };
 use handover_server::face::mcp;
 use handover_server::house::{self, House};
+use handover_server::http::listen;
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
 use handover_store::{MemoryStore, SqliteStore, Store};
@@ -110,7 +111,8 @@ impl Stage {
         let House { desk, macp: face, metrics, .. } = house;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(async move { face.serve(listener, Wire::Plain).await.unwrap() });
+        let serving =
+            tokio::spawn(async move { face.serve(listener, listen::Settings::new(Wire::Plain)).await });
         let uri = format!("http://{address}");
         let channel = in_time(Channel::from_shared(uri.clone()).unwrap().connect()).await.unwrap();
         Stage { channel, uri, store, metrics, desk, trigger, serving }

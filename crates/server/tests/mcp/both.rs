@@ -2,6 +2,7 @@
 
 use handover_server::face::macp::proto::handover::{AgentSkill, AgentSkillAnswers, RegisterAgentRequest};
 use handover_server::face::macp::proto::v1::Envelope;
+use handover_server::http::listen::Settings;
 use handover_server::tls::wire::Wire;
 use prost::Message;
 use tokio::net::TcpListener;
@@ -34,7 +35,7 @@ impl Both {
         let face = stage.macp.clone();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}", listener.local_addr().unwrap());
-        let serving = tokio::spawn(async move { face.serve(listener, Wire::Plain).await.unwrap() });
+        let serving = tokio::spawn(async move { face.serve(listener, Settings::new(Wire::Plain)).await });
         let channel = in_time(Channel::from_shared(uri).unwrap().connect()).await.unwrap();
         Both { stage, channel, serving }
     }

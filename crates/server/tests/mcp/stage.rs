@@ -19,7 +19,7 @@ use handover_server::config::Config;
 use handover_server::face::macp::Macp;
 use handover_server::face::mcp::{self, Mcp};
 use handover_server::house::{self, House};
-use handover_server::http::{self, Bounds, Hosts, Router};
+use handover_server::http::{self, Bounds, Checks, Hosts, Router, listen};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
 use handover_store::{MemoryStore, SqliteStore, Store};
@@ -120,11 +120,16 @@ impl Stage {
         let House { desk, macp, mcp, metrics } = house;
         let bounds = Bounds::for_payload(Config::default().limits.payload_bytes_max);
         let faces = mcp::http::router(mcp.clone());
-        let router = http::router(faces, Vec::new(), Arc::clone(&metrics), bounds, Hosts::default());
+        let router =
+            http::router(faces, Checks::new(Vec::new()), Arc::clone(&metrics), bounds, Hosts::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving =
-            tokio::spawn(http::serve(listener, Wire::Plain, router.clone(), 10_000, shutdown.clone()));
+        let serving = tokio::spawn(http::serve(
+            listener,
+            listen::Settings::new(Wire::Plain),
+            router.clone(),
+            shutdown.clone(),
+        ));
         Stage { address, store, metrics, mcp, macp, router, desk, trigger, serving }
     }
 

@@ -15,7 +15,8 @@ use handover_server::config::{AuditFile, Config};
 use handover_server::face::macp::proto::v1::ListSessionsRequest;
 use handover_server::face::macp::proto::v1::macp_runtime_service_client::MacpRuntimeServiceClient;
 use handover_server::house::House;
-use handover_server::http::{self, Bounds, Hosts, Router};
+use handover_server::http::listen::{PROTOCOLS, Settings};
+use handover_server::http::{self, Bounds, Checks, Hosts, Router};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Files, Tls};
@@ -72,14 +73,15 @@ impl Served {
             failed: metrics.tls_handshakes_failed.clone(),
         };
         let bounds = Bounds::for_payload(1024);
-        let router = http::router(Router::new(), vec![], Arc::clone(&metrics), bounds, Hosts::default());
+        let router =
+            http::router(Router::new(), Checks::new(vec![]), Arc::clone(&metrics), bounds, Hosts::default());
         let listeners = (
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
         );
         let (http, macp) = (listeners.0.local_addr().unwrap(), listeners.1.local_addr().unwrap());
-        tokio::spawn(http::serve(listeners.0, wire(&http::listen::PROTOCOLS), router, 100, shutdown));
-        tokio::spawn(face.serve(listeners.1, wire(&[b"h2"])));
+        tokio::spawn(http::serve(listeners.0, Settings::new(wire(&PROTOCOLS)), router, shutdown));
+        tokio::spawn(face.serve(listeners.1, Settings::new(wire(&[b"h2"]))));
         Served { http, macp, dir, tls, metrics, desk, trigger }
     }
 

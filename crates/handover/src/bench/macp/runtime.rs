@@ -28,6 +28,8 @@ pub struct Server {
     pub address: String,
     /// Where it serves HTTP.
     pub http: String,
+    /// Where it tells its operator.
+    pub admin: String,
 }
 
 impl Server {
@@ -40,22 +42,24 @@ impl Server {
     pub fn start_at(data: &Path, http: &str, settings: &[(&str, &str)]) -> Result<Server, Failure> {
         let fault = |error: std::io::Error| Failure::fault("starting a server", &error);
         let child = Command::new(std::env::current_exe().map_err(fault)?)
-            .args(["serve", "--http", http, "--macp", "127.0.0.1:0", "--json"])
+            .args(["serve", "--http", http, "--macp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--json"])
             .args(["--log-level", "error", "--data"])
             .arg(data)
             .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(fault)?;
-        let mut server = Server { child, address: String::new(), http: String::new() };
+        let mut server = Server { child, address: String::new(), http: String::new(), admin: String::new() };
         let mut line = String::new();
         if let Some(out) = server.child.stdout.take() {
             BufReader::new(out).read_line(&mut line).map_err(fault)?;
         }
         let ready: Option<Value> = serde_json::from_str(&line).ok();
         let place = |name: &str| Some(ready.as_ref()?[name].as_str()?.to_owned());
-        match (place("macp"), place("http")) {
-            (Some(macp), Some(http)) => (server.address, server.http) = (macp, http),
+        match (place("macp"), place("http"), place("admin")) {
+            (Some(macp), Some(http), Some(admin)) => {
+                (server.address, server.http, server.admin) = (macp, http, admin);
+            }
             _ => return Err(Failure::Fault(format!("expected the server to be ready, found {line:?}"))),
         }
         Ok(server)

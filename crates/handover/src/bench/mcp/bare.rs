@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::routing::post;
 use handover_desk::shutdown::Shutdown;
+use handover_server::http::listen::Settings;
 use handover_server::http::{self, Router};
 use handover_server::tls::wire::Wire;
 use tokio::io::AsyncReadExt;
@@ -33,7 +34,9 @@ pub fn serve(body: &str) -> Result<(), Failure> {
             trigger.begin();
         });
         let router = Router::new().route("/mcp", post(canned)).with_state(Bytes::from(body.to_owned()));
-        http::serve(listener, Wire::Plain, router, CONNECTIONS_MAX, shutdown).await;
+        let mut settings = Settings::new(Wire::Plain);
+        settings.limits.connections_max = CONNECTIONS_MAX;
+        http::serve(listener, settings, router, shutdown).await;
         Ok(())
     })
 }

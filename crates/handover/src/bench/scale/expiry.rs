@@ -73,7 +73,7 @@ impl Expiry {
             return Err(Failure::Fault(message.to_owned()));
         };
         let deadline = Instant::now() + left;
-        let already = expired(&server.http).await?;
+        let already = expired(&server.admin).await?;
         let over = Arc::new(AtomicBool::new(false));
         let mut lives = JoinSet::new();
         for _ in 0..OTHERS {
@@ -81,7 +81,7 @@ impl Expiry {
         }
         tokio::time::sleep_until(deadline.into()).await;
         let all = async {
-            while expired(&server.http).await? < already + count as u64 {
+            while expired(&server.admin).await? < already + count as u64 {
                 tokio::time::sleep(ASK_EVERY).await;
             }
             Ok::<_, Failure>(Instant::now())
@@ -154,10 +154,10 @@ async fn live(mut one: Requester, over: Arc<AtomicBool>) -> Result<Vec<Sent>, Fa
 }
 
 /// How many sessions have expired since the server started, as it tells its operator.
-async fn expired(http: &str) -> Result<u64, Failure> {
+async fn expired(admin: &str) -> Result<u64, Failure> {
     let fault = |error: std::io::Error| Failure::fault("reading the metrics", &error);
-    let mut connection = TcpStream::connect(http).await.map_err(fault)?;
-    let request = format!("GET /metrics HTTP/1.1\r\nhost: {http}\r\nconnection: close\r\n\r\n");
+    let mut connection = TcpStream::connect(admin).await.map_err(fault)?;
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
     connection.write_all(request.as_bytes()).await.map_err(fault)?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.map_err(fault)?;

@@ -6,27 +6,20 @@ use std::task::{Context, Poll};
 
 use axum::http::{Request, Response};
 use tonic::Code;
-use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::http::line::{Line, note, short};
-
-/// The layer.
-#[derive(Clone, Copy, Debug)]
-pub struct Lines;
-
-impl<S> Layer<S> for Lines {
-    type Service = Lined<S>;
-
-    fn layer(&self, inner: S) -> Lined<S> {
-        Lined { inner }
-    }
-}
 
 /// Calls that are logged.
 #[derive(Clone, Debug)]
 pub struct Lined<S> {
     inner: S,
+}
+
+impl<S> Lined<S> {
+    pub fn new(inner: S) -> Lined<S> {
+        Lined { inner }
+    }
 }
 
 impl<S, B, A> Service<Request<B>> for Lined<S>

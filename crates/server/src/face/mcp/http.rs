@@ -7,10 +7,7 @@
 pub mod headers;
 mod reply;
 
-use std::net::SocketAddr;
-
-use axum::body::Bytes;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -26,7 +23,7 @@ use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_t
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{FRAMES_MAX, Mcp, handshake};
 use crate::http::line::{note, short};
-use crate::http::{Peer, bearer, host, origin, problem, trace};
+use crate::http::{Peer, bearer, gather, host, origin, problem, trace};
 use handover_desk::codes::own;
 use handover_desk::gate;
 pub use headers::ParameterHeaders;
@@ -70,19 +67,19 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
     let headers = std::mem::take(request.headers_mut());
     let uri = std::mem::take(request.uri_mut());
-    let peer = request.extensions().get().map(|Peer(peer)| *peer);
+    let peer = request.extensions_mut().remove::<Peer>();
     // Who may not ask is not listened to: the body comes last.
     let welcome = origin::check(&headers, &mcp.parts.settings.origins, "mcp.origins");
-    let who = match welcome.and_then(|()| mcp.who(&uri, &headers, peer)) {
+    let who = match welcome.and_then(|()| mcp.who(&uri, &headers, peer.as_ref())) {
         Ok(who) => who,
         Err(refused) => return *refused,
     };
     if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
         return problem(&own::UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json");
     }
-    let body = match Bytes::from_request(request, &()).await {
+    let body = match gather(request, &mcp.parts.settings.bounds, &mcp.parts.unread).await {
         Ok(body) => body,
-        Err(refused) => return refused.into_response(),
+        Err(refused) => return *refused,
     };
     let message = match Incoming::parse(&body) {
         Ok(message) => message,
@@ -136,10 +133,13 @@ impl Mcp {
         &self,
         uri: &Uri,
         headers: &HeaderMap,
-        peer: Option<SocketAddr>,
+        peer: Option<&Peer>,
     ) -> Result<gate::Caller, Box<Response>> {
         let bearer = bearer::token(headers);
-        let who = self.parts.desk.gate.authenticate(bearer, Face::Mcp, peer);
+        let who = self.parts.desk.gate.authenticate(bearer, Face::Mcp, peer.map(|peer| peer.address));
+        if let (Ok(_), Some(peer)) = (&who, peer) {
+            peer.is_known();
+        }
         let who = who.map(|who| who.traced(trace::of(headers)));
         who.inspect(|who| note("agent", who.agent.as_str())).map_err(|refused| {
             let metadata = address(self, uri, headers);

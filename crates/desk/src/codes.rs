@@ -144,7 +144,7 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
 /// What having asked for more than one may is called.
 pub fn of_limited(limited: &Limited) -> Meaning {
     match limited {
-        Limited::Rate { .. } | Limited::Streams { .. } => LIMITED,
+        Limited::Rate { .. } | Limited::Streams { .. } | Limited::Reading { .. } => LIMITED,
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn every_limit_has_a_name_and_a_code_that_is_a_limits() {
-        let mut named = vec!["session_starts", "messages", "streams"];
+        let mut named = vec!["session_starts", "messages", "streams", "reading_bytes"];
         for refusal in refusals() {
             let limit = Limit::of(&refusal);
             named.extend(limit.map(Limit::name));
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(named.len(), Limit::ALL.len());
         assert!(Limit::ALL.iter().all(|limit| named.contains(&limit.name())), "{named:?}");
         let rate = Limited::Rate { kind: Kind::Start, per_minute: 1, retry_after_ms: 2 };
-        for limited in [rate, Limited::Streams { max: 1 }] {
+        for limited in [rate, Limited::Streams { max: 1 }, Limited::Reading { max: 1 }] {
             assert!(Limit::ALL.contains(&limited.limit()));
             let meaning = of_limited(&limited);
             assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));

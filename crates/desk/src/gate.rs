@@ -17,6 +17,7 @@ use handover_store::SessionKey;
 
 use self::ledger::Ledger;
 pub use self::ledger::Permit;
+use self::ledger::Reading as Bytes;
 use crate::audit::{Audit, Record, What};
 use crate::bucket::Rate;
 pub use crate::caller::{Caller, sees};
@@ -34,6 +35,12 @@ pub const MESSAGES_PER_MINUTE: u64 = 12_000;
 /// Open streams, unless somebody says otherwise.
 pub const STREAMS_MAX: u64 = 1000;
 
+/// Bytes of requests that are not whole yet, unless somebody says otherwise.
+pub const READING_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// In what steps they are counted.
+pub const READING_STEP: u64 = 64 * 1024;
+
 /// What each agent may use, unless its credential says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -43,12 +50,19 @@ pub struct Settings {
     pub messages_per_minute: u64,
     /// Streams that may be open.
     pub streams_max: u64,
+    /// Bytes of requests that have begun to come and are not whole yet.
+    pub reading_bytes_max: u64,
 }
 
 impl Default for Settings {
     /// No rates, as in development.
     fn default() -> Self {
-        Settings { starts_per_minute: 0, messages_per_minute: 0, streams_max: STREAMS_MAX }
+        Settings {
+            starts_per_minute: 0,
+            messages_per_minute: 0,
+            streams_max: STREAMS_MAX,
+            reading_bytes_max: READING_BYTES_MAX,
+        }
     }
 }
 
@@ -62,6 +76,7 @@ impl Settings {
             starts_per_minute: rate(rates.starts_per_minute, STARTS_PER_MINUTE),
             messages_per_minute: rate(rates.messages_per_minute, MESSAGES_PER_MINUTE),
             streams_max,
+            reading_bytes_max: READING_BYTES_MAX,
         }
     }
 
@@ -111,6 +126,26 @@ struct Inner {
     counters: Arc<Counters>,
     /// Rates go by a clock that is never set back.
     begun: Instant,
+}
+
+/// A request that is coming, and what it takes of its agent's bytes until it is whole.
+pub struct Reading {
+    gate: Gate,
+    caller: Caller,
+    bytes: Bytes,
+}
+
+impl Reading {
+    /// So many bytes of it have come.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Limited> {
+        // In steps, so that small parts cost little.
+        let (bytes, max) =
+            ((bytes as u64).next_multiple_of(READING_STEP), self.gate.inner.settings.reading_bytes_max);
+        if self.bytes.grow(bytes, max) {
+            return Ok(());
+        }
+        Err(self.gate.limited(&self.caller, Limited::Reading { max }))
+    }
 }
 
 impl Gate {
@@ -189,6 +224,12 @@ impl Gate {
         let max = caller.allowance.streams.unwrap_or(self.inner.settings.streams_max);
         let permit = self.inner.ledger.stream(&caller.tenant, caller.agent.as_str(), max, self.now());
         permit.ok_or_else(|| self.limited(caller, Limited::Streams { max }))
+    }
+
+    /// A request of the caller begins to come.
+    pub fn reading(&self, caller: &Caller) -> Reading {
+        let bytes = self.inner.ledger.reading(&caller.tenant, caller.agent.as_str());
+        Reading { gate: self.clone(), caller: caller.clone(), bytes }
     }
 
     /// Put a command that was let through to a session of the caller's tenant.

@@ -19,10 +19,11 @@ pub struct Limit(&'static str);
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 13] = [
+    pub const ALL: [Limit; 14] = [
         Limit("session_starts"),
         Limit("messages"),
         Limit("streams"),
+        Limit("reading_bytes"),
         Limit("payload_bytes"),
         Limit("sessions_open"),
         Limit("participants"),
@@ -75,6 +76,11 @@ pub enum Limited {
         /// How many it may have open.
         max: u64,
     },
+    /// Too many bytes of requests that are not whole yet.
+    Reading {
+        /// How many it may have.
+        max: u64,
+    },
 }
 
 impl Limited {
@@ -84,6 +90,7 @@ impl Limited {
             Limited::Rate { kind: Kind::Start, .. } => "session_starts",
             Limited::Rate { kind: Kind::Message, .. } => "messages",
             Limited::Streams { .. } => "streams",
+            Limited::Reading { .. } => "reading_bytes",
         })
     }
 
@@ -91,7 +98,7 @@ impl Limited {
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Limited::Rate { retry_after_ms, .. } => Some(*retry_after_ms),
-            Limited::Streams { .. } => None,
+            Limited::Streams { .. } | Limited::Reading { .. } => None,
         }
     }
 }
@@ -111,6 +118,12 @@ impl fmt::Display for Limited {
             }
             Limited::Streams { max } => {
                 write!(f, "expected at most {max} open streams, found one more: end one and try again")
+            }
+            Limited::Reading { max } => {
+                write!(
+                    f,
+                    "expected at most {max} bytes of requests at a time, found more: wait for some to end"
+                )
             }
         }
     }

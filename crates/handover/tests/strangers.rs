@@ -11,6 +11,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
 use self::frames::{Two, call, data, grpc, settings};
 
 /// How long anything may take before a play has failed: long, because the machine may be busy.
@@ -22,6 +24,7 @@ const SIX_BYTES: &[u8] = b"\0\0\x10\0\0x";
 /// A server that knows one agent, on ports of its own.
 struct Server {
     child: Child,
+    _dir: TempDir,
     http: String,
     macp: String,
     admin: String,
@@ -30,11 +33,11 @@ struct Server {
 
 impl Server {
     fn start(settings: &[(&str, &str)]) -> Server {
-        let dir = tempfile::tempdir().unwrap().keep();
-        let (tokens, token) = tokens(&dir);
+        let dir = tempfile::tempdir().unwrap();
+        let (tokens, token) = tokens(dir.path());
         let mut command = handover();
         command.args(["serve", "--json", "--http", "127.0.0.1:0", "--macp", "127.0.0.1:0", "--data"]);
-        command.arg(dir.join("data")).env("HANDOVER_IDENTITY_TOKENS", tokens);
+        command.arg(dir.path().join("data")).env("HANDOVER_IDENTITY_TOKENS", tokens);
         command.envs(settings.iter().map(|(name, value)| (format!("HANDOVER_LIMITS_{name}"), value)));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut ready = String::new();
@@ -42,7 +45,7 @@ impl Server {
         let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
         let [http, macp, admin] =
             ["http", "macp", "admin"].map(|key| ready[key].as_str().unwrap().to_owned());
-        Server { child, http, macp, admin, token }
+        Server { child, _dir: dir, http, macp, admin, token }
     }
 
     /// A number of the server, as its operator reads it; 0 if it is not there yet.
@@ -299,6 +302,37 @@ fn a_client_that_reads_nothing_is_let_go_and_so_is_a_stream_that_it_gives_no_win
     server.until_metric_is(&dropped("stream_reader"), 1);
     // The rest of the connection goes on.
     stuck.ping();
+    server.serves_the_honest();
+}
+
+#[test]
+fn what_an_agent_is_sending_at_a_time_is_bounded_whatever_it_sends_it_in() {
+    let server = Server::start(&[("READING_BYTES_PER_AGENT_MAX", "4194304")]);
+    let mut sending = Two::connect(&server.macp, &settings(&[]));
+    // From then on it knows how much it may send.
+    sending.ping();
+    let part = [b"\0\0\x10\0\0".as_slice(), &[b'x'; 256 * 1024 - 5]].concat();
+    for stream in (1..40).step_by(2) {
+        sending.send(&call(stream, "/macp.v1.MACPRuntimeService/Send", Some(&server.token)));
+        for frame in part.chunks(16 * 1024) {
+            sending.send(&data(stream, false, frame));
+        }
+        sending.ping();
+    }
+    // 16 of 256 KiB are coming, and the others were refused.
+    for stream in [33, 35, 37, 39] {
+        assert_eq!(sending.status_of(stream), "8");
+    }
+    assert_eq!(sending.answered(20, 4), 4);
+    let body = "x".repeat(128 * 1024);
+    let token = &server.token;
+    let post = format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         authorization: Bearer {token}\r\ncontent-length: 1000000\r\n\r\n{body}"
+    );
+    assert!(ask(&server.http, &post).starts_with("HTTP/1.1 429 "));
+    assert!(server.metric("handover_limited_total{limit=\"reading_bytes\"}") >= 5);
+    // What is whole at once needs none of it.
     server.serves_the_honest();
 }
 

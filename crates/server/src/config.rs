@@ -124,6 +124,8 @@ keys! {
         messages_per_minute: Option<u64> = "auto", auto_or(0..=100_000_000);
         /// How many streams and watches an agent may have open.
         streams_per_agent_max: usize = 1000, number(1..=1_000_000);
+        /// How many bytes an agent may be sending in requests that are not whole yet.
+        reading_bytes_per_agent_max: u64 = 67_108_864, number(1_048_576..=1_000_000_000_000);
         /// How many HTTP connections may be open; auto is 10000, or what the limit of open files allows.
         connections_max: Option<u64> = "auto", auto_or(1..=1_000_000);
         /// How many MACP connections may be open; auto is 10000, or what the limit of open files allows.

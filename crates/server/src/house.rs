@@ -12,6 +12,7 @@ use handover_desk::{Data, Desk};
 use crate::config::{self, Config};
 use crate::face::macp::Macp;
 use crate::face::mcp::{self, Mcp};
+use crate::http::Bounds;
 use crate::telemetry::Metrics;
 
 /// A server, but for its listeners.
@@ -95,5 +96,8 @@ pub fn gate_settings(limits: &config::Limits, identity: &Identity) -> gate::Sett
         starts_per_minute: limits.starts_per_minute,
         messages_per_minute: limits.messages_per_minute,
     };
-    gate::Settings::new(rates, limits.streams_per_agent_max as u64, identity)
+    // The largest request always fits.
+    let one = (Bounds::new(limits).body_bytes_max as u64).next_multiple_of(gate::READING_STEP);
+    let settings = gate::Settings::new(rates, limits.streams_per_agent_max as u64, identity);
+    gate::Settings { reading_bytes_max: limits.reading_bytes_per_agent_max.max(one), ..settings }
 }

@@ -52,6 +52,7 @@ use crate::config;
 use crate::telemetry::{Metrics, Unread};
 use handover_desk::codes;
 use handover_desk::codes::own::{self, Own};
+use handover_desk::limit::Limited;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -118,9 +119,10 @@ pub(crate) async fn gather(
     request: Request,
     bounds: &Bounds,
     unread: &Unread,
+    grow: impl FnMut(usize) -> Result<(), Limited>,
 ) -> Result<Bytes, Box<Response>> {
     let Bounds { body_bytes_max, body_within, .. } = *bounds;
-    body::gather(request.into_body(), body_bytes_max, body_within).await.map_err(|why| {
+    body::gather(request.into_body(), body_bytes_max, body_within, grow).await.map_err(|why| {
         unread.count(why.name());
         Box::new(match why {
             body::Unread::TooSlow => {
@@ -131,6 +133,7 @@ pub(crate) async fn gather(
                 &own::PAYLOAD_TOO_LARGE,
                 &format!("expected a body of at most {body_bytes_max} bytes"),
             ),
+            body::Unread::Limited(limited) => problem(&own::RATE_LIMITED, &limited.to_string()),
             body::Unread::Full | body::Unread::Broken => {
                 problem(&own::INVALID_REQUEST, "expected a whole body, found that it ended early")
             }

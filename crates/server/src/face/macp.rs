@@ -75,7 +75,7 @@ impl Macp {
     /// Whose call it is, as the door found it. Where the door lets everybody in, it is asked again, and noted.
     pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
         if let Some(Who(who)) = request.extensions().get() {
-            return who.clone();
+            return who.as_ref().map(|caller| Caller::clone(caller)).map_err(Clone::clone);
         }
         let peer = request.extensions().get().map(|peer: &Peer| peer.address);
         let token = door::token(request.metadata().as_ref());

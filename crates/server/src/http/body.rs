@@ -1,11 +1,13 @@
 //! Reading the body of a request: so many bytes, and so long.
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use handover_desk::limit::Limited;
+use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::Body;
 use tokio::sync::Semaphore;
 
@@ -16,7 +18,7 @@ const STRANGERS_MAX: usize = 64;
 const STRANGERS_BYTES_MAX: usize = 64 * 1024;
 
 /// Why a body was not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
     /// It has too many bytes.
     TooLong,
@@ -26,22 +28,31 @@ pub enum Unread {
     Full,
     /// The client ended it early.
     Broken,
+    /// Its agent is sending too much at a time.
+    Limited(Limited),
 }
 
 impl Unread {
     /// Its name in the metrics.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Unread::TooLong => "length",
             Unread::TooSlow => "time",
             Unread::Full => "strangers",
             Unread::Broken => "broken",
+            Unread::Limited(_) => "limited",
         }
     }
 }
 
-/// A whole body. It is gathered as it comes: nothing is set aside for what is only announced.
-pub async fn gather<B>(body: B, bytes_max: usize, within: Duration) -> Result<Bytes, Unread>
+/// A whole body. It is gathered as it comes: nothing is set aside for what is only announced. While it is not whole,
+/// `grow` is told how much has come.
+pub async fn gather<B>(
+    body: B,
+    bytes_max: usize,
+    within: Duration,
+    grow: impl FnMut(usize) -> Result<(), Limited>,
+) -> Result<Bytes, Unread>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -49,13 +60,43 @@ where
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(Unread::TooLong);
     }
-    let read = Limited::new(body, bytes_max).collect();
-    match tokio::time::timeout(within, read).await {
-        Ok(Ok(read)) => Ok(read.to_bytes()),
-        Ok(Err(error)) if is_length(error.as_ref()) => Err(Unread::TooLong),
-        Ok(Err(_)) => Err(Unread::Broken),
-        Err(_) => Err(Unread::TooSlow),
+    let read = tokio::time::timeout(within, parts(body, bytes_max, grow)).await;
+    read.unwrap_or(Err(Unread::TooSlow))
+}
+
+async fn parts<B>(
+    body: B,
+    bytes_max: usize,
+    mut grow: impl FnMut(usize) -> Result<(), Limited>,
+) -> Result<Bytes, Unread>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut body = pin!(body);
+    // Most bodies come in one part, which is not copied.
+    let (mut first, mut rest) = (Bytes::new(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(
+                |error| {
+                    if is_length(error.into().as_ref()) { Unread::TooLong } else { Unread::Broken }
+                },
+            )?;
+        let Ok(part) = frame.into_data() else { continue };
+        if first.len() + rest.len() + part.len() > bytes_max {
+            return Err(Unread::TooLong);
+        }
+        if first.is_empty() {
+            first = part;
+        } else {
+            rest.extend_from_slice(&part);
+        }
+        if !body.is_end_stream() {
+            grow(first.len() + rest.len()).map_err(Unread::Limited)?;
+        }
     }
+    if rest.is_empty() { Ok(first) } else { Ok([first.as_ref(), &rest].concat().into()) }
 }
 
 /// Whether a body was cut off because of its length: here, or before it came here.
@@ -85,6 +126,6 @@ impl Strangers {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let _place = self.places.try_acquire().map_err(|_| Unread::Full)?;
-        gather(body, STRANGERS_BYTES_MAX, self.within).await
+        gather(body, STRANGERS_BYTES_MAX, self.within, |_| Ok(())).await
     }
 }

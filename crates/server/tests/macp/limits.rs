@@ -22,7 +22,7 @@ use super::stage::*;
 const ONE: u64 = 1;
 
 fn limits(starts_per_minute: u64, messages_per_minute: u64, streams_max: u64) -> gate::Settings {
-    gate::Settings { starts_per_minute, messages_per_minute, streams_max }
+    gate::Settings { starts_per_minute, messages_per_minute, streams_max, ..gate::Settings::default() }
 }
 
 async fn limited(limits: gate::Settings) -> Stage {

@@ -57,7 +57,7 @@ const OPEN: [&str; 10] = [
 
 /// Who calls, as the calls find it among a request's extensions.
 #[derive(Clone)]
-pub(super) struct Who(pub(super) Result<Caller, Refused>);
+pub(super) struct Who(pub(super) Result<Arc<Caller>, Refused>);
 
 /// What a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,8 +177,11 @@ impl Inner {
         let (mut head, body) = request.into_parts();
         let refused = match self.who(&head.headers, head.extensions.get(), needs) {
             Ok(caller) => {
+                let caller = Arc::new(caller);
+                let whose = Some((self.desk.clone(), Arc::clone(&caller)));
                 head.extensions.insert(Who(Ok(caller)));
-                let body = Whole::new(body, self.message_max, self.body_within, many, self.unread.clone());
+                let (max, within) = (self.message_max, self.body_within);
+                let body = Whole::new(body, max, within, many, self.unread.clone(), whose);
                 return Ok((Request::from_parts(head, Body::new(body)), None));
             }
             Err(refused) => refused,
@@ -197,7 +200,7 @@ impl Inner {
                     unread(Unread::Full)
                 })?;
                 let max = MESSAGE_OF_STRANGERS_MAX;
-                let body = Whole::new(body, max, self.body_within, many, self.unread.clone());
+                let body = Whole::new(body, max, self.body_within, many, self.unread.clone(), None);
                 (Body::new(body), Some(place))
             }
         };
@@ -245,6 +248,7 @@ fn unread(why: Unread) -> Status {
         Unread::TooSlow => {
             Refused::new("REQUEST_TIMEOUT", Code::DeadlineExceeded, "the message did not come in time")
         }
+        Unread::Limited(limited) => Refused::from(limited),
         Unread::Broken => return Status::cancelled("the message ended early"),
     };
     refused.status()

@@ -2,6 +2,7 @@
 //! announced it: here it is gathered as it comes, and only so long.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use tonic::{Code, Status};
 use super::refused::Refused;
 use crate::http::body::Unread;
 use crate::telemetry;
+use handover_desk::Desk;
+use handover_desk::gate::{Caller, Reading};
+use handover_desk::limit::Limited;
 
 /// A flag and a length come before each message.
 const PREFIX: usize = 5;
@@ -30,6 +34,10 @@ pub(super) struct Whole<B> {
     until: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     unread: telemetry::Unread,
+    /// Whose bytes they are; none of a stranger, whose messages are short.
+    caller: Option<(Desk, Arc<Caller>)>,
+    /// What is kept counts among the caller's bytes.
+    reading: Option<Reading>,
 }
 
 impl<B> Whole<B> {
@@ -39,9 +47,11 @@ impl<B> Whole<B> {
         within: Duration,
         many: bool,
         unread: telemetry::Unread,
+        caller: Option<(Desk, Arc<Caller>)>,
     ) -> Whole<B> {
         let until = (!many).then(|| Instant::now() + within);
-        Whole { body, message_max, within, many, kept: BytesMut::new(), until, timer: None, unread }
+        let kept = BytesMut::new();
+        Whole { body, message_max, within, many, kept, until, timer: None, unread, caller, reading: None }
     }
 
     /// What can be passed on of what has come.
@@ -62,6 +72,16 @@ impl<B> Whole<B> {
             self.timer = None;
         }
         (!passed.is_empty()).then_some(passed)
+    }
+
+    /// Count what is kept.
+    fn count(&mut self) -> Result<(), Limited> {
+        if self.kept.is_empty() {
+            self.reading = None;
+            return Ok(());
+        }
+        let Some((desk, caller)) = &self.caller else { return Ok(()) };
+        self.reading.get_or_insert_with(|| desk.gate.reading(caller)).grow(self.kept.len())
     }
 
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
@@ -104,7 +124,12 @@ where
             match Pin::new(&mut message.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
-                        if let Some(passed) = message.take(data) {
+                        let passed = message.take(data);
+                        if let Err(limited) = message.count() {
+                            message.unread.count("limited");
+                            return Poll::Ready(Some(Err(Refused::from(limited).status().into())));
+                        }
+                        if let Some(passed) = passed {
                             return Poll::Ready(Some(Ok(Frame::data(passed))));
                         }
                     }
@@ -150,7 +175,7 @@ mod tests {
 
     fn coming(many: bool) -> Whole<Full<Bytes>> {
         let unread = telemetry::Unread::default();
-        Whole::new(Full::default(), 1000, Duration::from_secs(30), many, unread)
+        Whole::new(Full::default(), 1000, Duration::from_secs(30), many, unread, None)
     }
 
     #[test]
@@ -182,7 +207,7 @@ mod tests {
         let (sender, body) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(8);
         let body = axum::body::Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(body));
         let (within, unread) = (Duration::from_secs(30), telemetry::Unread::default());
-        let mut whole = Whole::new(body, 1000, within, true, unread);
+        let mut whole = Whole::new(body, 1000, within, true, unread, None);
         let hour = Duration::from_secs(3600);
         assert!(tokio::time::timeout(hour, whole.frame()).await.is_err());
         sender.send(Ok(message(3).into())).await.unwrap();

@@ -77,7 +77,10 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
     if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
         return problem(&own::UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json");
     }
-    let body = match gather(request, &mcp.parts.settings.bounds, &mcp.parts.unread).await {
+    // A body that comes in one part needs no place among those that are coming.
+    let mut reading = None;
+    let grow = |bytes| reading.get_or_insert_with(|| mcp.desk().gate.reading(&who)).grow(bytes);
+    let body = match gather(request, &mcp.parts.settings.bounds, &mcp.parts.unread, grow).await {
         Ok(body) => body,
         Err(refused) => return *refused,
     };

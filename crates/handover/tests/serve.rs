@@ -164,10 +164,10 @@ fn a_running_server_is_live_ready_and_measured() {
     for line in [
         &format!("handover_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION")),
         "handover_http_requests_total{path=\"/readyz\",status=\"200\"} 2",
-        "handover_connections_open{listener=\"admin\"} 1",
     ] {
         assert!(metrics.lines().any(|found| found == line), "expected {line}, found\n{metrics}");
     }
+    assert!(metrics.contains("\nhandover_connections_open{listener=\"macp\"} 0\n"), "{metrics}");
     assert!(server.get("/nowhere").starts_with("HTTP/1.1 404 "));
 }
 

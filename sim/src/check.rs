@@ -4,9 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use handover_engine::log::{load, revive};
 use handover_engine::{codec, snapshot, view};
-use handover_kernel::session::Lifecycle;
-use handover_kernel::{Event, Session, SessionId, Timestamp, replay};
+use handover_kernel::session::{Lifecycle, apply};
+use handover_kernel::{Author, Event, Face, Fact, IdScope, MessageId, Session, SessionId, Timestamp, replay};
 use handover_store::{MemoryStore, SessionKey, Store};
+
+/// A message id where it counts.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name(MessageId, IdScope, Option<(Face, Author)>);
+
+impl Name {
+    /// In the session, or among what its sender sends through the same face.
+    pub fn of(id: &MessageId, scope: IdScope, face: Face, author: &Author) -> Name {
+        let own = (scope == IdScope::Sender).then(|| (face, author.clone()));
+        Name(id.clone(), scope, own)
+    }
+}
 
 /// The events of a session, with what is said of every log: no holes, no way back in time, no message twice.
 pub fn log(store: &MemoryStore, key: &SessionKey) -> Result<Vec<Event>, String> {
@@ -24,7 +36,7 @@ pub fn log(store: &MemoryStore, key: &SessionKey) -> Result<Vec<Event>, String> 
             return Err(format!("{key}: event {} is older than the one before it", event.seq));
         }
         if let Some(id) = &event.id
-            && !ids.insert(id.clone())
+            && !ids.insert(Name::of(id, event.id_scope, event.face, &event.author))
         {
             return Err(format!("{key}: message {id} has two effects, the second at {}", event.seq));
         }
@@ -94,6 +106,25 @@ pub fn inboxes(store: &MemoryStore, agents: &[&str]) -> Result<(), String> {
         if found != expected {
             return Err(format!("the inbox of {agent} holds {found:?}, the logs say {expected:?}"));
         }
+    }
+    Ok(())
+}
+
+/// A task changes hands only as the agent that has it, or its requester, offered.
+pub fn handed_on(store: &MemoryStore, key: &SessionKey) -> Result<(), String> {
+    let id = SessionId::from(&*key.session);
+    let mut slot: Option<Session> = None;
+    for event in log(store, key)? {
+        if let (Fact::Declined { handoff: Some(handoff), .. }, Some(task)) = (&event.fact, &slot) {
+            let other = SessionKey::new(key.tenant.clone(), handoff.as_str());
+            let offered_by = session(store, &other)?.map(|handoff| handoff.binding.requester.clone());
+            let assignee = task.task().and_then(|task| task.phase.assignee());
+            let by = offered_by.as_ref();
+            if by.is_none() || (by != assignee && by != Some(&task.binding.requester)) {
+                return Err(format!("{key}: {by:?} handed on at {} what {assignee:?} had", event.seq));
+            }
+        }
+        apply(&mut slot, &id, &event);
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     };
     let mut out = std::io::stdout().lock();
     let mut faults = Faults::default();
-    let (mut accepted, mut refused, mut events, mut ended, mut kept) = (0, 0, 0, 0, 0);
+    let (mut accepted, mut refused, mut reused, mut events, mut ended, mut kept) = (0, 0, 0, 0, 0, 0);
     let count = seeds.end - seeds.start;
     for seed in seeds {
         let report = run(seed, args.plant);
@@ -55,13 +55,15 @@ fn main() -> ExitCode {
         faults.add(&report.faults);
         accepted += report.accepted;
         refused += report.refused;
+        reused += report.reused;
         events += report.events;
         ended += report.ended;
         kept += report.kept;
     }
     _ = writeln!(
         out,
-        "{count} seeds: {accepted} operations accepted, {refused} refused, {events} events, {ended} sessions ended, \
+        "{count} seeds: {accepted} operations accepted, {refused} refused ({reused} for a used id), {events} events, \
+         {ended} sessions ended, \
          {kept} loaded from snapshots"
     );
     _ = writeln!(

@@ -13,6 +13,8 @@ pub enum Plant {
     AnswerBeforeAppend,
     /// Loading a session forgets the ids of its messages.
     ForgetDuplicates,
+    /// The shell takes every message under a used id for the one that was accepted under it.
+    TrustIds,
     /// The store does not look at the sequence number that a writer expects.
     IgnoreConflicts,
     /// The watch over the clock sleeps.
@@ -27,10 +29,11 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 8] = [
+    pub const ALL: [Plant; 9] = [
         Plant::SkipSync,
         Plant::AnswerBeforeAppend,
         Plant::ForgetDuplicates,
+        Plant::TrustIds,
         Plant::IgnoreConflicts,
         Plant::LoseWakes,
         Plant::HideCut,
@@ -44,6 +47,7 @@ impl Plant {
             Plant::SkipSync => "skip-sync",
             Plant::AnswerBeforeAppend => "answer-before-append",
             Plant::ForgetDuplicates => "forget-duplicates",
+            Plant::TrustIds => "trust-ids",
             Plant::IgnoreConflicts => "ignore-conflicts",
             Plant::LoseWakes => "lose-wakes",
             Plant::HideCut => "hide-cut",

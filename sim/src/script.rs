@@ -46,6 +46,36 @@ pub fn by(agent: &AgentId, face: Face, act: Act) -> Command {
     if face == Face::Macp { command.in_session_scope() } else { command }
 }
 
+/// Whether two commands of a script are the same message: the same words of the same agent. Flags that say how it is to be
+/// taken, and not what it says, do not count.
+pub fn alike(one: &Command, other: &Command) -> bool {
+    one.by == other.by && words(&one.act) == words(&other.act)
+}
+
+fn words(act: &Act) -> Act {
+    let mut act = act.clone();
+    match &mut act {
+        Act::Pause { gently, .. } => *gently = false,
+        Act::Task(TaskAct::Update { withdraws, .. }) => *withdraws = false,
+        Act::Task(TaskAct::Answer { ignore_unknown, refuse_when_paused, .. }) => {
+            (*ignore_unknown, *refuse_when_paused) = (false, false);
+        }
+        Act::Task(TaskAct::Say { awaits_reply, .. }) => *awaits_reply = false,
+        // Whoever has nothing new to read was at a safe point.
+        Act::Task(safe_point @ TaskAct::Read { .. }) => *safe_point = TaskAct::Checkpoint,
+        Act::Start(_)
+        | Act::Delegate(_)
+        | Act::Cancel { .. }
+        | Act::Resume { .. }
+        | Act::Tick
+        | Act::Commit(_)
+        | Act::Task(_)
+        | Act::Handoff(_)
+        | Act::SettleErrand { .. } => {}
+    }
+    act
+}
+
 /// A new session: who starts it, through which face, and how.
 pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Face, Act) {
     let requester = agent(rng);

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use handover_engine::answer::{Answer, Denied};
+use handover_engine::answer::{Accepted, Answer, Denied};
 use handover_engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
 use handover_engine::key::Key;
 use handover_engine::log::{Log, load};
+use handover_engine::repeat::must_repeat;
 use handover_engine::shard::Settings;
 use handover_engine::subscription::read_page;
 use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
-use handover_kernel::{Limits, Refusal, Seq, Session, SessionId, Timestamp};
+use handover_kernel::{Event, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace};
 use handover_store::{Fault, Outcome, SessionKey, Store};
 
-use crate::check;
+use crate::check::{self, Name};
 use crate::disk::{Disk, Faults, Odds};
 use crate::node::{Ask, Node};
 use crate::plant::Plant;
@@ -53,6 +54,8 @@ pub struct Report {
     pub events: u64,
     /// How many sessions ended.
     pub ended: u64,
+    /// How many operations were refused because their id was another's.
+    pub reused: u64,
     /// How many sessions were loaded from a snapshot.
     pub kept: u64,
 }
@@ -73,6 +76,7 @@ pub fn run(seed: u64, plant: Option<Plant>) -> Report {
         refused: world.refused,
         events: world.disk.store().last_position().unwrap_or_default(),
         ended: world.ended,
+        reused: world.reused,
         kept: world.kept,
         trace: world.trace,
     }
@@ -137,6 +141,7 @@ struct World {
     accepted: u64,
     refused: u64,
     ended: u64,
+    reused: u64,
     kept: u64,
     cuts: u64,
     /// Out of a thousand looks at the queue.
@@ -192,6 +197,7 @@ impl World {
             accepted: 0,
             refused: 0,
             ended: 0,
+            reused: 0,
             kept: 0,
             cuts: 0,
             crash_odds,
@@ -343,7 +349,17 @@ impl World {
             }
         };
         let op = self.ops.len();
-        let command = command.with_id(format!("op{op}"));
+        let mut command = command.with_id(format!("op{op}"));
+        // Now and then somebody uses an id that was used before, for the same message or for another.
+        let before: Vec<usize> = (0..op).filter(|before| self.ops[*before].key == key).collect();
+        if !before.is_empty() && self.rng.chance(80) {
+            let before = &self.ops[*self.rng.pick(&before)].command;
+            command.id = before.id.clone();
+            if self.rng.chance(300) {
+                command = before.clone();
+            }
+        }
+        command.trace = Trace::new(&format!("00-{:032x}-{:016x}-01", op + 1, 1), "").map(Box::new);
         self.note(format!("op {op} {} {:?} {:?}", key.session, command.by, command.act));
         self.ops.push(Op { key, command, attempts: 0, done: false, acknowledged: None });
         self.send(op);
@@ -480,9 +496,35 @@ impl World {
         self.check_acknowledged()
     }
 
+    /// The event under the id of an operation, and the operation that it is of.
+    fn under_its_id<'a>(&self, op: usize, events: &'a [Event]) -> Option<(&'a Event, usize)> {
+        let command = &self.ops[op].command;
+        let name = Name::of(command.id.as_ref()?, command.id_scope, command.face, &command.by);
+        let place = events.iter().position(|event| {
+            let named = |id| Name::of(id, event.id_scope, event.face, &event.author);
+            event.id.as_ref().map(named).as_ref() == Some(&name)
+        })?;
+        // The first event of a command carries its trace.
+        let trace = events[..=place].iter().rev().find_map(|event| event.trace.as_ref())?;
+        let owner = usize::from_str_radix(trace.id(), 16).ok()?.checked_sub(1)?;
+        Some((&events[place], owner))
+    }
+
+    /// What the shell does before it tells of a message that was accepted before.
+    fn repeated(&self, op: usize, accepted: &Accepted) -> Option<Denied> {
+        if !accepted.receipt.duplicate || self.plant == Some(Plant::TrustIds) {
+            return None;
+        }
+        let Op { key, command, .. } = &self.ops[op];
+        must_repeat(self.disk.store(), key, command, accepted).err()
+    }
+
     fn answered(&mut self, op: usize, answer: &Answer) -> Result<(), String> {
         match answer {
             Answer::Accepted(accepted) => {
+                if let Some(denied) = self.repeated(op, accepted) {
+                    return self.answered(op, &Answer::Denied(denied));
+                }
                 let receipt = &accepted.receipt;
                 self.note(format!("op {op} accepted at {} duplicate {}", receipt.seq, receipt.duplicate));
                 let key = self.ops[op].key.clone();
@@ -490,8 +532,13 @@ impl World {
                 if (events.len() as u64) < receipt.seq.0 {
                     return Err(format!("op {op} was acknowledged at {} before it was durable", receipt.seq));
                 }
-                let own = events.iter().find(|event| event.id == self.ops[op].command.id);
-                if let Some(own) = own {
+                let own = self.under_its_id(op, &events);
+                if let Some((own, owner)) = own.filter(|(_, owner)| receipt.duplicate || *owner == op) {
+                    if owner != op && !script::alike(&self.ops[owner].command, &self.ops[op].command) {
+                        return Err(format!(
+                            "op {op} was acknowledged as op {owner}, which says something else"
+                        ));
+                    }
                     // A retry that has nothing to change rests on what its node knows, and that node has not heard of what
                     // another one wrote.
                     let outdated = self.nodes.len() > 1 && !receipt.duplicate && receipt.seq < own.seq;
@@ -516,7 +563,16 @@ impl World {
             Answer::Denied(Denied::Refused(refusal)) => {
                 self.note(format!("op {op} refused {}", refusal.code()));
                 let events = check::log(self.disk.store(), &self.ops[op].key)?;
-                let own = events.iter().find(|event| event.id == self.ops[op].command.id);
+                let own = self.under_its_id(op, &events);
+                if *refusal == Refusal::DuplicateMessage {
+                    let other = own.filter(|(_, owner)| *owner != op);
+                    let other = other.map(|(_, owner)| &self.ops[owner].command);
+                    if other.is_none_or(|other| script::alike(other, &self.ops[op].command)) {
+                        return Err(format!("op {op} was refused as another message, and is none"));
+                    }
+                    self.reused += u64::from(!self.ops[op].done);
+                }
+                let own = own.filter(|(_, owner)| *owner == op).map(|(own, _)| own);
                 // Not every face takes the retry of a start as one.
                 let command = &self.ops[op].command;
                 let retries = command.act.start().is_none() || command.second_start != SecondStart::Refused;
@@ -627,6 +683,7 @@ impl World {
                 continue;
             };
             check::index(store, key, &session)?;
+            check::handed_on(store, key)?;
             check::snapshot(store, key, &session)?;
             check::settled(store, key, &session, self.now)?;
             self.ended += u64::from(session.lifecycle.is_terminal());

@@ -83,6 +83,9 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         Refusal::SessionExists => {
             meaning("SESSION_ALREADY_EXISTS", Grpc::AlreadyExists, 409, INVALID_PARAMS, false)
         }
+        Refusal::DuplicateMessage => {
+            meaning("DUPLICATE_MESSAGE", Grpc::AlreadyExists, 409, INVALID_PARAMS, false)
+        }
         Refusal::SessionSuspended
         | Refusal::SessionEnded { .. }
         | Refusal::NotPaused
@@ -238,6 +241,7 @@ mod tests {
             Refusal::NotRuntime,
             Refusal::Invalid { what: text() },
             Refusal::ReservedId { prefix: "handover:" },
+            Refusal::DuplicateMessage,
             Refusal::WrongMode { expected: "task" },
             Refusal::NotRequested,
             Refusal::AlreadyRequested,

@@ -9,10 +9,9 @@ use handover_kernel::command::{
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::policy::DEFAULT_POLICY;
-use handover_kernel::{AgentId, Blob, Fact, HandoffId, MessageId, Refusal, Session, SessionId, Text};
-use handover_store::SessionKey;
+use handover_kernel::{AgentId, Blob, HandoffId, MessageId, Refusal, Session, SessionId, Text};
 
-use crate::contract::{context_of, skill_of};
+use crate::contract::context_of;
 use crate::gate::Caller;
 use crate::no::No;
 use crate::{Desk, id};
@@ -36,6 +35,8 @@ pub struct Profile {
 pub struct Work {
     /// Who may do it.
     pub agents: Vec<AgentId>,
+    /// Whether those are whoever is there, rather than whom the caller named.
+    pub anybody: bool,
     /// Who shall; none means whoever accepts first.
     pub assignee: Option<AgentId>,
     /// The requester's name for it.
@@ -80,7 +81,8 @@ impl Desk {
         }
     }
 
-    /// Begin the task of this id. Sent again with its key, it finds the task that it began.
+    /// Begin the task of this id. Sent again with its key, it finds the task that it began; another call with that key is
+    /// refused.
     pub async fn delegate(
         &self,
         caller: &Caller,
@@ -109,19 +111,17 @@ impl Desk {
             wanted_by: None,
             check_in_ms: None,
         };
-        let again = key.map(|_| (start.context_id.clone(), request.clone()));
+        let named = (!work.anybody).then(|| start.participants.clone());
         let begun = Delegation { start, opening: Opening::Request(request) };
         let mut command = caller.command(Act::Delegate(Box::new(begun)));
         command.id = key.map(MessageId::from);
         let accepted = self.put(caller, id, command).await?;
-        match again {
-            Some((context, request))
-                if accepted.receipt.duplicate && !same(&accepted.session, &context, &request) =>
-            {
-                Err(other_call())
-            }
-            Some(_) | None => Ok(accepted),
+        // Whom the caller did not choose may have come or gone since.
+        let others = named.is_some_and(|named| named != accepted.session.binding.participants);
+        if accepted.receipt.duplicate && others {
+            return Err(Refusal::DuplicateMessage.into());
         }
+        Ok(accepted)
     }
 
     /// Offer a responsibility, with what the other agent should know: all of it happens, or nothing.
@@ -146,33 +146,10 @@ impl Desk {
             ttl_ms: offered.ttl_ms,
             ..start(ModeKind::Handoff, Charter::macp(), DEFAULT_POLICY, configuration)
         };
-        let again = key.map(|_| offer.clone());
         let begun = Delegation { start, opening: Opening::Offer(offer) };
         let mut command = caller.command(Act::Delegate(Box::new(begun)));
         command.id = key.map(MessageId::from);
-        let accepted = self.put(caller, &id, command).await?;
-        match again {
-            Some(offer) if accepted.receipt.duplicate && !self.same_offer(caller, &id, &offer).await? => {
-                Err(other_call())
-            }
-            Some(_) | None => Ok(accepted),
-        }
-    }
-
-    /// Whether a handoff was begun with this offer and its context.
-    async fn same_offer(&self, caller: &Caller, id: &str, offer: &NewOffer) -> Result<bool, No> {
-        let key = SessionKey::new(caller.tenant.clone(), id);
-        let first = self.events_after(&key, 0).await?;
-        let same = first.get(1).is_some_and(|event| {
-            let Fact::Offered { target, scope, reason, .. } = &event.fact else { return false };
-            (target, scope, reason) == (&offer.target, &offer.scope, &offer.reason)
-        });
-        // What was attached later is a message of its own, which has an id.
-        let attached = first.get(2).filter(|event| event.id.is_none()).and_then(|event| {
-            let Fact::ContextAdded { content_type, body, .. } = &event.fact else { return None };
-            Some(OfferContext { content_type: content_type.clone(), body: body.clone() })
-        });
-        Ok(same && attached == offer.context)
+        self.put(caller, &id, command).await
     }
 
     /// Answer the last offer of a handoff.
@@ -224,11 +201,6 @@ impl Desk {
     }
 }
 
-/// A key is one call's.
-fn other_call() -> No {
-    Refusal::invalid("the idempotency key was used before, for another call").into()
-}
-
 fn start(mode: ModeKind, charter: Charter, policy: &str, configuration: &str) -> Start {
     Start {
         mode,
@@ -245,15 +217,4 @@ fn start(mode: ModeKind, charter: Charter, policy: &str, configuration: &str) ->
         parent: None,
         contract: None,
     }
-}
-
-/// Whether a task was begun by the same call: of the same skill, or in the same words, with the same input. What a skill
-/// says of itself may have changed meanwhile.
-fn same(session: &Session, context: &Text, request: &Request) -> bool {
-    let Some(before) = session.task().and_then(|task| task.phase.request()) else { return false };
-    session.binding.context_id == *context
-        && before.input == request.input
-        && before.assignee == request.assignee
-        && (skill_of(session).is_some()
-            || before.title == request.title && before.instructions == request.instructions)
 }

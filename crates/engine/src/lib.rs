@@ -11,6 +11,7 @@
 //! - [`timers`]: when to wake which session
 //! - [`quota`]: how many sessions each agent has open
 //! - [`hub`]: who hears of which events
+//! - [`repeat`]: whether a message is the one that was accepted under its id
 //! - [`node`]: how these play together
 //! - [`shell`]: the threads that carry out what these ask for
 //! - [`subscription`]: what is stored joined to what is live
@@ -38,6 +39,7 @@ pub mod log;
 pub mod names;
 pub mod node;
 pub mod quota;
+pub mod repeat;
 pub mod shard;
 pub mod shell;
 pub mod snapshot;

@@ -30,7 +30,7 @@ use crate::node::Call;
 use crate::quota::Quota;
 use crate::shard::{self, Published, Shard};
 use crate::timers::Timers;
-use crate::{index, node};
+use crate::{index, node, repeat};
 
 /// How many sessions one caller may wait for at once.
 const LOOKS_MAX: usize = 64;
@@ -167,13 +167,26 @@ impl Engine {
         sessions_open_max: u64,
     ) -> Result<Accepted, Denied> {
         let (sender, answer) = oneshot::channel();
+        let named = command.id.is_some().then(|| (key.clone(), command.clone()));
         node::submit(&mut Locked(&self.inner), sender, Key::from(key), command, sessions_open_max);
         match answer.await {
-            Ok(Answer::Accepted(accepted)) => Ok(accepted),
+            Ok(Answer::Accepted(accepted)) => match named.filter(|_| accepted.receipt.duplicate) {
+                Some((key, command)) => self.repeated(key, command, accepted).await,
+                None => Ok(accepted),
+            },
             Ok(Answer::Denied(denied)) => Err(denied),
             Ok(Answer::State(_)) => unreachable!("a command is not answered with a state"),
             Err(_) => Err(Denied::Stopping),
         }
+    }
+
+    /// The answer to a command that was accepted before, if it is the same.
+    async fn repeated(&self, key: SessionKey, command: Command, again: Accepted) -> Result<Accepted, Denied> {
+        let store = Arc::clone(&self.inner.store);
+        let read = tokio::task::spawn_blocking(move || {
+            repeat::must_repeat(&*store, &key, &command, &again).map(|()| again)
+        });
+        read.await.unwrap_or(Err(Denied::Stopping))
     }
 
     /// A session as it is, durably; none if there is none.

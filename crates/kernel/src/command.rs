@@ -332,7 +332,12 @@ pub enum TaskAct {
         by: AgentId,
     },
     /// Make another agent the assignee, as a committed handoff says.
-    HandOn { handoff: SessionId, to: AgentId },
+    HandOn {
+        handoff: SessionId,
+        to: AgentId,
+        /// Who offered it.
+        by: AgentId,
+    },
     /// Record a subtask.
     AddChild { child: SessionId },
 }

@@ -25,7 +25,11 @@ pub struct Errand {
 #[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum What {
     /// A committed handoff makes its target the assignee of the task.
-    HandOn { to: AgentId },
+    HandOn {
+        to: AgentId,
+        /// Who offered it, and must still have the right to when it is carried out.
+        by: AgentId,
+    },
     /// A subtask makes itself known to its parent.
     TellParent,
     /// A cancelled task cancels its subtask.
@@ -48,7 +52,9 @@ impl Errand {
     /// The act that carries it out, for the session `from` that owes it.
     pub fn act(&self, from: &SessionId) -> Act {
         match &self.what {
-            What::HandOn { to } => Act::Task(TaskAct::HandOn { handoff: from.clone(), to: to.clone() }),
+            What::HandOn { to, by } => {
+                Act::Task(TaskAct::HandOn { handoff: from.clone(), to: to.clone(), by: by.clone() })
+            }
             What::TellParent => Act::Task(TaskAct::AddChild { child: from.clone() }),
             What::CancelChild => Act::Cancel { reason: Text::from("parent_cancelled") },
         }

@@ -235,10 +235,12 @@ impl Handoff {
     }
 
     /// What a commitment makes the session owe: the task that the accepted offer named gets its new assignee.
-    pub(crate) fn errand(&self, committed: Seq, commitment: &Commitment) -> Option<Errand> {
+    pub(crate) fn errand(&self, owner: &AgentId, committed: Seq, commitment: &Commitment) -> Option<Errand> {
         let offer = self.accepted().filter(|_| commitment.positive)?;
         let task = task_of_scope(&offer.scope)?;
-        Some(Errand { id: committed, to: task, what: What::HandOn { to: offer.target.clone() } })
+        // Only the owner of a handoff offers.
+        let what = What::HandOn { to: offer.target.clone(), by: owner.clone() };
+        Some(Errand { id: committed, to: task, what })
     }
 
     /// Time in which the session was suspended does not count.

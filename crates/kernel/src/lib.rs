@@ -13,6 +13,7 @@
 //! - [`handoff`]: the handoff mode
 //! - [`commitment`]: what every commitment must satisfy
 //! - [`errand`]: what a session owes to another one
+//! - [`repeat`]: whether a message is one that was accepted before
 //! - [`rehearsal`]: what would have happened under another charter
 //!
 //! Always: `decide` looks and never changes, `apply` changes and never refuses. Never: a protocol's word.
@@ -30,6 +31,7 @@ pub mod orders;
 pub mod policy;
 pub mod refusal;
 pub mod rehearsal;
+pub mod repeat;
 mod seen;
 pub mod session;
 pub mod task;

@@ -44,7 +44,7 @@ mod handing_on {
     fn a_committed_handoff_owes_the_task_its_new_assignee() {
         let mut handoff = handoff_of_the_task();
         let committed = handoff.ok("planner", commit_transfer()).seq;
-        let what = What::HandOn { to: agent("helper") };
+        let what = What::HandOn { to: agent("helper"), by: agent("planner") };
         assert_eq!(
             handoff.session().errands,
             [Errand { id: committed, to: SessionId::from("session-1"), what }]
@@ -97,6 +97,30 @@ mod handing_on {
         let second = task.wait(5).put(&carry(&errand, &handoff)).answer.unwrap();
         assert_eq!((second.seq, second.at, second.duplicate), (first.seq, first.at, true));
         assert_eq!(task.count("Accepted"), 2);
+    }
+
+    // The one who offered had the task when it did. What counts is whether it has it when the handoff takes effect.
+    #[test]
+    fn who_offered_must_still_have_the_task_or_be_its_requester() {
+        let mut handoff = named("handoff-1", Stage::empty());
+        handoff.ok("worker", Act::Start(Box::new(start(ModeKind::Handoff, Charter::macp()))));
+        handoff.ok("worker", offer_of("task:session-1", "h1", "helper"));
+        handoff.ok("helper", take("h1"));
+        let mut begin = start(ModeKind::Task, Charter::mcp());
+        begin.participants.push(agent("second"));
+        let mut task = Stage::started(begin);
+        task.ok("planner", request(None));
+        task.ok("worker", accept());
+        let mut still_its_own = task.clone();
+        task.ok("worker", decline());
+        task.ok("second", accept());
+        handoff.ok("worker", commit_transfer());
+        let errand = handoff.session().errands[0].clone();
+        let refusal = task.put(&carry(&errand, &handoff)).answer.unwrap_err();
+        assert_eq!(refusal.code(), "NOT_ASSIGNEE");
+        assert_eq!(task.assignee(), Some("second"));
+        assert!(still_its_own.put(&carry(&errand, &handoff)).answer.is_ok());
+        assert_eq!(still_its_own.assignee(), Some("helper"));
     }
 
     #[test]
@@ -209,6 +233,12 @@ mod subtasks {
         assert!(parent.runtime(can_have_child("worker")).answer.is_ok());
         let refusal = parent.runtime(can_have_child("outsider")).answer.unwrap_err();
         assert_eq!(refusal.code(), "NOT_PARTICIPANT");
+        assert!(parent.runtime(can_have_child("planner")).answer.is_ok());
+        let mut candidate = Stage::requested(Charter::mcp());
+        for (stage, who) in [(&mut parent, "helper"), (&mut candidate, "worker")] {
+            let refusal = stage.runtime(can_have_child(who)).answer.unwrap_err();
+            assert_eq!(refusal.code(), "NOT_ASSIGNEE", "who could take the task has no part in it yet");
+        }
         assert_eq!(parent.count("ChildAdded"), 0);
     }
 

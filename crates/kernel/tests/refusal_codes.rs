@@ -10,8 +10,8 @@ use handover_kernel::{Act, Charter, Refusal, Text};
 use stage::acts::*;
 use stage::{Stage, start};
 
-/// What the engine says: it alone knows of other sessions, of the registered policies and of its own queues.
-const OF_THE_ENGINE: [&str; 3] = ["POLICY_UNKNOWN", "TOO_MANY_SESSIONS", "BUSY"];
+/// What the engine says: it alone knows of other sessions, of the log, of the registered policies and of its own queues.
+const OF_THE_ENGINE: [&str; 4] = ["DUPLICATE_MESSAGE", "POLICY_UNKNOWN", "TOO_MANY_SESSIONS", "BUSY"];
 
 fn one() -> handover_kernel::Limits {
     handover_kernel::Limits {

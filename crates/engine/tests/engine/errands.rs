@@ -52,6 +52,25 @@ on_every_store! {
         assert!(store.due(u64::MAX, 10).unwrap().is_empty(), "nothing is owed any more");
     }
 
+    async fn an_offer_of_a_task_that_has_gone_to_another_agent_takes_it_from_nobody(store) {
+        let stage = Stage::on(&store);
+        let everybody = ["worker", "helper", "second"].map(agent).to_vec();
+        stage.working("t", Start { participants: everybody, ..task(movable()) }).await;
+        stage.ok("h", "worker", start(handoff(Charter::macp()))).await;
+        stage.ok("h", "worker", offer("o1", "helper", "task:t")).await;
+        stage.ok("h", "helper", take_offer("o1")).await;
+        stage.ok("t", "worker", decline()).await;
+        stage.ok("t", "second", accept()).await;
+        stage.ok("h", "worker", commit("handoff.accepted")).await;
+        let log = stage.until_log_has("h", "ErrandSettled").await;
+        let settled = &log.last().unwrap().fact;
+        let refused = |verdict: &Verdict| *verdict == Verdict::Refused { code: "NOT_ASSIGNEE".into() };
+        assert!(matches!(settled, Fact::ErrandSettled { verdict, .. } if refused(verdict)), "{settled:?}");
+        let session = stage.session("t").await.unwrap();
+        assert_eq!(session.task().unwrap().phase.assignee(), Some(&agent("second")));
+        stage.ok("t", "second", complete()).await;
+    }
+
     async fn a_task_that_may_not_change_hands_cannot_be_offered(store) {
         let stage = Stage::on(&store);
         stage.working("t", task(Charter::macp())).await;
@@ -100,7 +119,7 @@ on_every_store! {
             stage.ok(name, "worker", start(Start { participants: vec![agent("helper")], ..child_of("parent") })).await;
             stage.until_log_has(name, "ErrandSettled").await;
         }
-        stage.ok("grandchild", "helper", start(child_of("one"))).await;
+        stage.ok("grandchild", "worker", start(child_of("one"))).await;
         stage.until_log_has("grandchild", "ErrandSettled").await;
         stage.ok("parent", "planner", cancel()).await;
         for name in ["one", "two", "grandchild"] {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use handover_engine::Settings;
 use handover_kernel::session::Standing;
-use handover_kernel::{Charter, Refusal, Seq};
+use handover_kernel::{Charter, Command, Face, Refusal, Seq};
 use handover_store::{Filter, Order, SqliteStore, Store};
 
 use crate::faulty::Faulty;
@@ -51,6 +52,45 @@ on_every_store! {
         };
         again(stage).await;
         again(Stage::on(&store)).await;
+    }
+
+    // RFC-MACP-0001 lets a runtime refuse a used id with DUPLICATE_MESSAGE: here, whenever it is another message.
+    async fn a_used_id_is_no_excuse_to_drop_another_message(store) {
+        let named = |by: &str, act| Command::by(&agent(by), Face::Macp, act).in_session_scope().with_id("m1");
+        // A snapshot every few events: what it keeps of ids is what the log says.
+        let settings = || {
+            let mut settings = Settings::default();
+            settings.shard.snapshot_every = 4;
+            settings
+        };
+        let stage = Stage::with(&store, settings());
+        stage.working("s", task(Charter::macp())).await;
+        let first = stage.engine.submit(key("s"), named("worker", update("half"))).await.unwrap();
+        for number in 0..40 {
+            stage.ok("s", "worker", update(&number.to_string())).await;
+        }
+        stage.ok("s", "worker", complete()).await;
+        let length = stage.log("s").len();
+        let again = |stage: Stage| async move {
+            for (by, act) in [
+                ("planner", commit("task.completed")),
+                ("planner", update("half")),
+                ("worker", update("more than half")),
+                ("worker", complete()),
+            ] {
+                let answer = stage.engine.submit(key("s"), named(by, act)).await;
+                assert_eq!(refusal(answer), Refusal::DuplicateMessage);
+            }
+            let told = stage.engine.submit(key("s"), named("worker", update("half"))).await.unwrap();
+            assert!(told.receipt.duplicate);
+            assert_eq!((told.receipt.seq, told.receipt.at), (first.receipt.seq, first.receipt.at));
+            assert_eq!(stage.log("s").len(), length, "nothing was done");
+            stage
+        };
+        drop(again(stage).await);
+        let stage = again(Stage::with(&store, settings())).await;
+        let other = Command::by(&agent("planner"), Face::Mcp, commit("task.completed")).with_id("m1");
+        stage.engine.submit(key("s"), other).await.expect("an id of another wire is another id");
     }
 
     async fn a_refusal_leaves_no_trace(store) {

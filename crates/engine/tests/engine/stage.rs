@@ -243,6 +243,10 @@ pub fn accept() -> Act {
     Act::Task(TaskAct::Accept { task: None, assignee: None, reason: Text::default() })
 }
 
+pub fn decline() -> Act {
+    Act::Task(TaskAct::Decline { task: None, assignee: None, reason: Text::from("no time") })
+}
+
 pub fn update(message: &str) -> Act {
     let progress = Progress { message: Text::from(message), ..Progress::default() };
     Act::Task(TaskAct::Update { task: None, progress, withdraws: false })

@@ -242,6 +242,7 @@ fn parent_cancelled_with_children() -> Life {
     let hand_on = TaskAct::HandOn {
         handoff: SessionId::from("handoff-accepted-implicitly"),
         to: AgentId::from("second"),
+        by: AgentId::from("client"),
     };
     life.put(5, Command::runtime(Act::Task(hand_on)).with_id("handover:errand:handoff:9"));
     life.put(6, command("client", Face::Mcp, Act::Cancel { reason: Text::from("no longer needed") }));

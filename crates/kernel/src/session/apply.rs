@@ -95,7 +95,7 @@ impl Session {
             Fact::Committed(commitment) => {
                 self.lifecycle = Lifecycle::Resolved { commitment: commitment.clone() };
                 if let Mode::Handoff(handoff) = &self.mode {
-                    self.errands.extend(handoff.errand(event.seq, commitment));
+                    self.errands.extend(handoff.errand(&binding.requester, event.seq, commitment));
                 }
             }
             Fact::ErrandSettled { errand, .. } => self.errands.retain(|owed| owed.id != *errand),

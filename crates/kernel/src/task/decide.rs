@@ -92,7 +92,7 @@ impl Task {
             TaskAct::SetKey { key } => self.set_key(&scene, key),
             TaskAct::CanHandOn { by, to } => self.can_hand_on(&scene, by, to).map(|_| Vec::new()),
             TaskAct::CanHaveChild { by } => self.can_have_child(&scene, by),
-            TaskAct::HandOn { handoff, to } => self.hand_on(&scene, handoff, to),
+            TaskAct::HandOn { handoff, to, by } => self.hand_on(&scene, handoff, to, by),
             TaskAct::AddChild { child } => self.add_child(&scene, child),
         }
     }

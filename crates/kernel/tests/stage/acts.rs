@@ -181,7 +181,11 @@ pub fn can_hand_on(by: &str, to: &str) -> Act {
 }
 
 pub fn hand_on(to: &str) -> Act {
-    Act::Task(TaskAct::HandOn { handoff: SessionId::from("handoff-1"), to: AgentId::from(to) })
+    Act::Task(TaskAct::HandOn {
+        handoff: SessionId::from("handoff-1"),
+        to: AgentId::from(to),
+        by: AgentId::from("planner"),
+    })
 }
 
 pub fn can_have_child(by: &str) -> Act {

@@ -44,17 +44,18 @@ impl Task {
         Ok(())
     }
 
-    /// What a committed handoff does to the task that its scope names: the old assignee leaves, the new one accepts.
+    /// What a committed handoff does to the task that its scope names: the old assignee leaves, the new one accepts. Whoever
+    /// offered it must have the right to now: between the offer and its commitment the task may have gone to another agent.
     pub(super) fn hand_on(
         &self,
         scene: &Scene<'_>,
         handoff: &SessionId,
         to: &AgentId,
+        by: &AgentId,
     ) -> Result<Vec<Draft>, Refusal> {
         scene.runtime_only()?;
         scene.session.must_be_open()?;
-        let requester = scene.binding().requester.clone();
-        let from = self.can_hand_on(scene, &requester, to)?;
+        let from = self.can_hand_on(scene, by, to)?;
         if from == *to {
             return Ok(Vec::new());
         }
@@ -63,9 +64,13 @@ impl Task {
         Ok(vec![Draft::for_agent(&from, left), Draft::for_agent(to, taken).of(scene.command)])
     }
 
+    /// Subtasks are the requester's and the assignee's to add: they end with the task, and use up its room for them.
     pub(super) fn can_have_child(&self, scene: &Scene<'_>, by: &AgentId) -> Result<Vec<Draft>, Refusal> {
         scene.must_involve(by)?;
         scene.session.must_not_have_ended()?;
+        if *by != scene.binding().requester {
+            self.must_be_assignee(by)?;
+        }
         let limit = scene.limits.children_per_task_max;
         if self.children.len() >= limit {
             return Err(Refusal::TooManyChildren { limit });

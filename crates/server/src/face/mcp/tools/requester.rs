@@ -151,6 +151,7 @@ impl Mcp {
     }
 
     async fn delegate(&self, caller: &Caller, asked: Delegate) -> Done {
+        let anybody = asked.agent.is_none() && asked.agents.is_none();
         let (agents, assignee) = match (asked.agent, asked.agents) {
             (Some(_), Some(_)) => {
                 return Err(Trouble::Told("expected agent or agents, found both".to_owned()));
@@ -169,6 +170,7 @@ impl Mcp {
         }
         let work = Work {
             agents,
+            anybody,
             assignee,
             task: Text::from("task"),
             title: Text::from(asked.title),

@@ -1,11 +1,12 @@
 //! What callers do: every command of every face goes through here, to the gate and the engine behind it.
 
 use handover_engine::Accepted;
-use handover_kernel::command::{Act, Command, HandoffAct, NewOffer, Opening, Start, TaskAct};
-use handover_kernel::{AgentId, Refusal, Session};
+use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer, Opening, Start, TaskAct};
+use handover_kernel::{AgentId, Refusal, Session, cut};
 use handover_store::SessionKey;
 
 use crate::Desk;
+use crate::access::To;
 use crate::caller::{Caller, sees};
 use crate::codes;
 use crate::contract::Contracts;
@@ -33,6 +34,7 @@ impl Desk {
         tracing::trace!(agent = %pass.caller().agent, session, act, "let through by the rates");
         check_agents(&command.act)?;
         let key = SessionKey::new(pass.caller().tenant.clone(), session);
+        self.check_reach(pass.caller(), &key, &command.act).await?;
         let bound = match Contracts::needs_session(&command.act) {
             true => self.engine.session(key.clone()).await?,
             false => None,
@@ -58,6 +60,59 @@ impl Desk {
             accepted.receipt.orders = self.orders_of(&key, &accepted).await?;
         }
         Ok(accepted)
+    }
+
+    /// Whether the caller may reach those whom a command brings along. What stands in the way of a retry did not when the
+    /// command was accepted: it is answered as it was.
+    async fn check_reach(&self, caller: &Caller, key: &SessionKey, act: &Act) -> Result<(), No> {
+        let (to, agents) = match act {
+            Act::Start(start) => (reach_of(start.mode), &start.participants[..]),
+            Act::Delegate(delegation) => {
+                (reach_of(delegation.start.mode), &delegation.start.participants[..])
+            }
+            Act::Handoff(HandoffAct::Offer(offer)) => (To::HandOn, std::slice::from_ref(&offer.target)),
+            Act::Cancel { .. }
+            | Act::Pause { .. }
+            | Act::Resume { .. }
+            | Act::Tick
+            | Act::Commit(_)
+            | Act::Task(_)
+            | Act::Handoff(_)
+            | Act::SettleErrand { .. } => return Ok(()),
+        };
+        let unreached = self.directory.out_of_reach(&caller.tenant, &caller.agent, to, agents).await?;
+        let Some(found) = unreached else { return Ok(()) };
+        let there = self.engine.session(key.clone()).await?;
+        if there.is_some_and(|session| has_begun(&session, caller, act)) {
+            return Ok(());
+        }
+        let what = match to {
+            To::HandOn => "hand on to",
+            To::See | To::Delegate | To::Register => "delegate to",
+        };
+        let (agent, found) = (&caller.agent, cut(found.as_str(), 64));
+        Err(self.not_allowed(caller, format!("expected agents that {agent} may {what}, found {found:?}")))
+    }
+}
+
+/// What starting a session of this mode wants of its participants.
+fn reach_of(mode: ModeKind) -> To {
+    match mode {
+        ModeKind::Task => To::Delegate,
+        ModeKind::Handoff => To::HandOn,
+    }
+}
+
+/// Whether the caller's session, or the offer in it, is there already: the kernel says what it is to be told.
+fn has_begun(session: &Session, caller: &Caller, act: &Act) -> bool {
+    let made = |offer: &NewOffer| {
+        let offers = session.handoff().map_or(&[][..], |handoff| &handoff.offers);
+        offers.iter().any(|known| known.handoff == offer.handoff)
+    };
+    let own = session.binding.requester == caller.agent;
+    match act {
+        Act::Handoff(HandoffAct::Offer(offer)) => own && made(offer),
+        act => own && act.start().is_some(),
     }
 }
 

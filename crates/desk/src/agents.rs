@@ -2,22 +2,51 @@
 
 use std::sync::Arc;
 
-use handover_kernel::AgentId;
+use handover_kernel::{AgentId, cut};
 use prost::Message;
 
+use crate::access::To;
 use crate::caller::Caller;
 use crate::directory::{Agent, Registered};
 use crate::limit::Kind;
 use crate::no::No;
 use crate::{Desk, page};
 
+/// How many agents of the directory are looked at together.
+const PAGE: usize = 256;
+
 impl Desk {
     /// Put the caller into the directory, or replace what it said before.
     pub async fn register(&self, caller: &Caller, agent: Agent) -> Result<Registered, No> {
         self.gate.admit(caller, Kind::Message)?;
         let agent = Agent { id: caller.agent.to_string(), ..agent };
+        self.must_be_allowed_to_register(caller, &agent)?;
         self.gate.fits(caller, agent.encoded_len())?;
         Ok(self.directory.register(&caller.tenant, agent).await?)
+    }
+
+    fn must_be_allowed_to_register(&self, caller: &Caller, agent: &Agent) -> Result<(), No> {
+        let (access, name) = (self.directory.access(), caller.agent.as_str());
+        if !access.may_register(&caller.tenant, name) {
+            return Err(self.not_allowed(caller, format!("{name} may not register in the directory")));
+        }
+        let refused =
+            agent.skills.iter().find(|skill| !access.allows(&caller.tenant, name, To::Register, &skill.name));
+        match refused {
+            Some(skill) => {
+                let found = cut(&skill.name, 64);
+                let what = format!("expected skills that {name} may register, found {found:?}");
+                Err(self.not_allowed(caller, what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What the access list does not allow, noted.
+    pub(crate) fn not_allowed(&self, caller: &Caller, what: String) -> No {
+        let no = No::NotAllowed { what };
+        self.gate.forbade(caller, no.code());
+        no
     }
 
     /// Take an agent out of the directory: the caller itself, or any if it is an administrator. False if it was not there.
@@ -44,9 +73,26 @@ impl Desk {
         Ok((page.agents, next))
     }
 
+    /// The agents that are in the directory and that the caller may give work to, at most so many.
+    pub async fn hands(&self, caller: &Caller, max: usize) -> Result<Vec<AgentId>, No> {
+        let (mut hands, mut after): (Vec<AgentId>, Option<AgentId>) = (Vec::new(), None);
+        loop {
+            let page = self.directory.agents(&caller.tenant, &caller.agent, after.as_ref(), PAGE).await?;
+            let access = self.directory.access();
+            let allowed = |id: &str| access.allows(&caller.tenant, caller.agent.as_str(), To::Delegate, id);
+            let others = page.agents.iter().map(|agent| agent.id.as_str());
+            let others = others.filter(|id| *id != caller.agent.as_str() && allowed(id));
+            hands.extend(others.take(max - hands.len()).map(AgentId::from));
+            match page.next {
+                Some(next) if hands.len() < max => after = Some(next),
+                Some(_) | None => return Ok(hands),
+            }
+        }
+    }
+
     /// An agent of the caller's tenant, if the caller sees it.
     pub async fn agent(&self, caller: &Caller, id: &str) -> Result<Option<Arc<Agent>>, No> {
         let found = self.directory.get(&caller.tenant, &AgentId::from(id)).await?;
-        Ok(found.filter(|agent| agent.seen_by(&caller.agent)))
+        Ok(found.filter(|agent| self.directory.sees(&caller.tenant, &caller.agent, agent)))
     }
 }

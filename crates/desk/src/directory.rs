@@ -31,6 +31,9 @@ use handover_engine::Denied;
 use handover_engine::clock::now;
 use handover_engine::locks::lock;
 
+use crate::access::{Access, To};
+use crate::visible;
+
 /// The records that hold agents.
 const SPACE: &str = "agent";
 
@@ -72,6 +75,7 @@ pub struct Directory {
 
 struct Inner {
     store: Arc<dyn Store>,
+    access: Access,
     tenants: Mutex<BTreeMap<Box<str>, Arc<Tenant>>>,
     seen: Arc<Seen>,
 }
@@ -102,11 +106,37 @@ struct Entry {
 }
 
 impl Directory {
-    /// The directory in a store.
+    /// The directory in a store, in which everybody reaches everybody.
     pub fn new(store: Arc<dyn Store>) -> Directory {
-        Directory {
-            inner: Arc::new(Inner { store, tenants: Mutex::default(), seen: Arc::new(Seen::default()) }),
-        }
+        Directory::with(store, Access::default())
+    }
+
+    /// The directory in a store, under this access list.
+    pub fn with(store: Arc<dyn Store>, access: Access) -> Directory {
+        let (tenants, seen) = (Mutex::default(), Arc::new(Seen::default()));
+        Directory { inner: Arc::new(Inner { store, access, tenants, seen }) }
+    }
+
+    /// The access list.
+    pub fn access(&self) -> &Access {
+        &self.inner.access
+    }
+
+    /// The first of these agents that the caller may not reach so, by the access list or because that agent shows itself
+    /// only to others. One that is not in the directory shows itself to everybody.
+    pub async fn out_of_reach(
+        &self,
+        tenant: &str,
+        caller: &AgentId,
+        to: To,
+        agents: &[AgentId],
+    ) -> Result<Option<AgentId>, Denied> {
+        let roll = self.roll(tenant).await?;
+        let reached = |agent: &AgentId| {
+            let shown = roll.agents.get(agent).is_none_or(|entry| entry.agent.seen_by(caller));
+            shown && self.inner.access.allows(tenant, caller.as_str(), to, agent.as_str())
+        };
+        Ok(agents.iter().find(|agent| *agent != caller && !reached(agent)).cloned())
     }
 
     /// Hear of changes in a tenant: the number is another one after each.
@@ -126,10 +156,16 @@ impl Directory {
         self.blocking(tenant, move |inner, name, tenant| inner.unregister(name, tenant, &id)).await
     }
 
-    /// One agent, whoever asks: see [`Agent::seen_by`].
+    /// One agent, whoever asks.
     pub async fn get(&self, tenant: &str, id: &AgentId) -> Result<Option<Arc<Agent>>, Denied> {
         let roll = self.roll(tenant).await?;
         Ok(roll.agents.get(id).map(|entry| Arc::clone(&entry.agent)))
+    }
+
+    /// Whether an agent sees another of its tenant.
+    pub fn sees(&self, tenant: &str, caller: &AgentId, agent: &Agent) -> bool {
+        let allowed = self.inner.access.allows(tenant, caller.as_str(), To::See, &agent.id);
+        allowed && agent.seen_by(caller)
     }
 
     /// A page of the agents that `visible_to` sees, itself included: those after `after`, at most `max`.
@@ -143,16 +179,18 @@ impl Directory {
         let roll = self.roll(tenant).await?;
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let entries = roll.agents.range((start, Bound::Unbounded)).map(|(_, entry)| &entry.agent);
-        let mut seen = entries.filter(|agent| agent.seen_by(visible_to));
+        let mut seen = entries.filter(|agent| self.sees(tenant, visible_to, agent));
         let agents: Vec<Arc<Agent>> = seen.by_ref().take(max).cloned().collect();
         let more = seen.next().is_some();
         let next = agents.last().filter(|_| more).map(|agent| AgentId::from(agent.id.as_str()));
         Ok(Page { agents, next })
     }
 
-    /// What an agent sees of the skills of others.
+    /// The skills of others that an agent sees and may call.
     pub async fn skills(&self, tenant: &str, caller: &AgentId) -> Result<Arc<Catalogue>, Denied> {
-        Ok(self.roll(tenant).await?.catalogue(caller))
+        let allowed =
+            |agent: &AgentId| self.inner.access.allows(tenant, caller.as_str(), To::Delegate, agent.as_str());
+        Ok(self.roll(tenant).await?.catalogue(caller, allowed))
     }
 
     /// Say that an agent is there, for as long as the answer is kept.
@@ -225,7 +263,10 @@ impl Inner {
             let full = page.len() == PAGE;
             after = page.last().map(|record| record.key.clone());
             for record in page {
-                let agent = decode(&record.value)?;
+                let mut agent = decode(&record.value)?;
+                // One that an earlier release took may say what this one would not.
+                agent.name = visible::title(&agent.name);
+                agent.clean();
                 agents.insert(AgentId::from(&*record.key), Entry::stored(agent));
             }
             if !full {
@@ -240,6 +281,7 @@ impl Inner {
     fn register(&self, name: &str, tenant: &Tenant, mut agent: Agent) -> Result<Registered, Denied> {
         agent.faces.sort();
         agent.faces.dedup();
+        agent.clean();
         agent.check().map_err(invalid)?;
         let _writing = lock(&tenant.writer);
         let roll = self.load(name, tenant)?;
@@ -326,11 +368,14 @@ impl Roll {
         Ok(())
     }
 
-    fn catalogue(&self, caller: &AgentId) -> Arc<Catalogue> {
+    fn catalogue(&self, caller: &AgentId, allowed: impl Fn(&AgentId) -> bool) -> Arc<Catalogue> {
         if let Some(made) = lock(&self.catalogues).get(caller) {
             return Arc::clone(made);
         }
-        let others = self.agents.iter().filter(|(id, entry)| *id != caller && entry.agent.seen_by(caller));
+        let others = self
+            .agents
+            .iter()
+            .filter(|(id, entry)| *id != caller && entry.agent.seen_by(caller) && allowed(id));
         let offers = others.flat_map(|(_, entry)| &entry.offers).cloned().collect();
         let made = Arc::new(Catalogue::of(offers));
         let mut kept = lock(&self.catalogues);

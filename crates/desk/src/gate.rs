@@ -280,11 +280,15 @@ impl Gate {
     /// Whether the caller may change what belongs to everybody.
     pub fn administers(&self, caller: &Caller) -> bool {
         if !caller.admin {
-            self.inner.counters.forbidden.inc();
-            let record = || Record::of(What::Forbidden, caller);
-            self.record(|| record().because("FORBIDDEN", "NOT_ADMINISTRATOR"));
+            self.forbade(caller, "NOT_ADMINISTRATOR");
         }
         caller.admin
+    }
+
+    /// Note that a caller may not do what it tried.
+    pub(crate) fn forbade(&self, caller: &Caller, code: &'static str) {
+        self.inner.counters.forbidden.inc();
+        self.record(|| Record::of(What::Forbidden, caller).because("FORBIDDEN", code));
     }
 
     /// Note that a caller has changed a policy.

@@ -13,6 +13,7 @@ use handover_kernel::{AgentId, Timestamp};
 
 use self::jwt::Verifier;
 use self::tokens::Tokens;
+use crate::visible::unseen_in_id;
 use handover_engine::clock::now;
 
 /// The tenant of everybody in development mode, and of those whose credential names none.
@@ -116,8 +117,10 @@ pub(crate) fn agent_id(text: &str) -> Result<(), &'static str> {
         Err("an agent id is not empty")
     } else if text.len() > AGENT_ID_BYTES_MAX {
         Err("an agent id has at most 256 bytes")
-    } else if text.chars().any(char::is_control) {
-        Err("an agent id has no control characters")
+    } else if unseen_in_id(text).is_some() {
+        Err(
+            "an agent id has visible characters only: no spaces, control, format or other characters that show nothing",
+        )
     } else {
         Ok(())
     }
@@ -196,7 +199,15 @@ mod tests {
 
     #[test]
     fn a_token_that_is_no_agent_id_is_refused() {
-        for wrong in ["a\nb", "a\u{0}b", &"a".repeat(AGENT_ID_BYTES_MAX + 1)] {
+        for wrong in [
+            "a\nb",
+            "a\u{0}b",
+            "a b",
+            "a\u{200b}",
+            "a\u{202e}b",
+            "\u{e0061}",
+            &"a".repeat(AGENT_ID_BYTES_MAX + 1),
+        ] {
             let refused = Identity::Development.authenticate(Some(wrong));
             assert!(matches!(refused, Err(Unauthenticated::Refused { .. })), "{wrong:?}");
         }

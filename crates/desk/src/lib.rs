@@ -6,6 +6,8 @@
 //! - [`caller`]: who asks, through which face
 //! - [`limit`], [`bucket`]: what callers may use, and how much of a rate is left
 //! - [`gate`]: who asks, how often it may, and whether it may see what it asks for
+//! - [`access`]: who may reach whom
+//! - [`visible`]: what can be seen of a name
 //! - [`audit`]: who tried what, for whoever asks later
 //! - [`act`]: what callers do
 //! - [`look`]: what callers see: sessions, lists, histories
@@ -32,6 +34,7 @@
 //! Always: a rule about callers (who, how much, what they may see, whether a value fits its contract) is here. Never: a
 //! rule about tasks, a word of one protocol, HTTP or gRPC.
 
+pub mod access;
 pub mod act;
 pub mod admin;
 pub mod agents;
@@ -63,6 +66,7 @@ pub mod shutdown;
 pub mod signals;
 pub mod tell;
 pub mod timeline;
+pub mod visible;
 
 pub use handover_engine::clock;
 pub use handover_engine::view::WaitKind;

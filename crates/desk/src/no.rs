@@ -20,6 +20,11 @@ pub enum No {
         /// Who tried.
         agent: AgentId,
     },
+    /// The access list does not let the caller do it.
+    NotAllowed {
+        /// What was expected, and what was found. It is the same whether there is such an agent or not.
+        what: String,
+    },
 }
 
 /// A value that does not fit what was agreed on.
@@ -81,7 +86,8 @@ impl No {
             No::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping)
             | No::Limited(_)
             | No::Unfit(_)
-            | No::NotAdministrator { .. } => None,
+            | No::NotAdministrator { .. }
+            | No::NotAllowed { .. } => None,
         }
     }
 
@@ -89,7 +95,7 @@ impl No {
     pub fn is_callers(&self) -> bool {
         match self {
             No::Denied(denied) => matches!(denied, Denied::Refused(_)),
-            No::Limited(_) | No::Unfit(_) | No::NotAdministrator { .. } => true,
+            No::Limited(_) | No::Unfit(_) | No::NotAdministrator { .. } | No::NotAllowed { .. } => true,
         }
     }
 
@@ -99,7 +105,7 @@ impl No {
             No::Denied(denied) => codes::of_denied(denied),
             No::Limited(limited) => codes::of_limited(limited),
             No::Unfit(unfit) => codes::of_refusal(&Refusal::invalid(unfit.to_string())),
-            No::NotAdministrator { .. } => codes::FORBIDDEN,
+            No::NotAdministrator { .. } | No::NotAllowed { .. } => codes::FORBIDDEN,
         }
     }
 
@@ -110,6 +116,7 @@ impl No {
             No::Limited(_) => own::RATE_LIMITED.code,
             No::Unfit(_) => "INVALID",
             No::NotAdministrator { .. } => own::NOT_ADMINISTRATOR.code,
+            No::NotAllowed { .. } => own::NOT_ALLOWED.code,
         }
     }
 
@@ -120,6 +127,7 @@ impl No {
             No::Limited(limited) => limited.to_string(),
             No::Unfit(unfit) => unfit.to_string(),
             No::NotAdministrator { agent } => format!("expected an administrator, found {agent}"),
+            No::NotAllowed { what } => what.clone(),
         }
     }
 }

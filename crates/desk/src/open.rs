@@ -14,6 +14,7 @@ pub use handover_kernel::Limits;
 use handover_store::{Fault, MemoryStore, SqliteStore, Store};
 use prometheus_client::registry::Registry;
 
+use crate::access::Access;
 use crate::audit::{Audit, Record};
 use crate::contract::Contracts;
 use crate::counters::Counters;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub engine: handover_engine::Settings,
     /// What each agent may use, unless its credential says otherwise.
     pub gate: gate::Settings,
+    /// Who may reach whom.
+    pub access: Access,
     /// The file of the audit log and how many bytes it may have; none keeps none.
     pub audit: Option<(PathBuf, u64)>,
 }
@@ -149,7 +152,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         Engine::start(Arc::clone(&store), engine_settings, Arc::clone(&engine_counters)).map_err(failed)?;
     let gate = Gate::new(identity, engine.clone(), settings.gate, audit.clone(), Arc::clone(&counters));
     let parts = Parts {
-        directory: Directory::new(Arc::clone(&store)),
+        directory: Directory::with(Arc::clone(&store), settings.access),
         policies: Policies::new(Arc::clone(&store)),
         contracts: Contracts::default(),
         signals: Signals::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handover_kernel::Blob;
+use handover_kernel::{AgentId, Blob};
 use tokio::sync::broadcast;
 
 /// How many signals may wait for one listener.
@@ -15,6 +15,7 @@ pub struct Signals(pub(crate) broadcast::Sender<Arc<Signal>>);
 #[derive(Debug)]
 pub struct Signal {
     pub(crate) tenant: Box<str>,
+    pub(crate) sender: AgentId,
     /// The session that it relates to, if it does.
     pub(crate) about: Option<Box<str>>,
     /// Whether the sender has proven who it is.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use handover_kernel::Blob;
+use handover_kernel::{AgentId, Blob};
 use tokio::sync::broadcast;
 
 use crate::Desk;
+use crate::access::To;
 use crate::caller::Caller;
 use crate::follow::Over;
 use crate::no::No;
@@ -34,7 +35,8 @@ impl Desk {
         }
         let (tenant, about) = (caller.tenant.clone(), about.map(Box::from));
         // Nobody listening is no error: a signal is not kept.
-        _ = self.signals.0.send(Arc::new(Signal { tenant, about, proven: caller.proven, body }));
+        let sender = caller.agent.clone();
+        _ = self.signals.0.send(Arc::new(Signal { tenant, sender, about, proven: caller.proven, body }));
         Ok(())
     }
 
@@ -45,6 +47,12 @@ impl Desk {
 }
 
 impl Listening {
+    /// Whether the agent may know of the other one.
+    fn hears(&self, sender: &AgentId) -> bool {
+        let (access, who) = (self.desk.directory.access(), &self.caller);
+        access.allows(&who.tenant, who.agent.as_str(), To::See, sender.as_str())
+    }
+
     /// The next signal that the agent may hear. Waits for it.
     pub async fn next(&mut self) -> Result<Arc<Signal>, Over> {
         loop {
@@ -56,9 +64,12 @@ impl Listening {
             if signal.tenant != self.caller.tenant {
                 continue;
             }
-            match &signal.about {
-                Some(session) if !self.desk.sees(&self.caller, session).await => {}
-                Some(_) | None => return Ok(signal),
+            let hears = match &signal.about {
+                Some(session) => self.desk.sees(&self.caller, session).await,
+                None => self.hears(&signal.sender),
+            };
+            if hears {
+                return Ok(signal);
             }
         }
     }

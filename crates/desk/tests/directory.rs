@@ -114,7 +114,7 @@ async fn many_at_once_all_find_themselves_and_the_disk_agrees() {
     for number in 0..32 {
         let directory = directory.clone();
         tasks.push(tokio::spawn(async move {
-            let id = AgentId::from(format!("agent {}", number % 8));
+            let id = AgentId::from(format!("agent-{}", number % 8));
             let name = format!("round {number}");
             let said = Agent { name: name.clone(), ..agent(id.as_str(), &["greet"]) };
             directory.register(TENANT, said).await.unwrap();

@@ -67,7 +67,7 @@ refusals! {
     /// The id is in the space that the runtime keeps for itself.
     ReservedId { prefix: &'static str } = "RESERVED_ID", "message ids that begin with {prefix} are reserved for the runtime";
     /// The id was used before, for another message.
-    DuplicateMessage = "DUPLICATE_MESSAGE", "the id was used before, for another message: expected the same sender, type and payload, or an id of its own";
+    DuplicateMessage = "DUPLICATE_MESSAGE", "the id or idempotency key was used before, for another message: expected the same sender, type and payload, or an id of its own";
     /// The command belongs to another mode.
     WrongMode { expected: &'static str } = "WRONG_MODE", "this is a {expected} session: the message belongs to another mode";
 

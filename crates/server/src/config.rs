@@ -13,8 +13,8 @@ use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
 use self::kind::{
-    Kind, address, admin, audit_file, auto_or, directory, file_or_nothing, hosts, networks, number, one_of,
-    some_of, switch, text, text_or_nothing, texts,
+    Kind, access_list, address, admin, audit_file, auto_or, directory, file_or_nothing, hosts, networks,
+    number, one_of, some_of, switch, text, text_or_nothing, texts,
 };
 use self::network::Network;
 use handover_desk::identity::jwt::settings::ALGORITHMS;
@@ -159,6 +159,11 @@ keys! {
         jwt_skew_seconds: u64 = 60, number(0..=3600);
         /// How often the keys are read again.
         jwt_refresh_seconds: u64 = 300, number(1..=86_400);
+    }
+    /// Who may reach whom.
+    access: Access {
+        /// The access list: rules, each for some agents of a tenant. Without one, everybody of a tenant reaches everybody.
+        rules: handover_desk::access::Access = "[]", access_list();
     }
     /// How everything that listens is encrypted.
     tls: Tls {

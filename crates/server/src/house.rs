@@ -86,6 +86,7 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
             on_end: None,
         },
         gate: gate_settings(limits, identity),
+        access: config.access.rules.clone(),
         audit: config.audit_path().map(|path| (path, config.audit.bytes_max)),
     }
 }

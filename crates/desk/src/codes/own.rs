@@ -54,6 +54,7 @@ own! {
     AGENT_NOT_FOUND: macp Some("AGENT_NOT_FOUND"), grpc [Grpc::NotFound], http [], json_rpc [], retry No;
     FORBIDDEN: macp Some("FORBIDDEN"), grpc [Grpc::PermissionDenied], http [403], json_rpc [-32602], retry No;
     NOT_ADMINISTRATOR: macp Some("FORBIDDEN"), grpc [Grpc::PermissionDenied], http [403], json_rpc [-32602], retry No;
+    NOT_ALLOWED: macp Some("FORBIDDEN"), grpc [Grpc::PermissionDenied], http [403], json_rpc [-32602], retry No;
     INTERNAL_ERROR: macp Some("INTERNAL_ERROR"), grpc [Grpc::Unavailable, Grpc::DataLoss], http [503, 500], json_rpc [-32603], retry Depends;
     INVALID_ENVELOPE: macp Some("INVALID_ENVELOPE"), grpc [Grpc::InvalidArgument], http [400], json_rpc [-32602], retry No;
     INVALID_POLICY_DEFINITION: macp Some("INVALID_POLICY_DEFINITION"), grpc [Grpc::InvalidArgument], http [400], json_rpc [-32602], retry No;

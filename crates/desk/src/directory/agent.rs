@@ -7,8 +7,8 @@ use prost::Message;
 use serde_json::Value;
 
 use super::headers::{self, Header};
-use crate::identity;
 use crate::schema::{SCHEMA_BYTES_MAX, Schema};
+use crate::{identity, visible};
 
 /// How many skills an agent may have: each is a tool in the list of everybody who sees it.
 pub const SKILLS_MAX: usize = 256;
@@ -125,10 +125,20 @@ impl Agent {
             && skills(self) == skills(other)
     }
 
+    /// Leave out of titles and descriptions what cannot be seen.
+    pub(super) fn clean(&mut self) {
+        self.description = visible::description(&self.description);
+        for skill in &mut self.skills {
+            skill.title = visible::title(&skill.title);
+            skill.description = visible::description(&skill.description);
+        }
+    }
+
     /// See that it may be stored, except for its schemas.
     pub(super) fn check(&self) -> Result<(), String> {
         identity::agent_id(&self.id).map_err(|why| format!("id: {why}"))?;
         at_most("name", self.name.len(), NAME_BYTES_MAX, "bytes")?;
+        all_seen("name", visible::unseen_in_name(&self.name))?;
         at_most("description", self.description.len(), DESCRIPTION_BYTES_MAX, "bytes")?;
         at_most("skills", self.skills.len(), SKILLS_MAX, "skills")?;
         at_most("visible_to", self.visible_to.len(), VISIBLE_TO_MAX, "agents")?;
@@ -160,13 +170,19 @@ impl Skill {
         at_most("input_schema", self.input_schema.len(), SCHEMA_BYTES_MAX, "bytes")?;
         at_most("output_schema", self.output_schema.len(), SCHEMA_BYTES_MAX, "bytes")?;
         at_most("annotations", self.annotations.len(), DESCRIPTION_BYTES_MAX, "bytes")?;
+        for (field, text) in [("input_schema", &self.input_schema), ("output_schema", &self.output_schema)] {
+            // One that is no JSON is refused when it is compiled.
+            let schema: Value = serde_json::from_str(text).unwrap_or_default();
+            all_seen(field, visible::unseen_in_schema(&schema))?;
+        }
         words("requires", &self.requires, REQUIRES_MAX)?;
         if Answers::try_from(self.answers).is_err() {
             return Err(format!("answers: expected either, at once or task, found {}", self.answers));
         }
         let annotations = (!self.annotations.is_empty()).then(|| serde_json::from_str(&self.annotations));
         match annotations {
-            None | Some(Ok(Value::Object(_))) => Ok(()),
+            None => Ok(()),
+            Some(Ok(found @ Value::Object(_))) => all_seen("annotations", visible::unseen_in_json(&found)),
             Some(Ok(_)) => Err("annotations: expected a JSON object, found other JSON".to_owned()),
             Some(Err(error)) => Err(format!("annotations: expected a JSON object, found: {error}")),
         }
@@ -201,6 +217,12 @@ pub struct Ready {
     pub output: Option<Schema>,
     /// The arguments that a client repeats in headers of HTTP.
     pub headers: Vec<Header>,
+}
+
+/// Refuses a text that has a character which cannot be seen.
+fn all_seen(field: &str, unseen: Option<char>) -> Result<(), String> {
+    let Some(found) = unseen else { return Ok(()) };
+    Err(format!("{field}: expected visible characters, found {}", visible::named(found)))
 }
 
 fn at_most(field: &str, found: usize, most: usize, what: &str) -> Result<(), String> {

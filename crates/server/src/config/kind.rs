@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use handover_desk::access::Access;
 use toml::Value;
 
 use super::network::Network;
@@ -140,6 +141,11 @@ pub(super) fn audit_file() -> Kind<AuditFile> {
         })
     };
     Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+/// Who may reach whom.
+pub(super) fn access_list() -> Kind<Access> {
+    Kind { parse: Box::new(Access::parse), print: Box::new(Access::to_value) }
 }
 
 fn split(text: &str) -> impl Iterator<Item = &str> {

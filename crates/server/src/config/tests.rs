@@ -100,6 +100,7 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_IDENTITY_JWT_TENANT_CLAIM", "org"),
         ("HANDOVER_IDENTITY_JWT_SKEW_SECONDS", "0"),
         ("HANDOVER_IDENTITY_JWT_REFRESH_SECONDS", "1"),
+        ("HANDOVER_ACCESS_RULES", "[{ agents = ['intern-*'], delegate = ['writer'] }]"),
         ("HANDOVER_AUDIT_FILE", "off"),
         ("HANDOVER_AUDIT_BYTES_MAX", "65536"),
         ("HANDOVER_TLS_CERTIFICATE", "certificate.pem"),
@@ -331,4 +332,20 @@ fn the_printed_configuration_gives_the_same_configuration_again() {
     let second = load(&file(&first.to_toml())).unwrap();
     assert_eq!(first.config, second.config);
     assert!(second.entries.iter().all(|entry| entry.origin == Origin::File("handover.toml".into())));
+}
+
+#[test]
+fn the_access_list_is_a_list_of_tables_in_the_file() {
+    use handover_desk::access::To;
+    let rules = "[[access.rules]]\nagents = ['intern-*']\ndelegate = ['writer']\n\n[[access.rules]]\nagents = ['*']\nsee = []";
+    let loaded = load(&file(rules)).unwrap();
+    let access = &loaded.config.access.rules;
+    assert!(access.allows("default", "intern-1", To::Delegate, "writer"));
+    assert!(!access.allows("default", "intern-1", To::Delegate, "planner"));
+    assert!(!access.allows("default", "planner", To::See, "writer"));
+    let printed = load(&file(&loaded.to_toml())).unwrap();
+    assert_eq!(printed.config, loaded.config);
+    let wrong = refused(&file("[[access.rules]]\nagents = ['a']\nsees = []"));
+    assert!(wrong.starts_with("access.rules (file handover.toml): expected a list of rules"), "{wrong}");
+    assert!(wrong.contains("rule 1 having only tenant, agents"), "{wrong}");
 }

@@ -259,7 +259,8 @@ impl From<No> for Error {
             }
             handover_desk::No::Denied(_)
             | handover_desk::No::Unfit(_)
-            | handover_desk::No::NotAdministrator { .. } => error,
+            | handover_desk::No::NotAdministrator { .. }
+            | handover_desk::No::NotAllowed { .. } => error,
         }
     }
 }

@@ -147,7 +147,7 @@ async fn pages_follow_each_other_and_are_never_too_large_to_take() {
         .map(|number| AgentSkill { description: description.clone(), ..skill(&format!("s{number}")) })
         .collect();
     for number in 0..7 {
-        assert!(register(&stage.agent(&format!("agent {number}")), registration(skills.clone())).await);
+        assert!(register(&stage.agent(&format!("agent-{number}")), registration(skills.clone())).await);
     }
     let planner = stage.agent("planner");
     let mut request = ListAgentsRequest { page_size: 5, page_token: String::new() };
@@ -159,7 +159,7 @@ async fn pages_follow_each_other_and_are_never_too_large_to_take() {
         assert_eq!(page.next_page_token.is_empty(), found.len() == 7);
         request.page_token = page.next_page_token;
     }
-    let expected: Vec<String> = (0..7).map(|number| format!("agent {number}")).collect();
+    let expected: Vec<String> = (0..7).map(|number| format!("agent-{number}")).collect();
     assert_eq!(found, expected);
     drop(planner);
     stage.stop().await;

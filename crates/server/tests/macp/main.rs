@@ -14,6 +14,7 @@ mod agents;
 mod audit;
 mod bad_input;
 mod discovery;
+mod ids;
 mod issued;
 mod limits;
 mod lists;

@@ -100,7 +100,7 @@ impl Stage {
         engine: Settings,
         gate: gate::Settings,
     ) -> Stage {
-        Stage::of(identity, store, handover_desk::Settings { engine, gate, audit: None }).await
+        Stage::of(identity, store, handover_desk::Settings { engine, gate, ..Default::default() }).await
     }
 
     pub async fn of(identity: Identity, store: Arc<dyn Store>, settings: handover_desk::Settings) -> Stage {

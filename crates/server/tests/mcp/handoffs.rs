@@ -115,7 +115,7 @@ async fn an_offer_sent_again_under_its_key_is_one_handoff() {
         ("d", "handoff_offer", offer.clone()),
     ] {
         let refused = keyed(&worker, key, tool, arguments.clone()).await;
-        assert!(text(&refused).contains("idempotency key was used before"), "{key} {arguments}: {refused}");
+        assert!(text(&refused).contains("(DUPLICATE_MESSAGE)"), "{key} {arguments}: {refused}");
     }
     // It is the same call however far its handoff has come meanwhile.
     let id = json!({ "handoff_id": first["handoff_id"] });

@@ -29,6 +29,7 @@ mod stage;
 mod worker;
 
 mod across;
+mod authority;
 mod bad_input;
 mod bounds;
 mod bridge;

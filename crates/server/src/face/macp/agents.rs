@@ -92,6 +92,7 @@ impl Macp {
             registered_at_unix_ms: signed(agent.registered_at),
             updated_at_unix_ms: signed(agent.updated_at),
             online: presence.online,
+            described_by: agent.id.clone(),
             last_seen_unix_ms: presence.last_seen.map_or(0, |at| signed(at.0)),
         }
     }

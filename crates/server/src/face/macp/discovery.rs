@@ -108,9 +108,10 @@ pub fn manifest() -> v1::AgentManifest {
 }
 
 /// The manifest of a registered agent. MACP has no field for skills, so each is JSON in the metadata, under `skill.` and
-/// its name.
+/// its name; nor for whose words they are, which is there under `described_by`.
 pub fn agent_manifest(agent: &Agent) -> v1::AgentManifest {
     let skills = agent.skills.iter().map(|skill| (format!("skill.{}", skill.name), described(skill)));
+    let whose = ("described_by".to_owned(), agent.id.clone());
     // Arguments and results of skills are JSON; an agent without skills says nothing of what it takes.
     let content_types: Vec<String> =
         agent.skills.first().iter().map(|_| "application/json".to_owned()).collect();
@@ -122,7 +123,7 @@ pub fn agent_manifest(agent: &Agent) -> v1::AgentManifest {
         supported_modes: vec![TASK_MODE.to_owned(), HANDOFF_MODE.to_owned()],
         input_content_types: content_types.clone(),
         output_content_types: content_types,
-        metadata: skills.collect(),
+        metadata: skills.chain([whose]).collect(),
         transport_endpoints: Vec::new(),
     }
 }

@@ -120,9 +120,9 @@ impl From<No> for Refused {
             No::Denied(denied) => Refused::from(denied),
             No::Limited(limited) => Refused::from(limited),
             No::Unfit(unfit) => Refused::invalid(unfit.to_string()),
-            no @ No::NotAdministrator { .. } => {
+            no @ (No::NotAdministrator { .. } | No::NotAllowed { .. }) => {
                 let refused = Refused::new("FORBIDDEN", Code::PermissionDenied, no.message());
-                Refused { details: details(own::NOT_ADMINISTRATOR.code, json!({})), ..refused }
+                Refused { details: details(no.code(), json!({})), ..refused }
             }
         }
     }

@@ -26,6 +26,12 @@ it runs steer it (task_steer), answer its questions (task_answer), pause, resume
 call work_next, then work_accept, report with work_update or work_checkpoint and do what the returned orders say, ask \
 with work_ask, and end with work_complete or work_fail.";
 
+/// Whose words a title and a description are: the server's, or an agent's, which nobody has checked.
+pub(super) fn described_by(agent: Option<&str>) -> Value {
+    let (kind, id) = agent.map_or(("server", "handover"), |agent| ("agent", agent));
+    json!({ "dev.handover/describedBy": { "kind": kind, "id": id } })
+}
+
 /// The name and version of this server.
 pub(super) fn server() -> Value {
     json!({ "name": "handover", "title": "Handover", "version": env!("CARGO_PKG_VERSION") })

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::ToolCall;
 use super::caller::Caller;
-use super::discover::{cacheable, complete};
+use super::discover::{cacheable, complete, described_by};
 use super::http::ParameterHeaders;
 use super::message::{Error, shorten};
 use super::{Mcp, No, Outbox, content, params};
@@ -78,6 +78,7 @@ fn listed_builtin(tool: &Builtin) -> Value {
         "description": tool.description,
         "inputSchema": (tool.arguments)(),
         "annotations": { "readOnlyHint": tool.reads, "openWorldHint": false },
+        "_meta": described_by(None),
     })
 }
 
@@ -203,6 +204,7 @@ fn listed_skill(tool: &Tool) -> Value {
         "name": &*tool.name,
         "description": format!("{} (a skill of {})", skill.description, tool.offer.agent),
         "inputSchema": json(skill.input()),
+        "_meta": described_by(Some(tool.offer.agent.as_str())),
     });
     if !skill.title.is_empty() {
         listed["title"] = json!(skill.title);

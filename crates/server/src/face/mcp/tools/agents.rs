@@ -8,6 +8,7 @@ use super::{Builtin, Done, Run, Trouble, object, read_arguments};
 use crate::face::mcp::Mcp;
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
+use crate::face::mcp::discover::described_by;
 use handover_desk::calendar::rfc3339;
 use handover_desk::directory::{Agent, Answers, Skill};
 
@@ -119,6 +120,7 @@ impl Mcp {
                     "name": agent.name,
                     "description": agent.description,
                     "skills": skills,
+                    "_meta": described_by(Some(&agent.id)),
                     "online": presence.online,
                     "last_seen": presence.last_seen.map(rfc3339),
                 })

@@ -161,7 +161,10 @@ impl Mcp {
                 (vec![agent.clone()], Some(agent))
             }
             (None, Some(agents)) => (agents.into_iter().map(AgentId::from).collect(), None),
-            (None, None) => (self.everybody(caller).await?, None),
+            (None, None) => {
+                let max = self.desk().limits().participants_max;
+                (self.desk().hands(&caller.who, max).await?, None)
+            }
         };
         if agents.is_empty() {
             return Err(Trouble::Told(
@@ -182,14 +185,6 @@ impl Mcp {
         };
         let id = self.new_id(caller);
         Ok(structured(view(&self.begin(caller, &id, work).await?.session)))
-    }
-
-    /// Every agent that the caller sees in the directory, as many as a session takes.
-    async fn everybody(&self, caller: &Caller) -> Result<Vec<AgentId>, Trouble> {
-        let max = self.desk().limits().participants_max;
-        let (agents, _) = self.desk().agents(&caller.who, None, max).await?;
-        let ids = agents.iter().map(|agent| AgentId::from(agent.id.as_str()));
-        Ok(ids.filter(|id| *id != caller.agent).collect())
     }
 
     async fn task_wait(&self, caller: &Caller, asked: TaskWait) -> Done {

@@ -113,6 +113,71 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
     (requester, face, Act::Start(Box::new(start)))
 }
 
+/// How an agent that had a task would take it from the one that has it: it offers the task to a friend, gives it back, and
+/// commits the handoff when somebody else has it.
+pub fn theft() -> Vec<(&'static str, AgentId, Act)> {
+    let [ada, ben, cleo, dan] = ["ada", "ben", "cleo", "dan"].map(AgentId::from);
+    let words = || Text::from("theft");
+    let start = |mode, participants: &[&AgentId]| {
+        Act::Start(Box::new(Start {
+            mode,
+            participants: participants.iter().map(|agent| AgentId::clone(agent)).collect(),
+            charter: Charter { reassignment: true, ..Charter::macp() },
+            mode_version: Text::from("1.0.0"),
+            configuration_version: Text::from("sim"),
+            policy_version: Text::from("policy.default"),
+            ttl_ms: Some(120_000),
+            sent_at: None,
+            intent: words(),
+            context_id: Text::default(),
+            extension_keys: Vec::new(),
+            parent: None,
+            contract: None,
+        }))
+    };
+    let accept = || Act::Task(TaskAct::Accept { task: None, assignee: None, reason: words() });
+    let handoff = || HandoffId::from("theft");
+    let request = Request {
+        task: Text::from("t1"),
+        title: words(),
+        instructions: words(),
+        assignee: None,
+        input: Blob::default(),
+        wanted_by: None,
+        check_in_ms: None,
+    };
+    let offer = NewOffer {
+        handoff: handoff(),
+        target: dan.clone(),
+        scope: Text::from("task:wanted"),
+        reason: words(),
+        context: None,
+    };
+    let take = HandoffAct::Accept { handoff: handoff(), by: None, reason: words(), implicit: false };
+    let commitment = Commitment {
+        commitment: words(),
+        action: Text::from("handoff.accepted"),
+        scope: words(),
+        reason: words(),
+        mode_version: Text::from("1.0.0"),
+        policy_version: Text::from("policy.default"),
+        configuration_version: Text::from("sim"),
+        positive: true,
+        supersedes: None,
+    };
+    vec![
+        ("wanted", ada.clone(), start(ModeKind::Task, &[&ben, &cleo, &dan])),
+        ("wanted", ada, Act::Task(TaskAct::Request(request))),
+        ("wanted", ben.clone(), accept()),
+        ("way", ben.clone(), start(ModeKind::Handoff, &[&ben, &dan])),
+        ("way", ben.clone(), Act::Handoff(HandoffAct::Offer(offer))),
+        ("way", dan, Act::Handoff(take)),
+        ("wanted", ben.clone(), Act::Task(TaskAct::Decline { task: None, assignee: None, reason: words() })),
+        ("wanted", cleo, accept()),
+        ("way", ben, Act::Commit(Box::new(commitment))),
+    ]
+}
+
 /// Something to do with a session as it is.
 pub fn act(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> (AgentId, Act) {
     if rng.chance(120) {

@@ -12,7 +12,7 @@ use handover_engine::repeat::must_repeat;
 use handover_engine::shard::Settings;
 use handover_engine::subscription::read_page;
 use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
-use handover_kernel::{Event, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace};
+use handover_kernel::{Event, Face, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace};
 use handover_store::{Fault, Outcome, SessionKey, Store};
 
 use crate::check::{self, Name};
@@ -85,6 +85,8 @@ pub fn run(seed: u64, plant: Option<Plant>) -> Report {
 enum Happening {
     /// A client thinks of something to do.
     Act,
+    /// A client does what a plot says next.
+    Plot { step: usize },
     /// An operation reaches a node.
     Arrive { op: usize, node: usize },
     /// The client of an operation has waited long enough.
@@ -218,6 +220,14 @@ impl World {
             let at = self.rng.below(FAULTS_UNTIL_MS + 10_000);
             self.after(at, Happening::Act);
         }
+        // Chance alone hardly ever hands a task on that has gone to somebody else meanwhile.
+        if self.rng.chance(200) {
+            let mut at = self.rng.below(FAULTS_UNTIL_MS / 2);
+            for step in 0..script::theft().len() {
+                self.after(at, Happening::Plot { step });
+                at += self.rng.between(200, 4_000);
+            }
+        }
         // Events of another node do not reach a hub yet: whoever follows does so where there is one node.
         if self.nodes.len() == 1 {
             let agent = Topic::Agent { tenant: "t".into(), agent: "ada".into() };
@@ -275,6 +285,10 @@ impl World {
     fn happen(&mut self, happening: Happening) -> Result<(), String> {
         match happening {
             Happening::Act => self.think(),
+            Happening::Plot { step } => {
+                self.plot(step);
+                Ok(())
+            }
             Happening::Arrive { op, node } => self.arrive(op, node),
             Happening::Impatience { op, attempt } => {
                 if !self.ops[op].done && self.ops[op].attempts == attempt {
@@ -348,6 +362,22 @@ impl World {
                 }
             }
         };
+        self.issue(key, command);
+        Ok(())
+    }
+
+    /// The next step of a plot.
+    fn plot(&mut self, step: usize) {
+        let (session, by, act) = script::theft().swap_remove(step);
+        let key: Key = Key::from(SessionKey::new("t", session));
+        if act.start().is_some() {
+            self.sessions.push(key.clone());
+        }
+        self.issue(key, script::by(&by, Face::Mcp, act));
+    }
+
+    /// A client sends a command, mostly under an id of its own.
+    fn issue(&mut self, key: Key, command: Command) {
         let op = self.ops.len();
         let mut command = command.with_id(format!("op{op}"));
         // Now and then somebody uses an id that was used before, for the same message or for another.
@@ -363,7 +393,6 @@ impl World {
         self.note(format!("op {op} {} {:?} {:?}", key.session, command.by, command.act));
         self.ops.push(Op { key, command, attempts: 0, done: false, acknowledged: None });
         self.send(op);
-        Ok(())
     }
 
     /// A session to do something with, mostly one that is still going on.

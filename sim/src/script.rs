@@ -118,10 +118,10 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
 pub fn theft() -> Vec<(&'static str, AgentId, Act)> {
     let [ada, ben, cleo, dan] = ["ada", "ben", "cleo", "dan"].map(AgentId::from);
     let words = || Text::from("theft");
-    let start = |mode, participants: &[&AgentId]| {
+    let start = |mode, participants: &[AgentId]| {
         Act::Start(Box::new(Start {
             mode,
-            participants: participants.iter().map(|agent| AgentId::clone(agent)).collect(),
+            participants: participants.to_vec(),
             charter: Charter { reassignment: true, ..Charter::macp() },
             mode_version: Text::from("1.0.0"),
             configuration_version: Text::from("sim"),
@@ -166,10 +166,10 @@ pub fn theft() -> Vec<(&'static str, AgentId, Act)> {
         supersedes: None,
     };
     vec![
-        ("wanted", ada.clone(), start(ModeKind::Task, &[&ben, &cleo, &dan])),
+        ("wanted", ada.clone(), start(ModeKind::Task, &[ben.clone(), cleo.clone(), dan.clone()])),
         ("wanted", ada, Act::Task(TaskAct::Request(request))),
         ("wanted", ben.clone(), accept()),
-        ("way", ben.clone(), start(ModeKind::Handoff, &[&ben, &dan])),
+        ("way", ben.clone(), start(ModeKind::Handoff, &[ben.clone(), dan.clone()])),
         ("way", ben.clone(), Act::Handoff(HandoffAct::Offer(offer))),
         ("way", dan, Act::Handoff(take)),
         ("wanted", ben.clone(), Act::Task(TaskAct::Decline { task: None, assignee: None, reason: words() })),

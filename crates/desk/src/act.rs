@@ -110,10 +110,19 @@ fn has_begun(session: &Session, caller: &Caller, act: &Act) -> bool {
         offers.iter().any(|known| known.handoff == offer.handoff)
     };
     let own = session.binding.requester == caller.agent;
-    match act {
-        Act::Handoff(HandoffAct::Offer(offer)) => own && made(offer),
-        act => own && act.start().is_some(),
-    }
+    let begun = match act {
+        Act::Start(_) | Act::Delegate(_) => true,
+        Act::Handoff(HandoffAct::Offer(offer)) => made(offer),
+        Act::Cancel { .. }
+        | Act::Pause { .. }
+        | Act::Resume { .. }
+        | Act::Tick
+        | Act::Commit(_)
+        | Act::Task(_)
+        | Act::Handoff(_)
+        | Act::SettleErrand { .. } => false,
+    };
+    own && begun
 }
 
 /// Ids of agents that a command brings along, which have the same limits on every face.

@@ -85,13 +85,9 @@ pub fn description(text: &str) -> String {
 pub fn unseen_in_schema(schema: &Value) -> Option<char> {
     match schema {
         Value::Object(fields) => fields.iter().find_map(|(key, value)| {
-            let said = match value {
-                Value::String(text) if matches!(key.as_str(), "title" | "description") => {
-                    unseen_in_text(text)
-                }
-                value => unseen_in_schema(value),
-            };
-            unseen_in_text(key).or(said)
+            let said = value.as_str().filter(|_| matches!(key.as_str(), "title" | "description"));
+            let unseen = unseen_in_text(key).or_else(|| said.and_then(unseen_in_text));
+            unseen.or_else(|| unseen_in_schema(value))
         }),
         Value::Array(items) => items.iter().find_map(unseen_in_schema),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,

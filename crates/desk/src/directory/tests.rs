@@ -233,11 +233,36 @@ async fn a_skill_is_compiled_once_and_kept_while_it_stays_the_same() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_release_took_is_shown_without_what_cannot_be_seen() {
+    let store = Arc::new(MemoryStore::new());
+    let titled =
+        Skill { title: "Su\u{202e}m".to_owned(), description: "adds\u{200b}".to_owned(), ..skill("sum") };
+    let stored = Agent {
+        name: "The\u{200b} Adder\u{7}".to_owned(),
+        description: "adds\u{2066}\nup".to_owned(),
+        skills: vec![titled],
+        ..agent("a", &[])
+    };
+    let (space, tenant, key) = (SPACE.into(), TENANT.into(), "a".into());
+    let record = Record { space, tenant, key, value: stored.encode_to_vec() };
+    store.put_record(&record, Put::Replace).unwrap();
+    let found = Directory::new(store).get(TENANT, &AgentId::from("a")).await.unwrap().unwrap();
+    assert_eq!((&*found.name, &*found.description), ("The Adder", "adds\nup"));
+    assert_eq!((&*found.skills[0].title, &*found.skills[0].description), ("Sum", "adds"));
+}
+
+#[tokio::test]
 async fn what_cannot_be_registered_is_refused_by_name_and_field() {
     let with = |skill: Skill| Agent { skills: vec![skill], ..agent("a", &[]) };
     let says = [
         (agent("", &[]), "id"),
         (agent("a\n", &[]), "id"),
+        (agent("a b", &[]), "id: an agent id has visible characters only"),
+        (agent("a\u{200b}", &[]), "id: an agent id has visible characters only"),
+        (
+            Agent { visible_to: vec!["b\u{202e}".to_owned()], ..agent("a", &[]) },
+            "visible_to: an agent id has",
+        ),
         (Agent { name: "n".repeat(257), ..agent("a", &[]) }, "name: expected at most 256 bytes, found 257"),
         (Agent { description: "d".repeat(8193), ..agent("a", &[]) }, "description: expected at most 8192"),
         (Agent { visible_to: vec![String::new()], ..agent("a", &[]) }, "visible_to"),

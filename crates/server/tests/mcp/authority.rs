@@ -124,6 +124,13 @@ async fn the_access_list_holds_for_every_way_to_reach_an_agent() {
     let nobody = macp_intern.macp.get_manifest(manifest("nobody")).await.unwrap_err();
     assert_eq!((hidden.code(), hidden.message()), (nobody.code(), nobody.message()));
 
+    // Signals of agents that one may not know of are not heard.
+    let mut hearing = macp_intern.signals().await;
+    both.macp("planner").ok(macp::signal("weather.rain", "")).await;
+    both.macp("worker").ok(macp::signal("weather.sun", "")).await;
+    assert_eq!(hearing.heard().await.0, "weather.sun");
+    drop(hearing);
+
     // Delegating and handing on, and that a refusal is the same whether there is such an agent or not.
     let before = stage.written();
     let delegate = |agents: Value| json!({ "title": "dig", "instructions": "dig", "agents": agents });

@@ -42,6 +42,8 @@ impl Bucket {
     /// Take one, or else say how long to wait for it. Whoever is refused waits no longer for having asked.
     pub fn take(&mut self, rate: Rate, now: Duration) -> Result<(), Duration> {
         let now = nanos(now);
+        // Under a rate that was raised meanwhile, what was taken before weighs no more than its whole burst.
+        self.full_at = self.full_at.min(now.saturating_add(rate.ahead_max));
         let full_at = self.full_at.max(now).saturating_add(rate.every);
         let ahead = full_at - now;
         if ahead > rate.ahead_max {
@@ -83,6 +85,18 @@ mod tests {
         assert_eq!(bucket.take(rate, ms(57)), Err(ms(50)), "asking too early costs nothing");
         bucket.take(rate, ms(107)).unwrap();
         assert_eq!(bucket.take(rate, ms(107)), Err(ms(100)));
+    }
+
+    #[test]
+    fn a_rate_that_is_raised_counts_at_once() {
+        let (slow, fast) = (Rate::per_minute(1).unwrap(), Rate::per_minute(6000).unwrap());
+        let mut bucket = Bucket::default();
+        for _ in 0..BURST_MIN {
+            bucket.take(slow, ms(0)).unwrap();
+        }
+        assert_eq!(bucket.take(slow, ms(0)), Err(ms(60_000)));
+        assert_eq!(bucket.take(fast, ms(0)), Err(ms(10)));
+        bucket.take(fast, ms(10)).unwrap();
     }
 
     #[test]

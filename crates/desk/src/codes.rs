@@ -69,6 +69,9 @@ const INVALID: Meaning = meaning("INVALID_ENVELOPE", Grpc::InvalidArgument, 400,
 /// What only an administrator may do.
 pub(crate) const FORBIDDEN: Meaning =
     meaning("FORBIDDEN", Grpc::PermissionDenied, 403, INVALID_PARAMS, false);
+/// What was asked for with a credential that does not count any more.
+pub(crate) const UNAUTHENTICATED: Meaning =
+    meaning("UNAUTHENTICATED", Grpc::Unauthenticated, 401, INVALID_PARAMS, false);
 const NOT_OPEN: Meaning = meaning("SESSION_NOT_OPEN", Grpc::FailedPrecondition, 409, INVALID_PARAMS, false);
 const POLICY_DENIED: Meaning = meaning("POLICY_DENIED", Grpc::FailedPrecondition, 403, INVALID_PARAMS, false);
 const UNAVAILABLE: Meaning = meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, true);

@@ -12,6 +12,7 @@ use crate::Desk;
 use crate::caller::Caller;
 use crate::directory::Present;
 use crate::gate::Permit;
+use crate::identity::Unauthenticated;
 use crate::no::No;
 use crate::reading::blocking;
 
@@ -27,8 +28,8 @@ pub struct Stay {
 pub enum Over {
     /// The server stops.
     Stopping,
-    /// The caller's credential has ended.
-    Expired,
+    /// The caller's credential does not count any more.
+    Unauthenticated(Unauthenticated),
     /// The reader did not keep up, and is one that is to be told.
     Lagging,
     /// What is stored could not be read.
@@ -49,12 +50,13 @@ impl Desk {
     pub fn stay(&self, caller: &Caller) -> Result<Stay, No> {
         let permit = self.gate.stream(caller)?;
         let present = self.directory.present(&caller.tenant, &caller.agent);
-        let (mut shutdown, principal) = (self.shutdown.clone(), caller.principal.clone());
+        let (mut shutdown, gate) = (self.shutdown.clone(), self.gate.clone());
+        let principal = caller.principal.clone();
         let over = Box::pin(async move {
             tokio::select! {
                 biased;
                 () = shutdown.begun() => Over::Stopping,
-                () = principal.expired() => Over::Expired,
+                ended = gate.ended(principal) => Over::Unauthenticated(ended),
             }
         });
         Ok(Stay { over, _permit: permit, _present: present })
@@ -91,6 +93,18 @@ impl Desk {
     fn follow(&self, topic: Topic, after: u64) -> Events {
         let subscription = self.engine.subscribe(topic.clone(), after);
         Events { desk: self.clone(), topic, subscription, tells_of_lag: false }
+    }
+}
+
+impl Over {
+    /// As a no, for calls that wait: of what was revoked and of what could not be read. None of what is an end like any
+    /// other, where the call answers with what there is; a credential whose time is up is among that.
+    pub fn no(self) -> Option<No> {
+        match self {
+            Over::Unauthenticated(ended) if !ended.is_expiry() => Some(No::Unauthenticated(ended)),
+            Over::Denied(denied) => Some(denied.into()),
+            Over::Stopping | Over::Unauthenticated(_) | Over::Lagging => None,
+        }
     }
 }
 

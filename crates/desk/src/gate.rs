@@ -23,6 +23,7 @@ use crate::bucket::Rate;
 pub use crate::caller::{Caller, sees};
 use crate::codes;
 use crate::counters::Counters;
+use crate::identity::tokens::{Malformed, Tokens};
 use crate::identity::{Identity, Principal, Unauthenticated};
 use crate::limit::{Kind, Limit, Limited};
 use handover_engine::{Accepted, Denied, Engine};
@@ -193,6 +194,22 @@ impl Gate {
     ) -> Result<Caller, Unauthenticated> {
         let principal = self.inner.identity.authenticate(token)?;
         Ok(Caller { peer, ..Caller::new(principal, face) })
+    }
+
+    /// Let count what the file of static tokens says now, and say how many tokens are different.
+    pub fn replace_tokens(&self, tokens: &Tokens, text: &str) -> Result<usize, Malformed> {
+        Ok(tokens.replace(text)?.len())
+    }
+
+    /// Bring what a caller may use up to date, for one that has asked before and now asks for more; or say why its
+    /// credential does not count any more.
+    pub fn renew(&self, caller: &mut Caller) -> Result<(), Unauthenticated> {
+        self.inner.identity.renew(&mut caller.principal)
+    }
+
+    /// Returns when the credential behind a principal does not count any more.
+    pub async fn ended(&self, principal: Principal) -> Unauthenticated {
+        self.inner.identity.ended(principal).await
     }
 
     /// Note that a caller said to be somebody else.

@@ -19,6 +19,9 @@ use handover_engine::clock::now;
 /// The tenant of everybody in development mode, and of those whose credential names none.
 pub const DEFAULT_TENANT: &str = "default";
 
+/// Why a token whose time is up is refused.
+const EXPIRED: &str = "the token has expired";
+
 /// How long an agent's id may be.
 pub const AGENT_ID_BYTES_MAX: usize = 256;
 
@@ -39,6 +42,30 @@ pub struct Principal {
     pub expires_at: Option<Timestamp>,
     /// What it may use, where that is not what everybody may.
     pub allowance: Allowance,
+    /// What proved it, so that it can be told later whether that still counts.
+    pub credential: Credential,
+}
+
+/// What an agent proved with who it is. Never a secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Credential {
+    /// Nothing was asked for, as in development.
+    None,
+    /// The static token with this hash.
+    Token([u8; 32]),
+    /// A token that was signed with the key of this fingerprint.
+    Key([u8; 32]),
+}
+
+// Hashes of tokens are nothing that a log should show.
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Credential::None => "no credential",
+            Credential::Token(_) => "a static token",
+            Credential::Key(_) => "a signed token",
+        })
+    }
 }
 
 /// The limits that a credential sets instead of the server's own.
@@ -62,16 +89,12 @@ impl Principal {
         self.expires_at.is_some_and(|at| at <= now)
     }
 
-    /// Returns when its credential ends, or never.
-    pub async fn expired(&self) {
-        let Some(at) = self.expires_at else {
-            return std::future::pending().await;
-        };
-        while !self.has_expired(now()) {
-            // The clock that sleeps may stand still, or be set, while that of the credential goes on.
-            let left = Duration::from_millis(at.since(now()));
-            tokio::time::sleep(left.min(Duration::from_secs(60))).await;
-        }
+    /// Whether it is the same agent with the same rights, whatever it may use and however long.
+    fn is_same_but_for_limits(&self, other: &Principal) -> bool {
+        let Principal { agent, tenant, observer, admin, proven, expires_at: _, allowance: _, credential } =
+            self;
+        (agent, tenant, credential) == (&other.agent, &other.tenant, &other.credential)
+            && (observer, admin, proven) == (&other.observer, &other.admin, &other.proven)
     }
 }
 
@@ -111,6 +134,13 @@ impl std::fmt::Display for Unauthenticated {
 
 impl std::error::Error for Unauthenticated {}
 
+impl Unauthenticated {
+    /// Whether nothing is wrong but that the credential's time is up, which whoever holds it can foresee.
+    pub fn is_expiry(&self) -> bool {
+        matches!(self, Unauthenticated::Refused { why } if *why == EXPIRED)
+    }
+}
+
 /// Whether a text can be the id of an agent, or else why not.
 pub(crate) fn agent_id(text: &str) -> Result<(), &'static str> {
     if text.is_empty() {
@@ -143,10 +173,8 @@ impl Identity {
             Identity::Development | Identity::Tokens(_) | Identity::Jwt(..) => None,
         };
         let token = token.or(anonymous).ok_or(Unauthenticated::Missing)?;
-        let find = |tokens: &Tokens| {
-            let unknown = Unauthenticated::Refused { why: "unknown token" };
-            tokens.find(token).ok_or(unknown)
-        };
+        let find =
+            |tokens: &Tokens| tokens.find(token, now()).map_err(|why| Unauthenticated::Refused { why });
         match self {
             Identity::Tokens(tokens) => find(tokens),
             Identity::Jwt(verifier, tokens) => match jwt::header(token) {
@@ -165,7 +193,57 @@ impl Identity {
                     proven: false,
                     allowance: Allowance::default(),
                     expires_at: None,
+                    credential: Credential::None,
                 })
+            }
+        }
+    }
+
+    /// Bring what a principal may use up to date, if its credential still counts; otherwise say why it does not.
+    pub fn renew(&self, principal: &mut Principal) -> Result<(), Unauthenticated> {
+        let now = now();
+        let renewed = match (principal.credential, self) {
+            (Credential::Token(hash), Identity::Tokens(tokens) | Identity::Jwt(_, tokens)) => {
+                tokens.renew(principal, &hash, now)
+            }
+            (Credential::Key(key), Identity::Jwt(verifier, _)) if !verifier.has_key(&key) => {
+                Err("its key is no longer listed")
+            }
+            (Credential::Key(_), Identity::Jwt(..)) if principal.has_expired(now) => Err(EXPIRED),
+            // Whose credential is of another kind was not let in here.
+            (Credential::None | Credential::Token(_) | Credential::Key(_), _) => Ok(()),
+        };
+        renewed.map_err(|why| Unauthenticated::Refused { why })
+    }
+
+    /// Returns when the credential of this principal does not count any more, because its time is up, it was revoked, or its
+    /// key was withdrawn; never, if that cannot be.
+    pub async fn ended(&self, mut principal: Principal) -> Unauthenticated {
+        let mut changes = match (principal.credential, self) {
+            (Credential::Token(_), Identity::Tokens(tokens) | Identity::Jwt(_, tokens)) => tokens.changes(),
+            (Credential::Key(_), Identity::Jwt(verifier, _)) => verifier.changes(),
+            (Credential::None | Credential::Token(_) | Credential::Key(_), _) => {
+                return std::future::pending().await;
+            }
+        };
+        loop {
+            if let Err(ended) = self.renew(&mut principal) {
+                return ended;
+            }
+            let expires = async {
+                match principal.expires_at {
+                    // The clock that sleeps may stand still, or be set, while that of the credential goes on.
+                    Some(at) => {
+                        let left = Duration::from_millis(at.since(now()));
+                        tokio::time::sleep(left.min(Duration::from_secs(60))).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // It lives as long as the identity does, which is borrowed here.
+                _ = changes.changed() => {}
+                () = expires => {}
             }
         }
     }

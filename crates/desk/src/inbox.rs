@@ -9,7 +9,6 @@ use handover_kernel::{AgentId, Fact, Session};
 use tokio::time::Instant;
 
 use crate::caller::Caller;
-use crate::follow::Over;
 use crate::no::No;
 use crate::{Desk, page};
 
@@ -81,8 +80,8 @@ impl Desk {
                 match stay.next_by(&mut events, until).await {
                     Ok(Some(delivery)) if may_offer(&delivery.event.fact) => break,
                     Ok(Some(_)) => {}
-                    Ok(None) | Err(Over::Stopping | Over::Expired | Over::Lagging) => return Ok(Vec::new()),
-                    Err(Over::Denied(denied)) => return Err(denied.into()),
+                    Ok(None) => return Ok(Vec::new()),
+                    Err(over) => return over.no().map_or(Ok(Vec::new()), Err),
                 }
             }
         }

@@ -28,6 +28,7 @@
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`id`]: ids that we mint
 //! - [`calendar`]: a moment in words
+//! - [`private`]: what only its owner may read
 //! - [`counters`]: what is counted for the operator
 //! - [`shutdown`]: how the parts learn that the server is to stop
 //!
@@ -60,6 +61,7 @@ pub mod orders;
 pub mod page;
 pub mod payload;
 pub mod policies;
+pub mod private;
 mod reading;
 pub mod schema;
 pub mod shutdown;

@@ -4,6 +4,7 @@ use handover_engine::Denied;
 use handover_kernel::{AgentId, QuestionKey, Refusal};
 
 use crate::codes::{self, Meaning, own};
+use crate::identity::Unauthenticated;
 use crate::limit::Limited;
 
 /// Why something cannot be had.
@@ -15,6 +16,8 @@ pub enum No {
     Limited(Limited),
     /// A value does not fit its contract.
     Unfit(Unfit),
+    /// The caller's credential counted when it asked, and does not any more.
+    Unauthenticated(Unauthenticated),
     /// Only an administrator may do it.
     NotAdministrator {
         /// Who tried.
@@ -86,6 +89,7 @@ impl No {
             No::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping)
             | No::Limited(_)
             | No::Unfit(_)
+            | No::Unauthenticated(_)
             | No::NotAdministrator { .. }
             | No::NotAllowed { .. } => None,
         }
@@ -96,6 +100,7 @@ impl No {
         match self {
             No::Denied(denied) => matches!(denied, Denied::Refused(_)),
             No::Limited(_) | No::Unfit(_) | No::NotAdministrator { .. } | No::NotAllowed { .. } => true,
+            No::Unauthenticated(_) => false,
         }
     }
 
@@ -105,6 +110,7 @@ impl No {
             No::Denied(denied) => codes::of_denied(denied),
             No::Limited(limited) => codes::of_limited(limited),
             No::Unfit(unfit) => codes::of_refusal(&Refusal::invalid(unfit.to_string())),
+            No::Unauthenticated(_) => codes::UNAUTHENTICATED,
             No::NotAdministrator { .. } | No::NotAllowed { .. } => codes::FORBIDDEN,
         }
     }
@@ -115,6 +121,7 @@ impl No {
             No::Denied(denied) => codes::code_of(denied),
             No::Limited(_) => own::RATE_LIMITED.code,
             No::Unfit(_) => "INVALID",
+            No::Unauthenticated(_) => own::UNAUTHENTICATED.code,
             No::NotAdministrator { .. } => own::NOT_ADMINISTRATOR.code,
             No::NotAllowed { .. } => own::NOT_ALLOWED.code,
         }
@@ -126,6 +133,7 @@ impl No {
             No::Denied(denied) => codes::message(denied),
             No::Limited(limited) => limited.to_string(),
             No::Unfit(unfit) => unfit.to_string(),
+            No::Unauthenticated(ended) => ended.to_string(),
             No::NotAdministrator { agent } => format!("expected an administrator, found {agent}"),
             No::NotAllowed { what } => what.clone(),
         }

@@ -9,6 +9,7 @@ use handover_desk::{Data, Desk};
 use handover_server::config::{Config, File, Sources};
 use handover_server::house::House;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::Failure;
 
@@ -52,6 +53,19 @@ fn read_file(path: &str) -> Result<File, Failure> {
     let unreadable =
         |error| Failure::Usage(format!("file {path}: expected a configuration file, found: {error}"));
     Ok(File { path: path.to_owned(), text: std::fs::read_to_string(path).map_err(unreadable)? })
+}
+
+/// Counts each SIGHUP from now on, which ends nothing. To be asked for before anything else: until then it ends the process.
+pub fn count_hangups() -> Result<watch::Receiver<u64>, Failure> {
+    let hangup = signal(SignalKind::hangup());
+    let mut hangup = hangup.map_err(|error| Failure::fault("listening for signals", &error))?;
+    let (count, hangups) = watch::channel(0);
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            count.send_modify(|count| *count += 1);
+        }
+    });
+    Ok(hangups)
 }
 
 /// SIGTERM and SIGINT begin the shutdown; a second one does not wait for it.

@@ -65,13 +65,15 @@ const IN_USE: &str =
 
 /// Run the command to its end.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let runtime =
+        tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
+    // There is nothing to read again, but a terminal that closes must not end it: standard input does.
+    let _hangups = runtime.block_on(async { house::count_hangups() })?;
     let flags = [("data", &args.data), ("log.level", &args.log_level)];
     let sources = house::sources(&flags, args.config.as_ref())?;
     let loaded = config::load(&sources).map_err(|error| Failure::Usage(error.to_string()))?;
     telemetry::init(&loaded.config.log).map_err(|error| Failure::fault("starting the log", &error))?;
     let endpoint = args.server.as_deref().map(|server| endpoint(server, args)).transpose()?;
-    let runtime =
-        tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
     let outcome = runtime.block_on(async {
         let shutdown = house::stop_on_signal()?;
         match endpoint {

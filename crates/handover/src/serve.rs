@@ -2,12 +2,11 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use handover_desk::identity::Identity;
-use handover_desk::identity::tokens::Tokens;
+use handover_desk::identity::jwt::Verifier;
 use handover_desk::shutdown::Shutdown;
 use handover_kernel::AgentId;
 use handover_server::config::{self, Config};
@@ -20,8 +19,10 @@ use handover_server::issuer;
 use handover_server::telemetry::{self, Dial};
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
+use handover_server::tokens::{self, TokenFile};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::Failure;
 use crate::house;
@@ -72,8 +73,8 @@ Configuration:
   names the file. --print-config lists all keys.
 
 Signals:
-  SIGTERM and SIGINT stop it in order; a second one stops it at once. SIGHUP reads the certificate again.
-  SIGUSR1 logs one level more (info, debug, trace); SIGUSR2 goes back to the configured level.
+  SIGTERM and SIGINT stop it in order; a second one stops it at once. SIGHUP reads tokens, keys and
+  the certificate again. SIGUSR1 logs one level more (info, debug, trace); SIGUSR2 goes back to the configured level.
 
 Examples:
   handover serve
@@ -87,6 +88,9 @@ const THREADS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Run the command to its end.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let runtime =
+        tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
+    let hangups = runtime.block_on(async { house::count_hangups() })?;
     let flags = [
         ("data", &args.data),
         ("http", &args.http),
@@ -104,24 +108,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     exposure::check(&loaded.config).map_err(Failure::Usage)?;
     let dial = telemetry::init(&loaded.config.log);
     let dial = dial.map_err(|error| Failure::fault("starting the log", &error))?;
-    let runtime =
-        tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
     let room = files::fit(&loaded.config.limits, files::raise()).map_err(Failure::Usage)?;
-    let outcome = runtime.block_on(serve(&loaded.config, room, dial, args.json));
+    let outcome = runtime.block_on(serve(&loaded.config, room, dial, hangups, args.json));
     runtime.shutdown_timeout(THREADS_WITHIN);
     outcome
 }
 
-async fn serve(config: &Config, room: Room, dial: Dial, json: bool) -> Result<(), Failure> {
+async fn serve(
+    config: &Config,
+    room: Room,
+    dial: Dial,
+    hangups: watch::Receiver<u64>,
+    json: bool,
+) -> Result<(), Failure> {
     let shutdown = house::stop_on_signal()?;
     turn_on_signal(dial)?;
-    let identity = read_identity(config, &shutdown).await?;
+    let known = read_identity(config).await?;
     let tls = open_tls(config, &shutdown)?;
-    let identity_probe = match &identity {
-        Identity::Jwt(verifier, _) => Some(Arc::clone(verifier)),
-        Identity::Development | Identity::Anonymous(_) | Identity::Tokens(_) => None,
-    };
-    let House { desk, macp, mcp, metrics } = house::open(config, identity, &shutdown, "")?;
+    let identity_probe = known.issuer.as_ref().map(|(verifier, _)| Arc::clone(verifier));
+    let House { desk, macp, mcp, metrics } = house::open(config, known.identity(config), &shutdown, "")?;
+    reload_on_hangup(hangups, &known, tls.clone());
+    known.keep_fresh(config, &desk, &shutdown);
     let wire = |protocols: &[&[u8]]| match &tls {
         None => Wire::Plain,
         Some(tls) => {
@@ -172,33 +179,72 @@ async fn serve(config: &Config, room: Room, dial: Dial, json: bool) -> Result<()
     Ok(())
 }
 
-/// Whom the configuration lets in. The issuer's keys are kept fresh until the shutdown begins.
-async fn read_identity(config: &Config, shutdown: &Shutdown) -> Result<Identity, Failure> {
-    let tokens = config.identity.tokens.as_deref().map(read_tokens).transpose()?.map(Arc::new);
-    let Some((settings, source)) = issuer::settings::from_config(&config.identity).map_err(Failure::Usage)?
-    else {
-        let development = || match &config.identity.anonymous {
-            Some(agent) => Identity::Anonymous(AgentId::from(agent.as_str())),
-            None => Identity::Development,
-        };
-        return Ok(tokens.map_or_else(development, Identity::Tokens));
-    };
-    let opened = issuer::open(settings, &source).await;
-    let verifier = opened.map_err(|what| Failure::Usage(format!("identity.jwt_keys: {what}")))?;
-    let fresh = issuer::keep_fresh(Arc::clone(&verifier), source, issuer::AGAIN_AFTER, shutdown.clone());
-    tokio::spawn(fresh);
-    Ok(Identity::Jwt(verifier, tokens.unwrap_or_default()))
+/// Whom the configuration lets in, and where it says so.
+struct Known {
+    tokens: Option<(Arc<TokenFile>, String)>,
+    issuer: Option<(Arc<Verifier>, issuer::settings::Source)>,
 }
 
-fn read_tokens(path: &Path) -> Result<Tokens, Failure> {
-    let wrong = |found: String| {
-        Failure::Usage(format!(
-            "identity.tokens: expected a file of tokens at {}, found: {found}",
-            path.display()
-        ))
+async fn read_identity(config: &Config) -> Result<Known, Failure> {
+    let open =
+        |path| TokenFile::open(path).map_err(|what| Failure::Usage(format!("identity.tokens: {what}")));
+    let tokens = config.identity.tokens.as_deref().map(open).transpose()?;
+    let from_config = issuer::settings::from_config(&config.identity).map_err(Failure::Usage)?;
+    let issuer = match from_config {
+        None => None,
+        Some((settings, source)) => {
+            let opened = issuer::open(settings, &source).await;
+            let verifier = opened.map_err(|what| Failure::Usage(format!("identity.jwt_keys: {what}")))?;
+            Some((verifier, source))
+        }
     };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    Tokens::parse(&text).map_err(|malformed| wrong(malformed.to_string()))
+    Ok(Known { tokens, issuer })
+}
+
+impl Known {
+    fn identity(&self, config: &Config) -> Identity {
+        let tokens = self.tokens.as_ref().map(|(file, _)| Arc::clone(&file.tokens));
+        match (&self.issuer, tokens, &config.identity.anonymous) {
+            (Some((verifier, _)), tokens, _) => {
+                Identity::Jwt(Arc::clone(verifier), tokens.unwrap_or_default())
+            }
+            (None, Some(tokens), _) => Identity::Tokens(tokens),
+            (None, None, Some(agent)) => Identity::Anonymous(AgentId::from(agent.as_str())),
+            (None, None, None) => Identity::Development,
+        }
+    }
+
+    /// Keep tokens and keys as they are at their source, until the shutdown begins.
+    fn keep_fresh(self, config: &Config, desk: &Desk, shutdown: &Shutdown) {
+        if let Some((file, text)) = self.tokens {
+            let every = Duration::from_secs(config.identity.tokens_reload_seconds);
+            tokio::spawn(tokens::keep_fresh(file, text, every, desk.gate.clone(), shutdown.clone()));
+        }
+        if let Some((verifier, source)) = self.issuer {
+            let shutdown = shutdown.clone();
+            tokio::spawn(issuer::keep_fresh(verifier, source, issuer::AGAIN_AFTER, |_| (), shutdown));
+        }
+    }
+}
+
+/// SIGHUP has everything read again that can change while the server runs.
+fn reload_on_hangup(mut hangups: watch::Receiver<u64>, known: &Known, tls: Option<Arc<Tls>>) {
+    let tokens = known.tokens.as_ref().map(|(file, _)| Arc::clone(file));
+    let verifier = known.issuer.as_ref().map(|(verifier, _)| Arc::clone(verifier));
+    tokio::spawn(async move {
+        while hangups.changed().await.is_ok() {
+            tokens.iter().for_each(|tokens| tokens.want_reload());
+            verifier.iter().for_each(|verifier| verifier.want_keys());
+            tls.iter().for_each(|tls| tls.want_reload());
+            let any = tokens.is_some() || verifier.is_some() || tls.is_some();
+            let what = if any {
+                "tokens, keys and certificate are read again"
+            } else {
+                "there is nothing to read again"
+            };
+            tracing::info!(signal = "SIGHUP", "{what}");
+        }
+    });
 }
 
 /// SIGUSR1 makes the log say more, SIGUSR2 what the configuration says.
@@ -218,7 +264,7 @@ fn turn_on_signal(dial: Dial) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The certificate of the configuration, if it has one. It is read again every so often, and on SIGHUP.
+/// The certificate of the configuration, if it has one. It is read again every so often.
 fn open_tls(config: &Config, shutdown: &Shutdown) -> Result<Option<Arc<Tls>>, Failure> {
     let Some(files) = tls::files(&config.tls).map_err(Failure::Usage)? else {
         return Ok(None);
@@ -226,14 +272,6 @@ fn open_tls(config: &Config, shutdown: &Shutdown) -> Result<Option<Arc<Tls>>, Fa
     let tls = Tls::open(files).map_err(Failure::Usage)?;
     let every = Duration::from_secs(config.tls.reload_seconds);
     tokio::spawn(tls::keep_fresh(Arc::clone(&tls), every, shutdown.clone()));
-    let hangup = signal(SignalKind::hangup());
-    let mut hangup = hangup.map_err(|error| Failure::fault("listening for signals", &error))?;
-    let again = Arc::clone(&tls);
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            again.want_reload();
-        }
-    });
     Ok(Some(tls))
 }
 

@@ -143,6 +143,8 @@ keys! {
     identity: Identity {
         /// A file of static tokens (handover token makes its entries). Without one the token is the agent's id.
         tokens: Option<PathBuf> = "", file_or_nothing();
+        /// How often that file is read again.
+        tokens_reload_seconds: u64 = 5, number(1..=86_400);
         /// The agent that requests without a token act as, in development. Without it they are refused.
         anonymous: Option<String> = "", text_or_nothing();
         /// The keys that JSON Web Tokens are signed with: the file or URL of a JWK set. Without them there are no such tokens.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use handover_client::fetch::system_roots;
 use handover_desk::identity::jwt::Verifier;
-use handover_desk::identity::jwt::keys::KeySet;
+use handover_desk::identity::jwt::keys::{Difference, KeySet};
 use handover_desk::identity::jwt::settings::Settings;
 use handover_desk::shutdown::Shutdown;
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ pub const AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub async fn open(settings: Settings, source: &Source) -> Result<Arc<Verifier>, String> {
     let verifier = Arc::new(Verifier::new(settings));
     match (read(source).await.and_then(|bytes| parse(&bytes)), source) {
-        (Ok(keys), _) => verifier.set_keys(keys),
+        (Ok(keys), _) => _ = verifier.set_keys(keys),
         (Err(found), Source::File(path)) => {
             return Err(format!("expected a JWK set in the file {}, found: {found}", path.display()));
         }
@@ -40,11 +40,12 @@ pub async fn open(settings: Settings, source: &Source) -> Result<Arc<Verifier>, 
     Ok(verifier)
 }
 
-/// Keep the keys as they are at their source, until the shutdown begins.
+/// Keep the keys as they are at their source, until the shutdown begins. Tells which came and which went.
 pub async fn keep_fresh(
     verifier: Arc<Verifier>,
     source: Source,
     again_after: Duration,
+    changed: impl Fn(&Difference) + Send,
     mut shutdown: Shutdown,
 ) {
     let refresh = verifier.refresh().max(again_after);
@@ -74,7 +75,7 @@ pub async fn keep_fresh(
             Ok(bytes) => match parse(&bytes) {
                 Ok(keys) => {
                     tracing::info!(keys = keys.len(), "read the keys of identity.jwt_keys");
-                    verifier.set_keys(keys);
+                    changed(&verifier.set_keys(keys));
                 }
                 Err(error) => keep_old(&error),
             },

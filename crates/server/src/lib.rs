@@ -4,6 +4,7 @@
 //! - [`config`]: what the server is told, and by whom
 //! - [`telemetry`]: what it tells its operator
 //! - [`issuer`]: the keys of whoever issues JSON Web Tokens
+//! - [`tokens`]: the file of static tokens
 //! - [`face`]: the faces, each a protocol
 //! - [`house`]: the one place where a server is wired together
 //! - [`http`]: health, readiness, metrics, and the bounds of every request
@@ -20,3 +21,4 @@ pub mod http;
 pub mod issuer;
 pub mod telemetry;
 pub mod tls;
+pub mod tokens;

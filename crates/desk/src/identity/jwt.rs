@@ -22,13 +22,13 @@ use handover_kernel::{AgentId, Timestamp};
 use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::{Algorithm, Validation};
 use serde_json::{Map, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use self::keys::{KeySet, NoKey};
 use self::seen::Seen;
 use self::settings::Settings;
 use super::tokens::hash;
-use super::{Allowance, DEFAULT_TENANT, Principal, agent_id};
+use super::{Allowance, Credential, DEFAULT_TENANT, EXPIRED, Principal, agent_id};
 
 /// How long a token may be.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
@@ -43,6 +43,7 @@ pub struct Verifier {
     validations: Vec<(Algorithm, Validation)>,
     /// The keys, once there are any.
     keys: RwLock<Option<Arc<KeySet>>>,
+    changed: watch::Sender<()>,
     seen: Mutex<Seen>,
     /// Asks for the keys to be read before their time.
     wanted: Notify,
@@ -82,6 +83,7 @@ impl Verifier {
             settings,
             validations,
             keys: RwLock::default(),
+            changed: watch::Sender::new(()),
             seen: Mutex::default(),
             wanted: Notify::new(),
         }
@@ -104,7 +106,7 @@ impl Verifier {
                 principal
             }
         };
-        if principal.has_expired(now) { Err("the token has expired") } else { Ok(principal) }
+        if principal.has_expired(now) { Err(EXPIRED) } else { Ok(principal) }
     }
 
     /// Check a token that was not seen before.
@@ -129,16 +131,22 @@ impl Verifier {
         };
         let key = keys.choose(*algorithm, id).map_err(|none| {
             if none == NoKey::Unknown {
-                self.wanted.notify_one();
+                self.want_keys();
             }
             none.why()
         })?;
-        let decoded = jsonwebtoken::decode::<Map<String, Value>>(token, key, validation);
-        self.principal(&decoded.map_err(|error| why(&error))?.claims, now)
+        let decoded = jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, validation);
+        let claims = decoded.map_err(|error| why(&error))?.claims;
+        self.principal(&claims, Credential::Key(key.fingerprint), now)
     }
 
     /// Who the claims of a genuine token say that it is.
-    fn principal(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Principal, &'static str> {
+    fn principal(
+        &self,
+        claims: &Map<String, Value>,
+        credential: Credential,
+        now: Timestamp,
+    ) -> Result<Principal, &'static str> {
         let seconds = |claim: &str| match claims.get(claim) {
             None => Ok(None),
             Some(value) => value.as_f64().map(Some).ok_or("one of its times is not a number"),
@@ -166,6 +174,7 @@ impl Verifier {
                 expires.saturating_add(self.settings.skew_seconds).saturating_mul(1000),
             )),
             allowance: Allowance::default(),
+            credential,
         })
     }
 
@@ -174,9 +183,23 @@ impl Verifier {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Check tokens with these keys from now on. What was checked with others is forgotten.
-    pub fn set_keys(&self, keys: KeySet) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));
+    /// Check tokens with these keys from now on. What was checked with others is forgotten, and what rests on a key that
+    /// is not among them ends. Says which keys came and which went.
+    pub fn set_keys(&self, keys: KeySet) -> keys::Difference {
+        let new = Arc::new(keys);
+        let old = self.keys.write().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(&new));
+        self.changed.send_replace(());
+        old.map_or_else(keys::Difference::default, |old| old.difference(&new))
+    }
+
+    /// Whether a key is among those that tokens are checked with.
+    pub(super) fn has_key(&self, fingerprint: &[u8; 32]) -> bool {
+        self.keys().is_some_and(|keys| keys.has(fingerprint))
+    }
+
+    /// Tells of every change of the keys from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Whether its keys are what these bytes say.
@@ -189,7 +212,12 @@ impl Verifier {
         self.settings.refresh
     }
 
-    /// Returns when the keys should be read before their time: a token named one that is not known.
+    /// Have the keys read again soon.
+    pub fn want_keys(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Returns when the keys should be read before their time: a token named one that is not known, or somebody asked.
     pub async fn wanted(&self) {
         self.wanted.notified().await;
     }
@@ -229,7 +257,7 @@ fn roles(claim: Option<&Value>) -> impl Iterator<Item = &str> {
 fn why(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::InvalidSignature => "its signature is not that of its key",
-        ErrorKind::ExpiredSignature => "the token has expired",
+        ErrorKind::ExpiredSignature => EXPIRED,
         ErrorKind::ImmatureSignature => "the token is not valid yet",
         ErrorKind::InvalidIssuer => "its issuer is another",
         ErrorKind::InvalidAudience => "its audience is another",

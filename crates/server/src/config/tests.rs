@@ -93,6 +93,7 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_LIMITS_BODY_SECONDS", "16"),
         ("HANDOVER_LIMITS_WRITE_SECONDS", "17"),
         ("HANDOVER_IDENTITY_TOKENS", "tokens.toml"),
+        ("HANDOVER_IDENTITY_TOKENS_RELOAD_SECONDS", "17"),
         ("HANDOVER_IDENTITY_JWT_KEYS", "keys.json"),
         ("HANDOVER_IDENTITY_JWT_ISSUER", "https://issuer.example"),
         ("HANDOVER_IDENTITY_JWT_AUDIENCE", "handover, other"),

@@ -37,7 +37,6 @@ use std::sync::Arc;
 
 use handover_desk::caller::Caller;
 use handover_desk::follow::{Over, Stay};
-use handover_desk::identity::Unauthenticated;
 use handover_desk::limit::Kind;
 use handover_desk::{Accepted, Desk, No};
 use handover_kernel::command::{Act, Command};
@@ -168,7 +167,7 @@ impl Macp {
 pub(crate) fn ended(over: Over) -> Status {
     match over {
         Over::Stopping => Status::unavailable("the server is stopping"),
-        Over::Expired => Refused::from(Unauthenticated::Refused { why: "the token has expired" }).status(),
+        Over::Unauthenticated(ended) => Refused::from(ended).status(),
         Over::Lagging => {
             let message = "the reader did not keep up: begin again after the last envelope that it got";
             Refused::new("RATE_LIMITED", Code::ResourceExhausted, message).status()

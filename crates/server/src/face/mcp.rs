@@ -232,10 +232,7 @@ impl From<Denied> for No {
 impl No {
     /// Of what could not be followed any longer.
     pub(crate) fn over(over: Over) -> No {
-        match over {
-            Over::Denied(denied) => No::from(denied),
-            Over::Stopping | Over::Expired | Over::Lagging => No::from(Denied::Stopping),
-        }
+        No(over.no().unwrap_or(handover_desk::No::Denied(Denied::Stopping)))
     }
 
     /// The code that the caller is to hear.
@@ -257,6 +254,7 @@ impl From<No> for Error {
             handover_desk::No::Limited(limited) => {
                 error.data(json!({ "retryAfterMs": limited.retry_after_ms() }))
             }
+            handover_desk::No::Unauthenticated(_) => error.status(401),
             handover_desk::No::Denied(_)
             | handover_desk::No::Unfit(_)
             | handover_desk::No::NotAdministrator { .. }

@@ -39,7 +39,7 @@ async fn fresh(source: Source, refresh: Duration) -> (Arc<Verifier>, Trigger) {
     let settings = Settings { refresh, ..settings() };
     let verifier = source::open(settings, &source).await.unwrap();
     let (trigger, shutdown) = Shutdown::new();
-    tokio::spawn(source::keep_fresh(Arc::clone(&verifier), source, AGAIN_AFTER, shutdown));
+    tokio::spawn(source::keep_fresh(Arc::clone(&verifier), source, AGAIN_AFTER, |_| (), shutdown));
     (verifier, trigger)
 }
 

@@ -6,20 +6,22 @@ use handover_desk::identity::Identity;
 use handover_desk::identity::jwt::Verifier;
 use handover_desk::identity::jwt::keys::KeySet;
 use handover_engine::Settings;
-use handover_server::face::macp::proto::v1::WatchRootsRequest;
 use handover_store::MemoryStore;
 use serde_json::{Value, json};
-use tonic::Code;
 
 use super::issuer::{self, Key, claims_with, now, set};
+use super::revoked::Streams;
 use super::stage::*;
 
 /// A server that lets in whom the issuer knows, with clocks that never differ.
 async fn guarded(key: &Key) -> Stage {
     let settings = handover_desk::identity::jwt::settings::Settings { skew_seconds: 0, ..issuer::settings() };
-    let verifier = Verifier::new(settings);
+    with_verifier(key, Arc::new(Verifier::new(settings))).await
+}
+
+async fn with_verifier(key: &Key, verifier: Arc<Verifier>) -> Stage {
     verifier.set_keys(KeySet::parse(set(&[key]).as_bytes()).unwrap());
-    let identity = Identity::Jwt(Arc::new(verifier), Arc::default());
+    let identity = Identity::Jwt(verifier, Arc::default());
     Stage::for_known(identity, Arc::new(MemoryStore::new()), Settings::default()).await
 }
 
@@ -56,28 +58,25 @@ async fn every_stream_ends_with_unauthenticated_when_its_token_expires() {
     agent(&stage, &key, json!({})).ok(envelope(SESSION, start())).await;
     // Long enough to open the streams on a busy machine.
     let brief = agent(&stage, &key, json!({ "exp": now() + 5 }));
-    let (_frames, mut bound) = brief.subscribed(SESSION, 0).await;
-    let (_more, mut unbound) = brief.stream().await;
-    let mut signals = brief.signals().await;
-    let mut macp = brief.macp.clone();
-    let mut sessions = macp.watch_sessions(watch_sessions()).await.unwrap().into_inner();
-    let mut policies = macp.watch_policies(watch_policies()).await.unwrap().into_inner();
-    let mut roots = macp.watch_roots(WatchRootsRequest {}).await.unwrap().into_inner();
-    assert_eq!(bound.types(1).await, ["SessionStart"]);
-    assert!(in_time(sessions.message()).await.unwrap().is_some());
-    assert!(in_time(policies.message()).await.unwrap().is_some());
-    assert!(in_time(roots.message()).await.unwrap().is_some());
-    for status in [
-        bound.next().await.map(|_| ()),
-        unbound.next().await.map(|_| ()),
-        signals.next().await.map(|_| ()),
-        in_time(sessions.message()).await.map(|_| ()),
-        in_time(policies.message()).await.map(|_| ()),
-        in_time(roots.message()).await.map(|_| ()),
-    ] {
-        let status = status.unwrap_err();
-        assert_eq!((status.code(), macp_code(&status)), (Code::Unauthenticated, "UNAUTHENTICATED"));
-        assert_eq!(status.message(), "the bearer token was refused: the token has expired");
-    }
+    let streams = Streams::open(&brief).await;
+    streams.all_end_with("the token has expired").await;
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_stream_ends_when_the_key_of_its_token_is_withdrawn_and_not_before() {
+    let (key, other) = (Key::ed("d"), Key::ec("e"));
+    let verifier = Arc::new(Verifier::new(issuer::settings()));
+    let stage = with_verifier(&key, Arc::clone(&verifier)).await;
+    let planner = agent(&stage, &key, json!({}));
+    planner.ok(envelope(SESSION, start())).await;
+    let mut streams = Streams::open(&planner).await;
+    // Another key beside it, in another order, changes nothing for who was let in.
+    verifier.set_keys(KeySet::parse(set(&[&other, &key]).as_bytes()).unwrap());
+    planner.ok(envelope(SESSION, request())).await;
+    assert_eq!(streams.bound.types(1).await, ["TaskRequest"]);
+    verifier.set_keys(KeySet::parse(set(&[&other]).as_bytes()).unwrap());
+    streams.all_end_with("its key is no longer listed").await;
+    assert_eq!(planner.refused(envelope(SESSION, request())).await.code, "UNAUTHENTICATED");
     stage.stop().await;
 }

@@ -21,6 +21,7 @@ mod lists;
 mod orders;
 mod policies;
 mod retention;
+mod revoked;
 mod signals;
 mod streams;
 mod tenants;

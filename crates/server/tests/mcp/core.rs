@@ -6,6 +6,7 @@ use std::sync::Arc;
 use handover_desk::identity::Identity;
 use handover_desk::identity::jwt::Verifier;
 use handover_desk::identity::jwt::keys::KeySet;
+use handover_desk::identity::tokens::{Tokens, hash_text};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -428,6 +429,50 @@ async fn j11_what_goes_on_ends_with_the_token() {
     for id in [&task, &other.id] {
         assert_eq!(next.get(id).await["status"], "completed");
     }
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_goes_on_is_refused_at_the_moment_when_its_token_is_revoked() {
+    let file = |names: &[&str]| -> String {
+        let entry =
+            |name: &&str| format!("[[token]]\nsha256 = \"{}\"\nagent = \"{name}\"\n", hash_text(name));
+        names.iter().map(entry).collect()
+    };
+    let tokens = Arc::new(Tokens::parse(&file(&["worker", "planner", "helper"])).unwrap());
+    let stage = Stage::with(|set| set.identity = Identity::Tokens(Arc::clone(&tokens))).await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let (planner, helper) = (stage.client("planner"), stage.client("helper"));
+    let task = planner.begin("dig", json!({})).await;
+    let job = worker.next().await;
+    let (mut stream, _) = planner.listen(json!({ "taskIds": [task] })).await;
+    let waits = json!({ "task_id": task, "wait_ms": 60_000 });
+    let calls = [
+        planner.request("tools/call", json!({ "name": "task_wait", "arguments": waits })),
+        helper.request("tools/call", json!({ "name": "work_next", "arguments": { "wait_ms": 60_000 } })),
+        planner.declaring(json!({})).request("tools/call", json!({ "name": "dig" })),
+    ];
+    let calls = calls.map(|call| tokio::spawn(call.answer()));
+    let other = worker.next().await;
+    // All of them wait by now: each has a place among the streams, and so has the subscription.
+    until(async || stage.metrics.to_text().contains("handover_streams_open 4")).await;
+    tokens.replace(&file(&["worker"])).unwrap();
+    let last = stream.next().await.unwrap();
+    assert_eq!(last["error"]["data"]["code"], "UNAUTHENTICATED", "{last}");
+    assert_eq!(stream.next().await, None);
+    for call in calls {
+        let answer = call.await.unwrap();
+        let refused = &answer.message()["error"];
+        assert_eq!(refused["data"]["code"], "UNAUTHENTICATED", "{refused}");
+        assert_eq!(refused["message"], "the bearer token was refused: unknown token");
+    }
+    assert_eq!(planner.ask("tasks/get", json!({ "taskId": task })).await.status, 401);
+    // What was handed out goes on, but for the call that nobody can come back to.
+    job.completes("dug").await;
+    let ended = worker
+        .client
+        .ask("tools/call", json!({ "name": "work_checkpoint", "arguments": { "task_id": other.id } }));
+    assert_eq!(ended.await.result()["structuredContent"]["ended"], true);
     stage.stop().await;
 }
 

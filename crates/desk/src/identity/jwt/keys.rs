@@ -5,6 +5,8 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::settings;
+
 /// The keys that tokens may be signed with.
 #[derive(Default)]
 pub struct KeySet {
@@ -13,11 +15,24 @@ pub struct KeySet {
     keys: Vec<Key>,
 }
 
-struct Key {
+/// A key of the set.
+pub struct Key {
     id: Option<String>,
     /// The algorithms that it can be used with.
     fits: Vec<Algorithm>,
-    key: DecodingKey,
+    /// What checks signatures.
+    pub key: DecodingKey,
+    /// What it is known by: its name, how it is used and the key itself. The same wherever in the set it stands.
+    pub fingerprint: [u8; 32],
+}
+
+/// Which keys came and which went, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// These came.
+    pub added: Vec<String>,
+    /// These went.
+    pub withdrawn: Vec<String>,
 }
 
 /// Why there is no key for a token.
@@ -66,8 +81,22 @@ impl KeySet {
         self.keys.is_empty()
     }
 
+    /// Whether it has the key of this fingerprint.
+    pub fn has(&self, fingerprint: &[u8; 32]) -> bool {
+        self.keys.iter().any(|key| key.fingerprint == *fingerprint)
+    }
+
+    /// Which keys another set has that this one has not, and the other way round.
+    pub fn difference(&self, new: &KeySet) -> Difference {
+        let only_in = |these: &KeySet, those: &KeySet| {
+            let only = these.keys.iter().filter(|key| !those.has(&key.fingerprint));
+            only.map(|key| key.id.clone().unwrap_or_default()).collect()
+        };
+        Difference { added: only_in(new, self), withdrawn: only_in(self, new) }
+    }
+
     /// The key for a token of this algorithm that names this key, or none.
-    pub fn choose(&self, algorithm: Algorithm, id: Option<&str>) -> Result<&DecodingKey, NoKey> {
+    pub fn choose(&self, algorithm: Algorithm, id: Option<&str>) -> Result<&Key, NoKey> {
         let fits = |key: &&Key| key.fits.contains(&algorithm);
         match id {
             Some(id) => {
@@ -75,12 +104,12 @@ impl KeySet {
                 if named.peek().is_none() {
                     return Err(NoKey::Unknown);
                 }
-                named.find(fits).map(|key| &key.key).ok_or(NoKey::Unfit)
+                named.find(fits).ok_or(NoKey::Unfit)
             }
             None => {
                 let mut fitting = self.keys.iter().filter(fits);
                 match (fitting.next(), fitting.next()) {
-                    (Some(key), None) => Ok(&key.key),
+                    (Some(key), None) => Ok(key),
                     (None, _) | (_, Some(_)) => Err(NoKey::Unnamed),
                 }
             }
@@ -113,5 +142,13 @@ fn key(found: &Value) -> Option<Key> {
     }
     let for_signatures = jwk.common.public_key_use.is_none_or(|used| used == PublicKeyUse::Signature)
         && jwk.common.key_operations.is_none_or(|can| can.contains(&KeyOperations::Verify));
-    (for_signatures && !fits.is_empty()).then_some(Key { id: jwk.common.key_id, fits, key })
+    let mut fingerprint = Sha256::new();
+    let material = serde_json::to_vec(&jwk.algorithm).ok()?;
+    for part in [jwk.common.key_id.as_deref().unwrap_or_default().as_bytes(), &material] {
+        fingerprint.update((part.len() as u64).to_be_bytes());
+        fingerprint.update(part);
+    }
+    fits.iter().for_each(|algorithm| fingerprint.update(settings::name(*algorithm)));
+    let fingerprint = fingerprint.finalize().into();
+    (for_signatures && !fits.is_empty()).then_some(Key { id: jwk.common.key_id, fits, key, fingerprint })
 }

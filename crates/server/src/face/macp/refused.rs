@@ -120,6 +120,7 @@ impl From<No> for Refused {
             No::Denied(denied) => Refused::from(denied),
             No::Limited(limited) => Refused::from(limited),
             No::Unfit(unfit) => Refused::invalid(unfit.to_string()),
+            No::Unauthenticated(ended) => Refused::from(ended),
             no @ (No::NotAdministrator { .. } | No::NotAllowed { .. }) => {
                 let refused = Refused::new("FORBIDDEN", Code::PermissionDenied, no.message());
                 Refused { details: details(no.code(), json!({})), ..refused }

@@ -94,7 +94,6 @@ impl Macp {
             tokio::select! {
                 biased;
                 () = out.closed() => return Ok(()),
-                signal = told.next() => pass_on(&*signal.map_err(ended)?, out).await,
                 event = stay.next(&mut events) => {
                     let delivery = event.map_err(ended)?;
                     let id = &delivery.key.session;
@@ -104,6 +103,8 @@ impl Macp {
                         self.hand_over(caller, id, None, out).await?;
                     }
                 }
+                // After what may end it: signals may come without a pause.
+                signal = told.next() => pass_on(&*signal.map_err(ended)?, out).await,
             }
         }
     }

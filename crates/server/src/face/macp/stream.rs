@@ -48,13 +48,13 @@ impl Macp {
     /// Serve one stream.
     pub(super) fn stream(
         self,
-        caller: Caller,
+        mut caller: Caller,
         stay: Stay,
         frames: Streaming<StreamSessionRequest>,
     ) -> Pin<Box<dyn Stream<Item = Result<StreamSessionResponse, Status>> + Send>> {
         let (out, answers) = mpsc::channel(FRAMES_MAX);
         tokio::spawn(async move {
-            if let Err(status) = self.serve_stream(&caller, stay, frames, &out).await {
+            if let Err(status) = self.serve_stream(&mut caller, stay, frames, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;
             }
@@ -64,7 +64,7 @@ impl Macp {
 
     async fn serve_stream(
         &self,
-        caller: &Caller,
+        caller: &mut Caller,
         mut stay: Stay,
         mut frames: Streaming<StreamSessionRequest>,
         out: &Out,
@@ -82,6 +82,8 @@ impl Macp {
             match next {
                 Next::Gone => return Ok(()),
                 Next::Frame(Some(frame)) => {
+                    // Each frame is a call of its own, under the limits of now.
+                    self.desk.gate.renew(caller).map_err(|ended| Refused::from(ended).status())?;
                     if let Err(refused) = self.frame(caller, frame?, &mut bound).await? {
                         let error = StreamSessionResponse { response: Some(Frame::Error(refused)) };
                         if out.send(Ok(error)).await.is_err() {

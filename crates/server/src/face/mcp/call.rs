@@ -239,7 +239,10 @@ impl Mcp {
             }
             tokio::select! {
                 biased;
-                _ = stay.over() => return self.handle(caller, tool, &session, manner),
+                over = stay.over() => return match over.no() {
+                    Some(no) => Err(No(no).into()),
+                    None => self.handle(caller, tool, &session, manner),
+                },
                 () = out.closed() => return Err(Error::invalid("the caller has gone")),
                 told = telling.next(&mut events) => told?,
                 () = sleep_until(until) => return self.handle(caller, tool, &session, manner),

@@ -91,7 +91,10 @@ impl Mcp {
         while heard {
             tokio::select! {
                 biased;
-                _ = stay.over() => break,
+                over = stay.over() => match over.no() {
+                    Some(no) => return Err(No(no).into()),
+                    None => break,
+                },
                 () = out.closed() => break,
                 _ = changes.changed(), if filter.tools_list_changed => {
                     heard = out.send(changed.clone()).await.is_ok();

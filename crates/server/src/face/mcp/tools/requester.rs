@@ -199,10 +199,13 @@ impl Mcp {
             if session.lifecycle.is_terminal() || waits || paused {
                 return Ok(structured(view(&session)));
             }
-            let happened = stay.next_by(&mut events, until).await;
+            let happened = match stay.next_by(&mut events, until).await {
+                Ok(event) => event.is_some(),
+                Err(over) => over.no().map_or(Ok(false), Err)?,
+            };
             session = self.task(&caller.who, &asked.task_id).await?;
-            // Whatever ended the listening, the task is what it is.
-            if !matches!(happened, Ok(Some(_))) {
+            // Whatever else ended the listening, the task is what it is.
+            if !happened {
                 return Ok(structured(view(&session)));
             }
         }

@@ -212,7 +212,10 @@ impl Mcp {
             Some(stay) => stay,
             None => stay.insert(self.desk().stay(&caller.who)?),
         };
-        Ok(matches!(stay.next_by(events, until).await, Ok(Some(_))))
+        match stay.next_by(events, until).await {
+            Ok(event) => Ok(event.is_some()),
+            Err(over) => over.no().map_or(Ok(false), |no| Err(no.into())),
+        }
     }
 
     async fn work_ask(&self, caller: &Caller, asked: Ask) -> Done {

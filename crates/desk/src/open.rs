@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use handover_engine::Settings as EngineSettings;
@@ -15,7 +15,7 @@ use handover_store::{Fault, MemoryStore, SqliteStore, Store};
 use prometheus_client::registry::Registry;
 
 use crate::access::Access;
-use crate::audit::{Audit, Record};
+use crate::audit::{self, Audit, Record};
 use crate::contract::Contracts;
 use crate::counters::Counters;
 use crate::directory::Directory;
@@ -24,6 +24,7 @@ use crate::id::Secret;
 use crate::identity::Identity;
 use crate::limit::Limit;
 use crate::policies::Policies;
+use crate::private;
 use crate::shutdown::Shutdown;
 use crate::signals::Signals;
 
@@ -139,6 +140,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         Some((path, bytes_max)) => Audit::open(path, *bytes_max, Arc::clone(&counters))
             .map_err(|error| Failed::Audit { path: path.clone(), error })?,
     };
+    warn_of_readers(path.as_deref(), settings.audit.as_ref().map(|(path, _)| path.as_path()));
     let mut engine_settings = settings.engine;
     if audit.is_on() {
         let ends = audit.clone();
@@ -166,6 +168,13 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         engine_counters,
     };
     Ok(Desk { parts: Arc::new(parts) })
+}
+
+/// Say in the log if others than the owner can read what is kept here.
+fn warn_of_readers(data: Option<&Path>, audit: Option<&Path>) {
+    let data = data.map(SqliteStore::places).unwrap_or_default();
+    let audit = audit.map(audit::file::places).unwrap_or_default();
+    data.iter().chain(&audit).for_each(|path| private::warn_unless(path));
 }
 
 fn open_store(data: Data) -> Result<(Arc<dyn Store>, Option<PathBuf>), Failed> {

@@ -118,6 +118,11 @@ impl Open {
     }
 }
 
+/// Where an audit log is kept: its files, of which some may not be there.
+pub fn places(path: &Path) -> Vec<PathBuf> {
+    (0..=OLDER_MAX).map(|age| older(path, age)).collect()
+}
+
 /// The path of a file of this age: none for the one that is written to.
 pub fn older(path: &Path, age: u32) -> PathBuf {
     if age == 0 {

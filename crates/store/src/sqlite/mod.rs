@@ -95,11 +95,18 @@ impl SqliteStore {
         SqliteStore::open_with(dir, Options::default())
     }
 
+    /// Where a store in this directory keeps its data: the directory itself, and its files, of which some may not be there.
+    pub fn places(dir: &Path) -> Vec<PathBuf> {
+        let files = ["", "-wal", "-shm"].map(|end| dir.join(format!("{DATABASE_FILE}{end}")));
+        [dir.to_owned()].into_iter().chain(files).collect()
+    }
+
     /// [`open`](SqliteStore::open) with other options.
     pub fn open_with(dir: &Path, options: Options) -> Result<SqliteStore, Fault> {
         make_dir(dir).map_err(|source| io_fault("making the data directory", source))?;
         let lock = lock(dir)?;
         let file = dir.join(DATABASE_FILE);
+        make_file(&file).map_err(|source| io_fault("making the database", source))?;
         let opening = |source| fault("opening the database", source);
         let connection = schema::open_writer(&file, &options).map_err(opening)?;
         schema::migrate(&connection)?;
@@ -158,16 +165,34 @@ impl SqliteStore {
     }
 }
 
-/// Make a directory so that it survives a crash.
+/// Make a directory that is its owner's alone, so that it survives a crash.
 fn make_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(dir)?;
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)?;
     match fs::canonicalize(dir)?.parent() {
         Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
     }
+}
+
+/// Make an empty file that is its owner's alone, if there is none. SQLite takes it for a new database, and gives the files
+/// that it keeps beside it the same mode; left to itself, it would let everybody read them.
+fn make_file(path: &Path) -> io::Result<()> {
+    let mut options = File::options();
+    options.create(true).append(true);
+    private(&mut options);
+    options.open(path).map(drop)
+}
+
+fn private(options: &mut fs::OpenOptions) {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
 }
 
 /// The directory is ours. Let go in so many words: closing the file would leave the lock with any process that is just
@@ -184,7 +209,9 @@ impl Drop for Lock {
 fn lock(dir: &Path) -> Result<Lock, Fault> {
     let locking = |source| io_fault("locking the data directory", source);
     let mut options = File::options();
-    let file = options.create(true).truncate(false).write(true).open(dir.join(LOCK_FILE)).map_err(locking)?;
+    options.create(true).truncate(false).write(true);
+    private(&mut options);
+    let file = options.open(dir.join(LOCK_FILE)).map_err(locking)?;
     match file.try_lock() {
         Ok(()) => Ok(Lock(file)),
         Err(TryLockError::WouldBlock) => Err(Fault::InUse { dir: dir.display().to_string() }),

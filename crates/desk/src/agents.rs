@@ -6,6 +6,7 @@ use handover_kernel::{AgentId, cut};
 use prost::Message;
 
 use crate::access::To;
+use crate::audit::What;
 use crate::caller::Caller;
 use crate::directory::{Agent, Registered};
 use crate::limit::Kind;
@@ -22,7 +23,11 @@ impl Desk {
         let agent = Agent { id: caller.agent.to_string(), ..agent };
         self.must_be_allowed_to_register(caller, &agent)?;
         self.gate.fits(caller, agent.encoded_len())?;
-        Ok(self.directory.register(&caller.tenant, agent).await?)
+        let registered = self.directory.register(&caller.tenant, agent).await?;
+        if registered.changed {
+            self.gate.changed_agents(caller, What::AgentRegistered, caller.agent.as_str());
+        }
+        Ok(registered)
     }
 
     fn must_be_allowed_to_register(&self, caller: &Caller, agent: &Agent) -> Result<(), No> {
@@ -57,7 +62,11 @@ impl Desk {
             Some(other) if self.gate.administers(caller) => AgentId::from(other),
             Some(_) => return Err(No::NotAdministrator { agent: caller.agent.clone() }),
         };
-        Ok(self.directory.unregister(&caller.tenant, &id).await?)
+        let was_there = self.directory.unregister(&caller.tenant, &id).await?;
+        if was_there {
+            self.gate.changed_agents(caller, What::AgentUnregistered, id.as_str());
+        }
+        Ok(was_there)
     }
 
     /// A page of the agents that the caller sees, and the cursor of the next.

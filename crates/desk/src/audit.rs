@@ -1,13 +1,17 @@
 //! The audit log: what matters to whoever asks later who tried what. One JSON object a line, only ever appended to.
 //!
 //! - [`queue`]: what waits to be written, and what there was no room for
+//! - [`chain`]: the hashes that hold the lines together
 //! - [`mod@file`]: the file, and the older ones
+//! - [`mod@verify`]: whether a log is as it was written
 //!
-//! Always: nobody waits for the disk; what is left out is counted, and the log says so. Never: a token, a payload, what an
+//! Always: nobody waits for the disk; what is left out is counted, and the log says so, for each source by itself. Never: a token, a payload, what an
 //! agent wrote as a reason.
 
+pub mod chain;
 pub mod file;
 pub mod queue;
+pub mod verify;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,24 +23,33 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use handover_kernel::event::ExpiryCause;
-use handover_kernel::{Event, Face, Fact, Timestamp};
+use handover_kernel::{AgentId, Event, Face, Fact, Timestamp};
 use serde::Serialize;
 
 use self::file::File;
-use self::queue::{LeftOut, Queue};
+use self::queue::{LeftOut, Queue, Source};
 use crate::calendar::rfc3339;
 use crate::caller::Caller;
 use crate::counters::Counters;
+use crate::identity::Principal;
+use crate::identity::tokens::{Change, How};
 use crate::timeline;
 use handover_engine::Key;
 use handover_engine::clock::now;
 use handover_engine::locks::lock;
+use handover_engine::seldom::Seldom;
 
 /// How long lines gather before they are written together.
 const GATHER: Duration = Duration::from_millis(200);
 
-/// How much of a session's id is shown: nobody has checked it yet.
-const SESSION_BYTES_MAX: usize = 128;
+/// How long the writer sleeps when there is nothing to do.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// How many of those are named who may take work that is nobody's yet.
+const ANYBODY_MAX: usize = 8;
+
+/// How much is shown of an id that nobody has checked yet.
+const NAME_BYTES_MAX: usize = 256;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +70,33 @@ pub enum What {
     PolicyRegistered,
     /// A policy was removed.
     PolicyUnregistered,
+    /// Work was handed out.
+    TaskDelegated,
+    /// An agent took work, by itself or by a handoff.
+    TaskAccepted,
+    /// Responsibility was offered.
+    HandoffOffered,
+    /// Responsibility was taken.
+    HandoffAccepted,
+    /// An agent said something new of itself in the directory.
+    AgentRegistered,
+    /// An agent was taken out of the directory.
+    AgentUnregistered,
+    /// A static token counts from now on.
+    TokenAdded,
+    /// A static token counts no longer.
+    TokenRevoked,
+    /// A static token has other rights, limits or another end.
+    TokenChanged,
+    /// Tokens that are signed with a key count from now on.
+    KeyAdded,
+    /// Tokens that are signed with a key count no longer.
+    KeyWithdrawn,
 }
 
 impl What {
     /// Everything that can happen.
-    pub const ALL: [What; 8] = [
+    pub const ALL: [What; 19] = [
         What::AuthenticationFailed,
         What::Forbidden,
         What::Limited,
@@ -70,6 +105,17 @@ impl What {
         What::SessionCancelled,
         What::PolicyRegistered,
         What::PolicyUnregistered,
+        What::TaskDelegated,
+        What::TaskAccepted,
+        What::HandoffOffered,
+        What::HandoffAccepted,
+        What::AgentRegistered,
+        What::AgentUnregistered,
+        What::TokenAdded,
+        What::TokenRevoked,
+        What::TokenChanged,
+        What::KeyAdded,
+        What::KeyWithdrawn,
     ];
 
     /// The word for it.
@@ -83,18 +129,43 @@ impl What {
             What::SessionCancelled => "session_cancelled",
             What::PolicyRegistered => "policy_registered",
             What::PolicyUnregistered => "policy_unregistered",
+            What::TaskDelegated => "task_delegated",
+            What::TaskAccepted => "task_accepted",
+            What::HandoffOffered => "handoff_offered",
+            What::HandoffAccepted => "handoff_accepted",
+            What::AgentRegistered => "agent_registered",
+            What::AgentUnregistered => "agent_unregistered",
+            What::TokenAdded => "token_added",
+            What::TokenRevoked => "token_revoked",
+            What::TokenChanged => "token_changed",
+            What::KeyAdded => "key_added",
+            What::KeyWithdrawn => "key_withdrawn",
         }
     }
 
     /// Whether anybody can make as many of it as they like, just by asking.
     fn is_cheap(self) -> bool {
         match self {
-            What::AuthenticationFailed | What::Forbidden | What::Limited => true,
+            What::AuthenticationFailed
+            | What::Forbidden
+            | What::Limited
+            | What::AgentRegistered
+            | What::AgentUnregistered => true,
+            // What starts a session is bounded by its own rate; the rest is the operator's or an administrator's.
             What::SessionResolved
             | What::SessionExpired
             | What::SessionCancelled
             | What::PolicyRegistered
-            | What::PolicyUnregistered => false,
+            | What::PolicyUnregistered
+            | What::TaskDelegated
+            | What::TaskAccepted
+            | What::HandoffOffered
+            | What::HandoffAccepted
+            | What::TokenAdded
+            | What::TokenRevoked
+            | What::TokenChanged
+            | What::KeyAdded
+            | What::KeyWithdrawn => false,
         }
     }
 }
@@ -108,12 +179,11 @@ pub struct Record {
     agent: Box<str>,
     session: Box<str>,
     policy: Box<str>,
+    to: Box<str>,
     face: Option<Face>,
     peer: Option<SocketAddr>,
     code: &'static str,
     reason: Cow<'static, str>,
-    /// The end of a session, which says the rest.
-    end: Option<(Key, Arc<Event>)>,
 }
 
 impl Record {
@@ -125,11 +195,11 @@ impl Record {
             agent: Box::default(),
             session: Box::default(),
             policy: Box::default(),
+            to: Box::default(),
             face: None,
             peer: None,
             code: "",
             reason: Cow::Borrowed(""),
-            end: None,
         }
     }
 
@@ -152,8 +222,13 @@ impl Record {
 
     /// About this session.
     pub fn session(mut self, id: &str) -> Record {
-        let end = (0..=SESSION_BYTES_MAX.min(id.len())).rev().find(|end| id.is_char_boundary(*end));
-        self.session = id[..end.unwrap_or(0)].into();
+        self.session = cut(id).into();
+        self
+    }
+
+    /// Whom it is about, beside who did it.
+    pub fn to(mut self, whom: &str) -> Record {
+        self.to = cut(whom).into();
         self
     }
 
@@ -170,50 +245,128 @@ impl Record {
         self
     }
 
-    /// A session has ended with this event, durably. None if the event ends nothing.
-    pub fn end(key: &Key, event: &Arc<Event>) -> Option<Record> {
-        let (what, reason) = ending(&event.fact)?;
-        let end = Some((key.clone(), Arc::clone(event)));
-        Some(Record { at: event.at, reason: Cow::Borrowed(reason), end, ..Record::new(what) })
+    /// What has happened in a session, durably, if it is something that hands out work or ends it.
+    pub fn happened(key: &Key, participants: &[AgentId], event: &Event) -> Option<Record> {
+        let (what, to, reason) = telling(&event.fact)?;
+        let agent = event.author.agent().map_or("", |agent| agent.as_str());
+        // Work that is nobody's yet is for whoever else takes part.
+        let others = || participants.iter().map(AgentId::as_str).filter(|other| *other != agent);
+        let anybody = || others().take(ANYBODY_MAX).collect::<Vec<_>>().join(", ");
+        let to = if what == What::TaskDelegated && to.is_empty() { anybody() } else { to.to_owned() };
+        Some(Record {
+            at: event.at,
+            tenant: (&*key.tenant).into(),
+            agent: agent.into(),
+            session: (&*key.session).into(),
+            face: Some(event.face),
+            reason: Cow::Borrowed(reason),
+            ..Record::new(what).to(&to)
+        })
     }
 
-    /// The line of the log, with its end.
+    /// What the operator did about a token of this agent.
+    pub fn of_token(change: &Change) -> Record {
+        let what = match change.how {
+            How::Added => What::TokenAdded,
+            How::Revoked => What::TokenRevoked,
+            How::Changed => What::TokenChanged,
+        };
+        let Principal { agent, tenant, observer, admin, .. } = &change.principal;
+        let roles = match (observer, admin) {
+            (true, true) => "observer admin",
+            (true, false) => "observer",
+            (false, true) => "admin",
+            (false, false) => "",
+        };
+        Record { tenant: tenant.clone(), ..Record::new(what).to(agent.as_str()).because("", roles) }
+    }
+
+    /// What the issuer did about a key.
+    pub fn of_key(what: What, name: &str) -> Record {
+        Record::new(what).to(if name.is_empty() { "unnamed" } else { name })
+    }
+
+    /// Whose bounds it counts against.
+    fn source(&self) -> Source {
+        // Who is let in has a tenant; the operator's doings have no face.
+        if self.tenant.is_empty() && self.face.is_some() {
+            return Source::at(self.peer.map(|peer| peer.ip()));
+        }
+        Source::Agent(self.tenant.clone(), self.agent.clone())
+    }
+
+    /// The line of the log, without its hash.
     fn line(&self) -> Vec<u8> {
-        let mut shown = Shown {
+        let shown = Shown {
             time: rfc3339(self.at),
             event: self.what.name(),
             tenant: &self.tenant,
             agent: &self.agent,
             session: &self.session,
             policy: &self.policy,
+            to: &self.to,
             face: self.face.map_or("", timeline::face),
             peer: self.peer.map_or_else(String::new, |peer| peer.to_string()),
             code: self.code,
             reason: &self.reason,
             ..Shown::default()
         };
-        if let Some((key, event)) = &self.end {
-            (shown.tenant, shown.session) = (&key.tenant, &key.session);
-            shown.agent = event.author.agent().map_or("", |agent| agent.as_str());
-            shown.face = timeline::face(event.face);
-        }
         shown.line()
     }
 }
 
-/// How an event ends its session, if it does, and why.
-fn ending(fact: &Fact) -> Option<(What, &'static str)> {
-    if let Fact::Committed(commitment) = fact {
-        return Some((What::SessionResolved, if commitment.positive { "positive" } else { "negative" }));
+/// The beginning of a name that nobody has checked.
+fn cut(name: &str) -> &str {
+    let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    &name[..end.unwrap_or(0)]
+}
+
+/// What the log tells of an event, if anything: what it is, whom it concerns, and how.
+fn telling(fact: &Fact) -> Option<(What, &str, &'static str)> {
+    match fact {
+        Fact::Requested(request) => {
+            let to = request.assignee.as_ref().map_or("", |agent| agent.as_str());
+            Some((What::TaskDelegated, to, ""))
+        }
+        Fact::Accepted { handoff, .. } => {
+            Some((What::TaskAccepted, "", if handoff.is_some() { "handoff" } else { "" }))
+        }
+        Fact::Offered { target, .. } => Some((What::HandoffOffered, target.as_str(), "")),
+        Fact::OfferAccepted { implicit, .. } => {
+            Some((What::HandoffAccepted, "", if *implicit { "implicit" } else { "" }))
+        }
+        Fact::Committed(commitment) => {
+            let reason = if commitment.positive { "positive" } else { "negative" };
+            Some((What::SessionResolved, "", reason))
+        }
+        Fact::Expired { cause: ExpiryCause::Deadline } => Some((What::SessionExpired, "", "deadline")),
+        Fact::Expired { cause: ExpiryCause::SuspensionCap } => {
+            Some((What::SessionExpired, "", "suspension_cap"))
+        }
+        Fact::Cancelled { .. } => Some((What::SessionCancelled, "", "")),
+        Fact::Started(_)
+        | Fact::Suspended { .. }
+        | Fact::Resumed { .. }
+        | Fact::ErrandSettled { .. }
+        | Fact::Declined { .. }
+        | Fact::Updated { .. }
+        | Fact::Asked { .. }
+        | Fact::Checkpointed
+        | Fact::Delivered { .. }
+        | Fact::Answered { .. }
+        | Fact::Steered { .. }
+        | Fact::PauseRequested { .. }
+        | Fact::Completed { .. }
+        | Fact::Failed(_)
+        | Fact::Said { .. }
+        | Fact::Read { .. }
+        | Fact::Acknowledged
+        | Fact::CheckInMissed { .. }
+        | Fact::KeySet { .. }
+        | Fact::ChildAdded { .. }
+        | Fact::ContextAdded { .. }
+        | Fact::OfferDeclined { .. } => None,
     }
-    if let Fact::Expired { cause } = fact {
-        let reason = match cause {
-            ExpiryCause::Deadline => "deadline",
-            ExpiryCause::SuspensionCap => "suspension_cap",
-        };
-        return Some((What::SessionExpired, reason));
-    }
-    matches!(fact, Fact::Cancelled { .. }).then_some((What::SessionCancelled, ""))
 }
 
 /// A line, in the order in which it is read.
@@ -230,6 +383,8 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     policy: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
+    to: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     face: &'a str,
     #[serde(skip_serializing_if = "String::is_empty")]
     peer: String,
@@ -245,9 +400,7 @@ struct Shown<'a> {
 
 impl Shown<'_> {
     fn line(&self) -> Vec<u8> {
-        let mut line = serde_json::to_vec(self).expect("texts and numbers are JSON");
-        line.push(b'\n');
-        line
+        serde_json::to_vec(self).expect("texts and numbers are JSON")
     }
 }
 
@@ -297,10 +450,10 @@ impl Audit {
     /// Have something written. Never waits for the disk.
     pub fn record(&self, record: Record) {
         let Some(inner) = &self.inner else { return };
-        let what = record.what;
+        let (what, source) = (record.what, record.source());
         let now = inner.begun.elapsed();
         let mut queue = lock(&inner.queue);
-        let wakes = queue.push(what, record, now);
+        let wakes = queue.push(source, what, record, now);
         drop(queue);
         if wakes {
             inner.changed.notify_one();
@@ -322,20 +475,19 @@ impl Audit {
 impl Inner {
     /// The thread that writes.
     fn write(&self, mut file: File) {
-        let mut failing = false;
+        let failed = Seldom::default();
         loop {
             let (records, left_out, stopped) = self.wait();
             let mut lines: Vec<Vec<u8>> = records.iter().map(Record::line).collect();
-            lines.extend(left_out.iter().map(|(what, count)| self.left_out(*what, *count)));
+            lines.extend(left_out.iter().map(|(source, what, count)| self.left_out(source, *what, *count)));
             let written = file.append(&lines);
             self.counters.audit_lines.inc_by(written.lines as u64);
             self.counters.audit_left_out.inc_by((lines.len() - written.lines) as u64);
             if let Some(error) = &written.error
-                && !failing
+                && let Some(unsaid) = failed.now()
             {
-                tracing::error!(%error, "the audit log cannot be written: what happens until it can be is left out");
+                tracing::error!(%error, unsaid, "the audit log cannot be written: what happens until it can be is left out");
             }
-            failing = written.error.is_some();
             if stopped {
                 if let Err(error) = file.sync() {
                     tracing::error!(%error, "the audit log may be incomplete");
@@ -347,18 +499,26 @@ impl Inner {
 
     /// Wait until there is something to write, and a little longer, for more to come.
     fn wait(&self) -> (Vec<Record>, LeftOut, bool) {
-        let queue = lock(&self.queue);
-        let queue = self.changed.wait_while(queue, |queue| !queue.has_work());
-        let queue = queue.unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
+        while !queue.has_work(self.begun.elapsed()) {
+            let pause = queue.tells_at().map_or(LONG, |at| at.saturating_sub(self.begun.elapsed()));
+            let woken = self.changed.wait_timeout(queue, pause);
+            queue = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
         let gathered = self.changed.wait_timeout_while(queue, GATHER, |queue| !queue.is_pressing());
         let (mut queue, _) = gathered.unwrap_or_else(PoisonError::into_inner);
-        queue.take()
+        queue.take(self.begun.elapsed())
     }
 
-    fn left_out(&self, what: What, count: u64) -> Vec<u8> {
+    fn left_out(&self, source: &Source, what: What, count: u64) -> Vec<u8> {
         self.counters.audit_left_out.inc_by(count);
         let (time, of, count) = (rfc3339(now()), what.name(), Some(count));
-        Shown { time, event: "left_out", of, count, ..Shown::default() }.line()
+        let (tenant, agent) = match source {
+            Source::Agent(tenant, agent) => (&**tenant, &**agent),
+            Source::OtherAgents | Source::Address(_) | Source::OtherAddresses => ("", ""),
+        };
+        let peer = source.to_string();
+        Shown { time, event: "left_out", tenant, agent, peer, of, count, ..Shown::default() }.line()
     }
 }
 

@@ -19,10 +19,15 @@ const MINUTE: Duration = Duration::from_secs(60);
 impl Rate {
     /// So many a minute, and a tenth of it at once. 0 means as many as anybody likes: no rate.
     pub fn per_minute(count: u64) -> Option<Rate> {
+        Rate::per_minute_after(count, burst(count))
+    }
+
+    /// The same with this many at once.
+    pub fn per_minute_after(count: u64, at_once: u64) -> Option<Rate> {
         (count > 0).then(|| {
             // Rounded up, so that never more than the rate goes through.
             let every = nanos(MINUTE).div_ceil(count);
-            Rate { every, ahead_max: every.saturating_mul(burst(count)) }
+            Rate { every, ahead_max: every.saturating_mul(at_once) }
         })
     }
 }

@@ -23,6 +23,7 @@ use crate::bucket::Rate;
 pub use crate::caller::{Caller, sees};
 use crate::codes;
 use crate::counters::Counters;
+use crate::identity::jwt::keys::Difference;
 use crate::identity::tokens::{Malformed, Tokens};
 use crate::identity::{Identity, Principal, Unauthenticated};
 use crate::limit::{Kind, Limit, Limited};
@@ -198,7 +199,21 @@ impl Gate {
 
     /// Let count what the file of static tokens says now, and say how many tokens are different.
     pub fn replace_tokens(&self, tokens: &Tokens, text: &str) -> Result<usize, Malformed> {
-        Ok(tokens.replace(text)?.len())
+        let changes = tokens.replace(text)?;
+        changes.iter().for_each(|change| self.record(|| Record::of_token(change)));
+        Ok(changes.len())
+    }
+
+    /// Note that the keys of tokens are others than before.
+    pub fn keys_changed(&self, difference: &Difference) {
+        let record = |what, name: &String| self.record(|| Record::of_key(what, name));
+        difference.added.iter().for_each(|name| record(What::KeyAdded, name));
+        difference.withdrawn.iter().for_each(|name| record(What::KeyWithdrawn, name));
+    }
+
+    /// Note that a caller has changed the directory.
+    pub(crate) fn changed_agents(&self, caller: &Caller, what: What, id: &str) {
+        self.record(|| Record::of(what, caller).to(id));
     }
 
     /// Bring what a caller may use up to date, for one that has asked before and now asks for more; or say why its

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub use handover_engine::Settings as EngineSettings;
 pub use handover_engine::shard::Settings as ShardSettings;
-use handover_engine::{Engine, OnEnd};
+use handover_engine::{Engine, OnPublished};
 pub use handover_kernel::Limits;
 use handover_store::{Fault, MemoryStore, SqliteStore, Store};
 use prometheus_client::registry::Registry;
@@ -143,10 +143,13 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
     warn_of_readers(path.as_deref(), settings.audit.as_ref().map(|(path, _)| path.as_path()));
     let mut engine_settings = settings.engine;
     if audit.is_on() {
-        let ends = audit.clone();
-        engine_settings.on_end = Some(OnEnd(Arc::new(move |published| {
-            let found = published.events.iter().filter_map(|event| Record::end(&published.key, event));
-            found.for_each(|end| ends.record(end));
+        let audit = audit.clone();
+        engine_settings.on_published = Some(OnPublished(Arc::new(move |published| {
+            let told = published
+                .events
+                .iter()
+                .filter_map(|event| Record::happened(&published.key, &published.binding.participants, event));
+            told.for_each(|record| audit.record(record));
         })));
     }
     let engine_counters = handover_engine::Counters::new();

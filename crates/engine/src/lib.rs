@@ -20,7 +20,7 @@
 //! - [`codec`]: the bytes of an event in a log
 //! - [`view`]: what a list or a card shows of a session
 //! - [`counters`]: what is counted for the operator
-//! - [`clock`], [`locks`]: what the threads share
+//! - [`clock`], [`locks`], [`seldom`]: what the threads share
 //!
 //! Always: what is answered or published is durable. Never: a rule about tasks, an identity, a protocol.
 
@@ -40,6 +40,7 @@ pub mod names;
 pub mod node;
 pub mod quota;
 pub mod repeat;
+pub mod seldom;
 pub mod shard;
 pub mod shell;
 pub mod snapshot;
@@ -52,5 +53,5 @@ pub use counters::Counters;
 pub use hub::{Delivery, Topic};
 pub use key::Key;
 pub use shard::Published;
-pub use shell::{Engine, OnEnd, Settings};
+pub use shell::{Engine, OnPublished, Settings};
 pub use subscription::{Ended, Subscription};

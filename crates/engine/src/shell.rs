@@ -28,6 +28,7 @@ use crate::key::Key;
 use crate::locks::lock;
 use crate::node::Call;
 use crate::quota::Quota;
+use crate::seldom::Seldom;
 use crate::shard::{self, Published, Shard};
 use crate::timers::Timers;
 use crate::{index, node, repeat};
@@ -53,17 +54,17 @@ pub struct Settings {
     pub subscriber_queue_max: usize,
     /// How long a finished session is kept; none means for ever.
     pub retention_ms: Option<u64>,
-    /// Who is told of sessions that have ended, once that is durable.
-    pub on_end: Option<OnEnd>,
+    /// Who is told of what happens, once it is durable.
+    pub on_published: Option<OnPublished>,
 }
 
-/// Is told of the events of a session that has ended with them. It must not block.
+/// Is told of the events of a session once they are durable, each once in a process. It must not block.
 #[derive(Clone)]
-pub struct OnEnd(pub Arc<dyn Fn(&Published) + Send + Sync>);
+pub struct OnPublished(pub Arc<dyn Fn(&Published) + Send + Sync>);
 
-impl std::fmt::Debug for OnEnd {
+impl std::fmt::Debug for OnPublished {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OnEnd")
+        f.write_str("OnPublished")
     }
 }
 
@@ -76,7 +77,7 @@ impl Default for Settings {
             sessions_open_per_agent_max: 10_000,
             subscriber_queue_max: 1024,
             retention_ms: None,
-            on_end: None,
+            on_published: None,
         }
     }
 }
@@ -92,6 +93,9 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) hub: Mutex<Hub<Arc<Notify>>>,
     pub(super) counters: Arc<Counters>,
+    /// The store may fail for long, as on a full disk, and with every batch.
+    unwritten: Seldom,
+    unread: Seldom,
     shards: Vec<Mutex<Shard<Call<Reply>>>>,
     timers: Mutex<Timers>,
     quota: Mutex<Quota>,
@@ -129,6 +133,8 @@ impl Engine {
             settings,
             hub: Mutex::new(Hub::default()),
             counters,
+            unwritten: Seldom::default(),
+            unread: Seldom::default(),
             shards,
             timers: Mutex::new(Timers::new()),
             quota: Mutex::new(quota),

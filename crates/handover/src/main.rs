@@ -5,6 +5,7 @@
 //! - [`house`]: what the two stand on
 //! - [`rebuild`]: `handover rebuild`
 //! - [`token`]: `handover token`
+//! - [`audit`]: `handover audit`
 //! - [`mod@bench`]: `handover bench`
 
 use std::io::Write;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod audit;
 mod bench;
 mod house;
 mod mcp;
@@ -41,8 +43,10 @@ enum Command {
     Bench(bench::Args),
     /// Make the index again from the logs.
     Rebuild(rebuild::Args),
-    /// Make a token for an agent.
+    /// Make a token for an agent, or revoke one.
     Token(token::Args),
+    /// Check the audit log.
+    Audit(audit::Args),
 }
 
 const EXAMPLES: &str = "\
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Audit(args) => audit::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

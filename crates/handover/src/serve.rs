@@ -221,8 +221,9 @@ impl Known {
             tokio::spawn(tokens::keep_fresh(file, text, every, desk.gate.clone(), shutdown.clone()));
         }
         if let Some((verifier, source)) = self.issuer {
-            let shutdown = shutdown.clone();
-            tokio::spawn(issuer::keep_fresh(verifier, source, issuer::AGAIN_AFTER, |_| (), shutdown));
+            let (gate, shutdown) = (desk.gate.clone(), shutdown.clone());
+            let changed = move |difference: &_| gate.keys_changed(difference);
+            tokio::spawn(issuer::keep_fresh(verifier, source, issuer::AGAIN_AFTER, changed, shutdown));
         }
     }
 }

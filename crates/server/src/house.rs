@@ -83,7 +83,7 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
             subscriber_queue_max: engine.subscriber_queue_max,
             retention_ms: (retention.finished_days > 0)
                 .then(|| retention.finished_days.saturating_mul(24 * 60 * 60 * 1000)),
-            on_end: None,
+            on_published: None,
         },
         gate: gate_settings(limits, identity),
         access: config.access.rules.clone(),

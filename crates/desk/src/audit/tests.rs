@@ -14,6 +14,7 @@ fn what_was_recorded_before_the_stop_is_in_the_file_and_what_came_after_is_not()
     audit.record(Record::unauthenticated(Face::Macp, peer, "late".to_owned()));
     audit.stop();
     let text = fs::read_to_string(&path).unwrap();
+    let (_, text) = text.split_once('\n').unwrap();
     let line: serde_json::Value = serde_json::from_str(text.strip_suffix('\n').unwrap()).unwrap();
     assert!(text.starts_with("{\"time\":\"20") && text.matches('\n').count() == 1, "{text}");
     let expected = [
@@ -41,19 +42,51 @@ fn a_flood_ends_in_a_count_and_a_bounded_number_of_lines() {
     audit.stop();
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |event: &str| lines.iter().filter(|line| line["event"] == event).count() as u64;
     let counted: u64 = lines.iter().filter_map(|line| line["count"].as_u64()).sum();
     assert_eq!(count("authentication_failed") + counted, FLOOD);
     assert!(count("left_out") > 0 && counted > FLOOD / 2, "{counted}");
     assert_eq!(counters.audit_left_out.get(), counted);
     assert_eq!(counters.audit_lines.get(), lines.len() as u64);
+    assert_eq!(verify::verify(&path).unwrap().findings, []);
+}
+
+#[test]
+fn a_flood_of_nobodys_requests_does_not_hide_an_agents() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let audit = Audit::open(&path, 10_000_000, Counters::new([])).unwrap();
+    let planner = crate::identity::Identity::Development.authenticate(Some("planner")).unwrap();
+    let planner = Caller::new(planner, Face::Macp);
+    for n in 0..10_000_u16 {
+        let [a, b] = n.to_be_bytes();
+        let peer = Some(SocketAddr::from(([10, 0, a, b], 7)));
+        audit.record(Record::unauthenticated(Face::Macp, peer, String::new()));
+        if n % 1000 == 0 {
+            audit.record(Record::of(What::Forbidden, &planner));
+        }
+    }
+    audit.stop();
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.matches("\"event\":\"forbidden\"").count(), 10);
+    assert!(text.matches("authentication_failed").count() < 1000);
+    assert!(
+        text.contains("\"event\":\"left_out\",\"peer\":\"other addresses\",\"of\":\"authentication_failed\""),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_a_record_holds_of_an_event_is_its_names() {
+    // A commitment's bytes must not stay in memory for as long as its line waits.
+    assert!(size_of::<Record>() <= 256, "{}", size_of::<Record>());
 }
 
 #[test]
 fn the_id_of_a_session_that_nobody_checked_is_cut_short() {
     let record = Record::new(What::Forbidden).session(&"ä".repeat(1000));
-    assert_eq!(record.session.len(), SESSION_BYTES_MAX);
+    assert_eq!(record.session.len(), NAME_BYTES_MAX);
     assert_eq!(&*Record::new(What::Forbidden).session("short").session, "short");
 }
 

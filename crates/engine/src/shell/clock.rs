@@ -59,7 +59,9 @@ impl Inner {
             Ok(page) => Some(Found::from(page)),
             Err(fault) => {
                 self.counters.store_faults.inc();
-                tracing::error!(error = %chain(&fault), "the store did not say who is due");
+                if let Some(unsaid) = self.unread.now() {
+                    tracing::error!(error = %chain(&fault), unsaid, "the store did not say who is due");
+                }
                 None
             }
         };
@@ -104,13 +106,17 @@ impl Inner {
                 Ok(_) if self.stopping.load(Ordering::Acquire) => return,
                 Ok(_) => {}
                 Err(fault) => {
-                    tracing::error!(error = %chain(&fault), "finished sessions could not be deleted");
+                    if let Some(unsaid) = self.unwritten.now() {
+                        tracing::error!(error = %chain(&fault), unsaid, "finished sessions could not be deleted");
+                    }
                     return;
                 }
             }
         }
-        if let Err(fault) = self.store.forget_tombstones(before) {
-            tracing::error!(error = %chain(&fault), "tombstones could not be removed");
+        if let Err(fault) = self.store.forget_tombstones(before)
+            && let Some(unsaid) = self.unwritten.now()
+        {
+            tracing::error!(error = %chain(&fault), unsaid, "tombstones could not be removed");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use handover_kernel::{Limits, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
-use super::{Inner, OnEnd};
+use super::{Inner, OnPublished};
 use crate::answer::{Answer, Denied};
 use crate::clock;
 use crate::errands::Waiting;
@@ -86,11 +86,10 @@ impl Parts for Locked<'_> {
 
 impl Inner {
     fn published(&self, published: &Published) {
-        let Some(end) = published.ended else {
-            return;
-        };
-        self.counters.count_end(end);
-        if let Some(OnEnd(tell)) = &self.settings.on_end {
+        if let Some(end) = published.ended {
+            self.counters.count_end(end);
+        }
+        if let Some(OnPublished(tell)) = &self.settings.on_published {
             tell(published);
         }
     }

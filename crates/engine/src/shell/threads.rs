@@ -47,7 +47,9 @@ impl Inner {
             }
             Err(fault) => {
                 self.counters.store_faults.inc();
-                tracing::error!(error = %chain(fault), "the store did not take a batch");
+                if let Some(unsaid) = self.unwritten.now() {
+                    tracing::error!(error = %chain(fault), unsaid, "the store did not take a batch");
+                }
             }
         }
         commits.settle(&mut Locked(self), commit, &result);
@@ -71,7 +73,9 @@ impl Inner {
             };
             let log = log::load(&*self.store, &key, self.settings.shard.snapshot_every).map_err(|fault| {
                 self.counters.store_faults.inc();
-                tracing::error!(error = %chain(&fault), "the store did not give a session back");
+                if let Some(unsaid) = self.unread.now() {
+                    tracing::error!(error = %chain(&fault), unsaid, "the store did not give a session back");
+                }
                 Arc::new(fault)
             });
             tracing::trace!(session = %key, "read a session");

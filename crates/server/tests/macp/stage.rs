@@ -69,7 +69,7 @@ pub struct Stage {
     pub uri: String,
     pub store: Arc<dyn Store>,
     pub metrics: Arc<Metrics>,
-    desk: Desk,
+    pub desk: Desk,
     trigger: Trigger,
     serving: JoinHandle<()>,
 }

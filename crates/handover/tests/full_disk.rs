@@ -23,7 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn fill_the_disk_of_a_server_and_free_it() {
     let Some(disk) = std::env::var_os(DISK) else { return };
     let (data, filler) = (Path::new(&disk).join("data"), Path::new(&disk).join("filler"));
-    let server = Server::start(&data);
+    // Its log is on another disk.
+    let log = Path::new(&disk).parent().unwrap().join("log");
+    let server = Server::start_logging(&data, &log);
     assert_eq!(server.get("/readyz").0, 200);
 
     let found = until_ready_is(&server, 503, || fill(&filler));
@@ -35,6 +37,19 @@ fn fill_the_disk_of_a_server_and_free_it() {
     let engine = &found["checks"][1];
     assert_eq!((engine["name"].as_str(), engine["ready"].as_bool()), (Some("engine"), Some(true)), "{found}");
     assert_eq!(server.get("/healthz"), (200, "ok".to_owned()));
+
+    let mut failed = 0;
+    for n in 0..100 {
+        fill(&filler);
+        let work =
+            format!(r#"{{"agents":["worker"],"title":"{n}","instructions":"{}"}}"#, "dig ".repeat(1000));
+        failed += usize::from(server.call("delegate_task", &work).contains("STORE_FULL"));
+    }
+    assert!(failed > 10, "expected calls that fail, found {failed}");
+    let logged = fs::read_to_string(&log).unwrap();
+    // Twice if it took longer than a minute.
+    let lines = logged.matches("the store did not take a batch").count();
+    assert!((1..=2).contains(&lines), "{failed} commits failed: {logged}");
 
     fs::remove_file(&filler).unwrap();
     let found = until_ready_is(&server, 200, || ());
@@ -81,9 +96,11 @@ fn a_server_with_a_full_disk_is_live_but_not_ready_until_there_is_room() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", "mount -t tmpfs -o size=4m tmpfs \"$0\" && exec \"$@\""]);
-    command.arg(dir.path()).arg(std::env::current_exe().unwrap());
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    command.arg(&disk).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "fill_the_disk_of_a_server_and_free_it", "--nocapture"]);
-    let output = command.env(DISK, dir.path()).output().unwrap();
+    let output = command.env(DISK, &disk).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "the child found:\n{said}\n{told}");

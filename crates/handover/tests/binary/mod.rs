@@ -37,12 +37,21 @@ impl Server {
         Server::start_at(data, "127.0.0.1:0")
     }
 
+    /// The same, with a file for its log.
+    pub fn start_logging(data: &Path, log: &Path) -> Server {
+        Server::spawn(data, "127.0.0.1:0", std::fs::File::create(log).unwrap().into())
+    }
+
     /// At an address that another one had.
     pub fn start_at(data: &Path, http: &str) -> Server {
+        Server::spawn(data, http, Stdio::null())
+    }
+
+    fn spawn(data: &Path, http: &str, log: Stdio) -> Server {
         let mut command = handover();
         command.args(["serve", "--json", "--http", http, "--macp", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
         command.arg("--data").arg(data);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
@@ -69,6 +78,25 @@ impl Server {
     /// The same from the operator's listener.
     pub fn get_admin(&self, path: &str) -> (u16, String) {
         get_at(&self.admin, path)
+    }
+
+    /// The body of its answer to a call of a tool by the planner.
+    pub fn call(&self, tool: &str, arguments: &str) -> String {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
+        );
+        let mut stream = TcpStream::connect(&self.http).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer planner\r\nconnection: close\r\n\
+             content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+             mcp-protocol-version: 2025-06-18\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
     /// Ask it to stop, and say how it ended.

@@ -54,7 +54,7 @@ fn date(days: u64) -> (u64, u64, u64) {
 pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let shape = |at: usize, expected: &[u8]| bytes.get(at).is_some_and(|byte| expected.contains(byte));
-    if !text.is_ascii() || !(shape(4, b"-") && shape(7, b"-") && shape(10, b"Tt ")) {
+    if !(text.is_ascii() && shape(4, b"-") && shape(7, b"-") && shape(10, b"Tt ")) {
         return None;
     }
     let (date, time) = (&text[..10], &text[11..]);

@@ -308,22 +308,21 @@ fn a_client_that_reads_nothing_is_let_go_and_so_is_a_stream_that_it_gives_no_win
 #[test]
 fn what_an_agent_is_sending_at_a_time_is_bounded_whatever_it_sends_it_in() {
     let server = Server::start(&[("READING_BYTES_PER_AGENT_MAX", "4194304")]);
-    let mut sending = Two::connect(&server.macp, &settings(&[]));
-    // From then on it knows how much it may send.
-    sending.ping();
     let part = [b"\0\0\x10\0\0".as_slice(), &[b'x'; 256 * 1024 - 5]].concat();
-    for stream in (1..40).step_by(2) {
-        sending.send(&call(stream, "/macp.v1.MACPRuntimeService/Send", Some(&server.token)));
-        for frame in part.chunks(16 * 1024) {
-            sending.send(&data(stream, false, frame));
-        }
-        sending.ping();
-    }
-    // 16 of 256 KiB are coming, and the others were refused.
-    for stream in [33, 35, 37, 39] {
-        assert_eq!(sending.status_of(stream), "8");
-    }
-    assert_eq!(sending.answered(20, 4), 4);
+    let mut sending: Vec<Two> = (0..20)
+        .map(|_| {
+            let mut one = Two::connect(&server.macp, &settings(&[]));
+            // From then on it knows how much it may send.
+            one.ping();
+            one.send(&call(1, "/macp.v1.MACPRuntimeService/Send", Some(&server.token)));
+            part.chunks(16 * 1024).for_each(|frame| one.send(&data(1, false, frame)));
+            one
+        })
+        .collect();
+    // 16 of 256 KiB are coming, and the others are refused.
+    server.until_metric_is("handover_limited_total{limit=\"reading_bytes\"}", 4);
+    let refused = sending.iter_mut().filter_map(|one| (one.answered(1, 0) == 1).then(|| one.status_of(1)));
+    assert_eq!(refused.collect::<Vec<_>>(), ["8"; 4]);
     let body = "x".repeat(128 * 1024);
     let token = &server.token;
     let post = format!(

@@ -52,6 +52,10 @@ const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 /// How many bytes of a request or an answer of HTTP/1.1 are kept at a time; the head of a request must fit.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
+/// How many bytes of requests over HTTP/2 may wait to be read, of one and of all of a connection.
+const STREAM_BYTES_MAX: u32 = 256 * 1024;
+const CONNECTION_BYTES_MAX: u32 = 512 * 1024;
+
 /// How many bytes of an answer over HTTP/2 may wait for the network.
 const SEND_BYTES_MAX: usize = 64 * 1024;
 
@@ -293,6 +297,8 @@ async fn connection<S: Serve>(
             http.timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS_MAX)
                 .max_header_list_size(HEADERS_BYTES_MAX)
+                .initial_stream_window_size(STREAM_BYTES_MAX)
+                .initial_connection_window_size(CONNECTION_BYTES_MAX)
                 .max_send_buf_size(SEND_BYTES_MAX)
                 .keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PONG_WITHIN);
@@ -426,4 +432,23 @@ async fn end<C: GracefulConnection<Error = hyper::Error>>(
 ) -> Result<(), hyper::Error> {
     connection.as_mut().graceful_shutdown();
     connection.await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_turned_away_is_told_so_in_whole_messages() {
+        let said = std::str::from_utf8(TOO_MANY).unwrap();
+        let (head, body) = said.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("\r\ncontent-length: {}", body.len())), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"], handover_desk::codes::own::TOO_MANY_CONNECTIONS.code);
+        // Two frames: settings without any, and GOAWAY with two numbers of four bytes before the code.
+        let (settings, goaway) = TOO_MANY_TWO.split_at(9);
+        assert_eq!(settings, [0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        assert_eq!((usize::from(goaway[2]), goaway[3]), (goaway.len() - 9, 7));
+        assert_eq!(&goaway[9 + 8..], handover_desk::codes::own::TOO_MANY_CONNECTIONS.code.as_bytes());
+    }
 }

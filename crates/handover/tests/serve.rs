@@ -326,7 +326,8 @@ fn a_port_that_is_taken_is_a_failure_that_names_the_address() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = run(&["serve", "--data", dir.path().to_str().unwrap(), "--http", &address]);
+    let data = dir.path().join("data");
+    let output = run(&["serve", "--data", data.to_str().unwrap(), "--http", &address]);
     assert_eq!(output.status.code(), Some(1));
     let expected = format!("error: listening on {address} (port 0 takes a free one: --http 127.0.0.1:0): ");
     assert!(stderr(&output).starts_with(&expected), "{}", stderr(&output));

@@ -15,6 +15,9 @@ use crate::identity::agent_id;
 use crate::limit::Kind;
 use crate::no::No;
 
+/// How many participants of a session cost as much as a message: each has a row in its inbox.
+const PARTICIPANTS_PER_MESSAGE: u64 = 10;
+
 impl Desk {
     /// Put an act to a session of the caller's tenant.
     pub async fn act(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
@@ -32,6 +35,8 @@ impl Desk {
     pub async fn submit(&self, pass: Pass<'_>, session: &str, command: Command) -> Result<Accepted, No> {
         let act = command.act.name();
         tracing::trace!(agent = %pass.caller().agent, session, act, "let through by the rates");
+        let participants = command.act.start().map_or(0, |start| start.participants.len());
+        self.gate.charge(pass.caller(), participants as u64 / PARTICIPANTS_PER_MESSAGE);
         check_agents(&command.act)?;
         let key = SessionKey::new(pass.caller().tenant.clone(), session);
         self.check_reach(pass.caller(), &key, &command.act).await?;
@@ -41,7 +46,7 @@ impl Desk {
         };
         // Whoever may not see the session is told that, and nothing of what it is bound to.
         let seen = bound.filter(|session| sees(pass.caller(), session));
-        self.contracts.check(&command.act, seen.as_deref())?;
+        self.contracts.check(&self.gate, pass.caller(), &command.act, seen.as_deref()).await?;
         tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
         let submitted = self.gate.submit(pass, key.clone(), command).await;

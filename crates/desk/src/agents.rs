@@ -16,6 +16,9 @@ use crate::{Desk, page};
 /// How many agents of the directory are looked at together.
 const PAGE: usize = 256;
 
+/// How many messages a changed registration counts as: everybody in the tenant is told of it, and sees its tools anew.
+const CHANGE_MESSAGES: u64 = 20;
+
 impl Desk {
     /// Put the caller into the directory, or replace what it said before.
     pub async fn register(&self, caller: &Caller, agent: Agent) -> Result<Registered, No> {
@@ -23,8 +26,17 @@ impl Desk {
         let agent = Agent { id: caller.agent.to_string(), ..agent };
         self.must_be_allowed_to_register(caller, &agent)?;
         self.gate.fits(caller, agent.encoded_len())?;
-        let registered = self.directory.register(&caller.tenant, agent).await?;
+        let (directory, tenant) = (self.directory.clone(), caller.tenant.clone());
+        // An agent that says the same again is not kept waiting.
+        let is_known = directory.new_schemas(&tenant, &agent).is_empty();
+        let check = move || directory.check(&tenant, agent);
+        let checked = match is_known {
+            true => check().0?,
+            false => self.run_long(caller, check).await??,
+        };
+        let registered = self.directory.register(&caller.tenant, checked).await?;
         if registered.changed {
+            self.gate.charge(caller, CHANGE_MESSAGES);
             self.gate.changed_agents(caller, What::AgentRegistered, caller.agent.as_str());
         }
         Ok(registered)

@@ -58,6 +58,11 @@ impl Bucket {
         Ok(())
     }
 
+    /// Take what was used already, even if it is more than there is: the next ones wait for it.
+    pub fn charge(&mut self, rate: Rate, count: u64, now: Duration) {
+        self.full_at = self.full_at.max(nanos(now)).saturating_add(rate.every.saturating_mul(count));
+    }
+
     /// Whether it is as good as new.
     pub fn is_full(self, now: Duration) -> bool {
         self.full_at <= nanos(now)
@@ -112,6 +117,15 @@ mod tests {
         assert!(!bucket.is_full(ms(99)) && bucket.is_full(ms(100)));
         let taken = (0..1000).filter(|_| bucket.take(rate, ms(3_600_000)).is_ok()).count();
         assert_eq!(taken, 60);
+    }
+
+    #[test]
+    fn what_was_used_already_is_waited_for() {
+        let rate = Rate::per_minute(600).unwrap();
+        let mut bucket = Bucket::default();
+        bucket.charge(rate, 100, ms(0));
+        assert_eq!(bucket.take(rate, ms(0)), Err(ms(4100)), "a burst is 60");
+        bucket.take(rate, ms(4100)).unwrap();
     }
 
     #[test]

@@ -150,7 +150,19 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
 /// What having asked for more than one may is called.
 pub fn of_limited(limited: &Limited) -> Meaning {
     match limited {
-        Limited::Rate { .. } | Limited::Streams { .. } | Limited::Reading { .. } => LIMITED,
+        Limited::Rate { .. } | Limited::Streams { .. } | Limited::Reading { .. } | Limited::Checks { .. } => {
+            LIMITED
+        }
+        Limited::CheckSteps { .. } => INVALID,
+    }
+}
+
+/// The code of having asked for more than one may.
+pub fn code_of_limited(limited: &Limited) -> &'static str {
+    match limited {
+        Limited::Rate { .. } | Limited::Streams { .. } | Limited::Reading { .. } => own::RATE_LIMITED.code,
+        Limited::Checks { .. } => own::CHECKS_BUSY.code,
+        Limited::CheckSteps { .. } => own::CHECK_TOO_COSTLY.code,
     }
 }
 
@@ -300,7 +312,15 @@ mod tests {
 
     #[test]
     fn every_limit_has_a_name_and_a_code_that_is_a_limits() {
-        let mut named = vec!["session_starts", "messages", "streams", "reading_bytes"];
+        let mut named = vec![
+            "session_starts",
+            "messages",
+            "requests",
+            "streams",
+            "reading_bytes",
+            "checks",
+            "check_steps",
+        ];
         for refusal in refusals() {
             let limit = Limit::of(&refusal);
             named.extend(limit.map(Limit::name));
@@ -312,7 +332,10 @@ mod tests {
         assert_eq!(named.len(), Limit::ALL.len());
         assert!(Limit::ALL.iter().all(|limit| named.contains(&limit.name())), "{named:?}");
         let rate = Limited::Rate { kind: Kind::Start, per_minute: 1, retry_after_ms: 2 };
-        for limited in [rate, Limited::Streams { max: 1 }, Limited::Reading { max: 1 }] {
+        let costly = Limited::CheckSteps { what: "x".to_owned() };
+        assert!(Limit::ALL.contains(&costly.limit()) && !of_limited(&costly).retry);
+        let (streams, reading) = (Limited::Streams { max: 1 }, Limited::Reading { max: 1 });
+        for limited in [rate, streams, reading, Limited::Checks { retry_after_ms: 1 }] {
             assert!(Limit::ALL.contains(&limited.limit()));
             let meaning = of_limited(&limited);
             assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));

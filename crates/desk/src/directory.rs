@@ -14,7 +14,7 @@ pub mod catalogue;
 pub mod headers;
 pub mod presence;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -23,7 +23,7 @@ use handover_store::{Fault, Put, Record, Store};
 use prost::Message;
 use tokio::sync::watch;
 
-pub use self::agent::{Agent, Answers, Ready, Skill};
+pub use self::agent::{Agent, Answers, Skill};
 pub use self::catalogue::{Catalogue, Offer, Tool};
 use self::presence::Seen;
 pub use self::presence::{Presence, Present};
@@ -57,6 +57,10 @@ pub struct Registered {
     /// Whether it said anything new.
     pub changed: bool,
 }
+
+/// An agent that may be registered.
+#[derive(Clone, Debug)]
+pub struct Checked(Agent);
 
 /// A page of agents, in the order of their ids.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,9 +148,36 @@ impl Directory {
         self.inner.tenant(tenant).changes.subscribe()
     }
 
+    /// See that an agent may be registered, and say how many steps that took. Takes long if it has new schemas.
+    pub fn check(&self, tenant: &str, mut agent: Agent) -> (Result<Checked, Denied>, u64) {
+        agent.faces.sort();
+        agent.faces.dedup();
+        agent.clean();
+        if let Err(what) = agent.check() {
+            return (Err(invalid(what)), 0);
+        }
+        let mut steps = 0;
+        for skill in self.new_schemas(tenant, &agent) {
+            match skill.compile() {
+                Ok(taken) => steps += taken,
+                Err(what) => return (Err(invalid(format!("skill {:?}: {what}", skill.name))), steps),
+            }
+        }
+        (Ok(Checked(agent)), steps)
+    }
+
+    /// The skills of an agent whose schemas are not those of one that it is known to have.
+    pub fn new_schemas<'a>(&self, tenant: &str, agent: &'a Agent) -> Vec<&'a Skill> {
+        let roll = self.inner.tenant(tenant).roll();
+        let before = roll.as_ref().and_then(|roll| roll.agents.get(&AgentId::from(agent.id.as_str())));
+        let known: BTreeSet<(&str, &str)> =
+            before.iter().flat_map(|before| &before.agent.skills).map(Skill::schemas).collect();
+        agent.skills.iter().filter(|skill| !known.contains(&skill.schemas())).collect()
+    }
+
     /// Register an agent, or replace what it said before. Saying the same again changes nothing. The directory itself
     /// says when it was registered and since when each skill is offered.
-    pub async fn register(&self, tenant: &str, agent: Agent) -> Result<Registered, Denied> {
+    pub async fn register(&self, tenant: &str, agent: Checked) -> Result<Registered, Denied> {
         self.blocking(tenant, move |inner, name, tenant| inner.register(name, tenant, agent)).await
     }
 
@@ -267,7 +298,7 @@ impl Inner {
                 // One that an earlier release took may say what this one would not.
                 agent.name = visible::title(&agent.name);
                 agent.clean();
-                agents.insert(AgentId::from(&*record.key), Entry::stored(agent));
+                agents.insert(AgentId::from(&*record.key), Entry::new(agent, None));
             }
             if !full {
                 break;
@@ -278,11 +309,8 @@ impl Inner {
         Ok(roll)
     }
 
-    fn register(&self, name: &str, tenant: &Tenant, mut agent: Agent) -> Result<Registered, Denied> {
-        agent.faces.sort();
-        agent.faces.dedup();
-        agent.clean();
-        agent.check().map_err(invalid)?;
+    fn register(&self, name: &str, tenant: &Tenant, agent: Checked) -> Result<Registered, Denied> {
+        let Checked(mut agent) = agent;
         let _writing = lock(&tenant.writer);
         let roll = self.load(name, tenant)?;
         let id = AgentId::from(agent.id.as_str());
@@ -296,7 +324,7 @@ impl Inner {
             }
         }
         roll.date(&mut agent, before);
-        let entry = Entry::checked(agent, before)?;
+        let entry = Entry::new(agent, before);
         roll.has_room_for(&entry, before)?;
         let record = Record {
             space: SPACE.into(),
@@ -389,26 +417,18 @@ impl Roll {
 }
 
 impl Entry {
-    fn stored(agent: Agent) -> Entry {
-        let offer = |skill: &Skill| Arc::new(Offer::stored(AgentId::from(agent.id.as_str()), skill.clone()));
+    /// An agent and what it offers; the offers of skills that did not change are kept.
+    fn new(agent: Agent, before: Option<&Entry>) -> Entry {
+        let id = AgentId::from(agent.id.as_str());
+        let mut known: BTreeMap<&str, &Arc<Offer>> = BTreeMap::new();
+        known
+            .extend(before.iter().flat_map(|before| &before.offers).map(|offer| (&*offer.skill.name, offer)));
+        let offer = |skill: &Skill| {
+            let same = known.get(&*skill.name).filter(|offer| offer.skill == *skill);
+            same.map_or_else(|| Arc::new(Offer::new(id.clone(), skill.clone())), |offer| Arc::clone(offer))
+        };
         let offers = agent.skills.iter().map(offer).collect();
         Entry { offers, bytes: agent.encoded_len(), agent: Arc::new(agent) }
-    }
-
-    /// An agent whose schemas were all compiled; those of skills that did not change are kept.
-    fn checked(agent: Agent, before: Option<&Entry>) -> Result<Entry, Denied> {
-        let id = AgentId::from(agent.id.as_str());
-        let offer = |skill: &Skill| {
-            let known = before.and_then(|before| before.offers.iter().find(|offer| offer.skill == *skill));
-            if let Some(known) = known {
-                return Ok(Arc::clone(known));
-            }
-            let ready = skill.prepare();
-            let ready = ready.map_err(|what| invalid(format!("skill {:?}: {what}", skill.name)))?;
-            Ok(Arc::new(Offer::ready_made(id.clone(), skill.clone(), ready)))
-        };
-        let offers: Result<Vec<Arc<Offer>>, Denied> = agent.skills.iter().map(offer).collect();
-        Ok(Entry { offers: offers?, bytes: agent.encoded_len(), agent: Arc::new(agent) })
     }
 }
 

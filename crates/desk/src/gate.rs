@@ -34,6 +34,9 @@ pub const STARTS_PER_MINUTE: u64 = 600;
 /// Messages a minute, unless somebody says otherwise.
 pub const MESSAGES_PER_MINUTE: u64 = 12_000;
 
+/// Requests a minute, unless somebody says otherwise: enough to look at 600 tasks every second.
+pub const REQUESTS_PER_MINUTE: u64 = 36_000;
+
 /// Open streams, unless somebody says otherwise.
 pub const STREAMS_MAX: u64 = 1000;
 
@@ -50,6 +53,8 @@ pub struct Settings {
     pub starts_per_minute: u64,
     /// Messages a minute; 0 is any number.
     pub messages_per_minute: u64,
+    /// Requests of any kind a minute; 0 is any number.
+    pub requests_per_minute: u64,
     /// Streams that may be open.
     pub streams_max: u64,
     /// Bytes of requests that have begun to come and are not whole yet.
@@ -62,6 +67,7 @@ impl Default for Settings {
         Settings {
             starts_per_minute: 0,
             messages_per_minute: 0,
+            requests_per_minute: 0,
             streams_max: STREAMS_MAX,
             reading_bytes_max: READING_BYTES_MAX,
         }
@@ -77,6 +83,7 @@ impl Settings {
         Settings {
             starts_per_minute: rate(rates.starts_per_minute, STARTS_PER_MINUTE),
             messages_per_minute: rate(rates.messages_per_minute, MESSAGES_PER_MINUTE),
+            requests_per_minute: rate(rates.requests_per_minute, REQUESTS_PER_MINUTE),
             streams_max,
             reading_bytes_max: READING_BYTES_MAX,
         }
@@ -87,6 +94,7 @@ impl Settings {
         match kind {
             Kind::Start => who.allowance.starts_per_minute.unwrap_or(self.starts_per_minute),
             Kind::Message => who.allowance.messages_per_minute.unwrap_or(self.messages_per_minute),
+            Kind::Request => who.allowance.requests_per_minute.unwrap_or(self.requests_per_minute),
         }
     }
 }
@@ -98,6 +106,8 @@ pub struct Rates {
     pub starts_per_minute: Option<u64>,
     /// Messages a minute; 0 is any number.
     pub messages_per_minute: Option<u64>,
+    /// Requests of any kind a minute; 0 is any number.
+    pub requests_per_minute: Option<u64>,
 }
 
 /// The right to submit one command, which the rate limits gave.
@@ -251,6 +261,21 @@ impl Gate {
         }
     }
 
+    /// Let a caller ask for anything at all, if it has not asked too often. To be asked as soon as it is known who asks, so
+    /// that what cannot be read, or asks for what is not there, counts too.
+    pub fn request(&self, caller: &Caller) -> Result<(), Limited> {
+        self.admit(caller, Kind::Request).map(|_| ())
+    }
+
+    /// Count what a caller has used as so many messages.
+    pub fn charge(&self, caller: &Caller, messages: u64) {
+        let kind = Kind::Message;
+        if let Some(rate) = Rate::per_minute(self.inner.settings.per_minute(caller, kind)) {
+            let (tenant, agent) = (&caller.tenant, caller.agent.as_str());
+            self.inner.ledger.charge(tenant, agent, (kind, messages), rate, self.now());
+        }
+    }
+
     /// A place for one more stream of the caller, given back when it is dropped.
     pub fn stream(&self, caller: &Caller) -> Result<Permit, Limited> {
         let max = caller.allowance.streams.unwrap_or(self.inner.settings.streams_max);
@@ -332,10 +357,14 @@ impl Gate {
         self.inner.begun.elapsed()
     }
 
-    fn limited(&self, caller: &Caller, limited: Limited) -> Limited {
+    /// Note that a caller reached a limit.
+    pub fn limited(&self, caller: &Caller, limited: Limited) -> Limited {
         self.inner.counters.count_limited(limited.limit().name());
         let code = codes::of_limited(&limited).macp;
-        self.record(|| Record::of(What::Limited, caller).because(code, limited.limit().name()));
+        // That the server is busy is not the caller's doing.
+        if !matches!(limited, Limited::Checks { .. }) {
+            self.record(|| Record::of(What::Limited, caller).because(code, limited.limit().name()));
+        }
         limited
     }
 

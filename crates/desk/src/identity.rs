@@ -75,6 +75,8 @@ pub struct Allowance {
     pub starts_per_minute: Option<u64>,
     /// Messages a minute; 0 is any number.
     pub messages_per_minute: Option<u64>,
+    /// Requests of any kind a minute; 0 is any number.
+    pub requests_per_minute: Option<u64>,
     /// Streams that may be open.
     pub streams: Option<u64>,
     /// Sessions that may be open.

@@ -17,6 +17,7 @@
 //! - [`orders`]: what waits for an assignee
 //! - [`delegate`]: handing out work and responsibility, and settling it
 //! - [`contract`]: whether values fit what was agreed on
+//! - [`checks`]: where long checks run
 //! - [`agents`]: registrations, with the same rules on every face
 //! - [`no`]: why a caller does not get what it asked for
 //! - [`page`], [`payload`]: cursors, and what bytes are
@@ -43,6 +44,7 @@ pub mod audit;
 pub mod bucket;
 pub mod calendar;
 pub mod caller;
+pub mod checks;
 pub mod codes;
 pub mod contract;
 pub mod counters;

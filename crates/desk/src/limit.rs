@@ -11,6 +11,19 @@ pub enum Kind {
     Start,
     /// Everything else that an agent submits.
     Message,
+    /// A request, whatever it is: reads and waits too.
+    Request,
+}
+
+impl Kind {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Kind::Start => "session starts",
+            Kind::Message => "messages",
+            Kind::Request => "requests",
+        }
+    }
 }
 
 /// Something was limited: its name in metrics and logs.
@@ -19,11 +32,14 @@ pub struct Limit(&'static str);
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 14] = [
+    pub const ALL: [Limit; 17] = [
         Limit("session_starts"),
         Limit("messages"),
+        Limit("requests"),
         Limit("streams"),
         Limit("reading_bytes"),
+        Limit("checks"),
+        Limit("check_steps"),
         Limit("payload_bytes"),
         Limit("sessions_open"),
         Limit("participants"),
@@ -81,6 +97,16 @@ pub enum Limited {
         /// How many it may have.
         max: u64,
     },
+    /// The threads for long checks are all taken, and the queue is full or the wait was too long.
+    Checks {
+        /// When to try again.
+        retry_after_ms: u64,
+    },
+    /// A check that would take too long.
+    CheckSteps {
+        /// What is checked, what was expected and what was found.
+        what: String,
+    },
 }
 
 impl Limited {
@@ -89,16 +115,21 @@ impl Limited {
         Limit(match self {
             Limited::Rate { kind: Kind::Start, .. } => "session_starts",
             Limited::Rate { kind: Kind::Message, .. } => "messages",
+            Limited::Rate { kind: Kind::Request, .. } => "requests",
             Limited::Streams { .. } => "streams",
             Limited::Reading { .. } => "reading_bytes",
+            Limited::Checks { .. } => "checks",
+            Limited::CheckSteps { .. } => "check_steps",
         })
     }
 
     /// When to try again, where time helps.
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
-            Limited::Rate { retry_after_ms, .. } => Some(*retry_after_ms),
-            Limited::Streams { .. } | Limited::Reading { .. } => None,
+            Limited::Rate { retry_after_ms, .. } | Limited::Checks { retry_after_ms } => {
+                Some(*retry_after_ms)
+            }
+            Limited::Streams { .. } | Limited::Reading { .. } | Limited::CheckSteps { .. } => None,
         }
     }
 }
@@ -107,10 +138,7 @@ impl fmt::Display for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Limited::Rate { kind, per_minute, retry_after_ms } => {
-                let what = match kind {
-                    Kind::Start => "session starts",
-                    Kind::Message => "messages",
-                };
+                let what = kind.words();
                 write!(
                     f,
                     "expected at most {per_minute} {what} a minute, found more: try again in {retry_after_ms} ms"
@@ -125,6 +153,13 @@ impl fmt::Display for Limited {
                     "expected at most {max} bytes of requests at a time, found more: wait for some to end"
                 )
             }
+            Limited::Checks { retry_after_ms } => {
+                write!(
+                    f,
+                    "expected a thread free to check the value, found none: try again in {retry_after_ms} ms"
+                )
+            }
+            Limited::CheckSteps { what } => f.write_str(what),
         }
     }
 }

@@ -119,7 +119,7 @@ impl No {
     pub fn code(&self) -> &'static str {
         match self {
             No::Denied(denied) => codes::code_of(denied),
-            No::Limited(_) => own::RATE_LIMITED.code,
+            No::Limited(limited) => codes::code_of_limited(limited),
             No::Unfit(_) => "INVALID",
             No::Unauthenticated(_) => own::UNAUTHENTICATED.code,
             No::NotAdministrator { .. } => own::NOT_ADMINISTRATOR.code,
@@ -142,12 +142,17 @@ impl No {
 
 impl std::fmt::Display for Unfit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let why = &self.why;
-        match &self.part {
-            Part::Input => write!(f, "the skill's input schema: {why}"),
-            Part::Output => write!(f, "the skill's output schema: {why}"),
-            Part::Question(key) => write!(f, "the schema of question {key}: {why}"),
-            Part::Answer(key) => write!(f, "the answer to question {key}: {why}"),
+        write!(f, "{}: {}", self.part, self.why)
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Part::Input => f.write_str("the skill's input schema"),
+            Part::Output => f.write_str("the skill's output schema"),
+            Part::Question(key) => write!(f, "the schema of question {key}"),
+            Part::Answer(key) => write!(f, "the answer to question {key}"),
         }
     }
 }

@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 
 use crate::access::Access;
 use crate::audit::{self, Audit, Record};
+use crate::checks::{self, Checks};
 use crate::contract::Contracts;
 use crate::counters::Counters;
 use crate::directory::Directory;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub gate: gate::Settings,
     /// Who may reach whom.
     pub access: Access,
+    /// What checks of values against schemas may use.
+    pub checks: checks::Settings,
     /// The file of the audit log and how many bytes it may have; none keeps none.
     pub audit: Option<(PathBuf, u64)>,
 }
@@ -159,7 +162,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
     let parts = Parts {
         directory: Directory::with(Arc::clone(&store), settings.access),
         policies: Policies::new(Arc::clone(&store)),
-        contracts: Contracts::default(),
+        contracts: Contracts::new(Checks::new(settings.checks)),
         signals: Signals::default(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,

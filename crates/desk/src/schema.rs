@@ -1,19 +1,26 @@
 //! JSON Schemas of what skills take and questions ask for: JSON Schema 2020-12, and draft-07 where a schema says so.
 //!
 //! - [`shape`]: how the parts of a schema hang together, and what a check can cost
+//! - [`meter`]: how many steps a check takes
+//! - `pattern`: how large a pattern is, and what it costs to match
 //!
 //! A schema comes from an agent and a value from another one, so both are bounded: nothing is fetched, a pattern is
-//! matched in linear time, and a schema that could make a check run for ever is refused before it is used.
+//! matched in linear time, a schema whose cost multiplies is refused before it is used, and a check takes no more steps
+//! than it is given.
 
+pub mod meter;
+mod pattern;
 pub mod shape;
 
 use std::borrow::Cow;
 use std::fmt;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
-use jsonschema::{Draft, JsonType, PatternOptions, ValidationError, Validator};
-use serde_json::{Value, json};
+use jsonschema::{Draft, JsonType, ValidationError, Validator};
+use serde_json::Value;
 
+use self::meter::{Metered, MeteredJson};
+use self::pattern::Patterns;
 use self::shape::Shape;
 
 /// How large a schema may be.
@@ -22,13 +29,10 @@ pub const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 /// How deep a schema may be nested, and how deep a value that is checked: both are walked recursively.
 pub const DEPTH_MAX: usize = 64;
 
-/// The steps that a check may take: those of the schema times the values there are. Under a second of work.
-const STEPS_MAX: usize = 64_000_000;
-
-/// The visits up to which all mismatches are looked for, and up to which at least the first one is. Unlike the check,
-/// saying what is wrong looks at every alternative, so that it can take much longer.
-const VISITS_FOR_ALL: usize = 20_000;
-const VISITS_FOR_FIRST: usize = 200_000;
+/// The steps that may be taken to find all mismatches, and to find at least the first one. Unlike the check, saying what
+/// is wrong remembers nothing, so that it can take much longer.
+const STEPS_FOR_ALL: u64 = 100_000;
+const STEPS_FOR_FIRST: u64 = 1_000_000;
 
 /// How many mismatches are told.
 const PLACES_MAX: usize = 3;
@@ -36,17 +40,12 @@ const PLACES_MAX: usize = 3;
 /// How many characters are shown of anything that a schema or a value says.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// How large a pattern may be once it is compiled, and what one that is no larger weighs. A pattern is matched in time
-/// linear in the text, but a large one can take 100 µs for each byte.
-const PATTERN_WEIGHTS: [(usize, usize); 3] = [(32 * 1024, 1), (256 * 1024, 16), (PATTERN_BYTES_MAX, 64)];
-const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+/// The steps that compiling takes for each byte of a schema, and for each of a compiled pattern.
+const STEPS_PER_SCHEMA_BYTE: usize = 50;
+const STEPS_PER_PATTERN_BYTE: usize = 10;
 
-/// How much memory a pattern may take to be matched fast.
-const PATTERN_CACHE_BYTES_MAX: usize = 256 * 1024;
-
-/// How many bytes of text may be put to patterns in a check, times what those weigh. A few seconds of work if somebody
-/// means harm, and a few milliseconds otherwise.
-const MATCHED_MAX: usize = 1024 * 1024;
+/// How large bytes that may be a schema, or not, can be to be tried.
+const TRIED_BYTES_MAX: usize = 8 * 1024;
 
 const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
 const DRAFT_07: [&str; 2] =
@@ -58,11 +57,17 @@ const DRAFT_07: [&str; 2] =
 pub struct Malformed {
     /// What was expected, and what was found.
     pub what: String,
+    /// Whether it is one, but a check against it could take too long.
+    pub costly: bool,
 }
 
 impl Malformed {
     pub(crate) fn new(what: impl Into<String>) -> Malformed {
-        Malformed { what: what.into() }
+        Malformed { what: what.into(), costly: false }
+    }
+
+    pub(crate) fn costly(what: impl Into<String>) -> Malformed {
+        Malformed { what: what.into(), costly: true }
     }
 }
 
@@ -101,19 +106,39 @@ impl Mismatch {
     }
 }
 
+/// What a check says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The value matches.
+    Matches,
+    /// It does not.
+    Differs(Mismatch),
+    /// To know takes more steps than there were.
+    OutOfSteps,
+}
+
 /// A schema, ready to check values. To compile one takes long; to check a value does not.
 #[derive(Debug)]
 pub struct Schema {
     value: Value,
-    validator: Validator,
+    text_bytes: usize,
+    validator: Validator<MeteredJson>,
     shape: Shape,
 }
 
 impl Schema {
-    /// Whether bytes are a JSON Schema that can be used: an object, which compiles.
+    /// Whether bytes are a JSON Schema that can be used: an object, which compiles. Larger ones than are tried are none.
     pub fn is_one(bytes: &[u8]) -> bool {
-        let text = std::str::from_utf8(bytes).ok().filter(|text| text.trim_start().starts_with('{'));
+        let tried = Some(bytes).filter(|bytes| bytes.len() <= TRIED_BYTES_MAX);
+        let text = tried.and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let text = text.filter(|text| text.trim_start().starts_with('{'));
         text.is_some_and(|text| Schema::compile(text).is_ok())
+    }
+
+    /// Whether a schema may have patterns, which can take long to compile.
+    pub fn may_have_patterns(bytes: &[u8]) -> bool {
+        // A keyword can be written with escapes.
+        bytes.contains(&b'\\') || bytes.windows(7).any(|word| word == b"pattern")
     }
 
     /// Make a schema ready.
@@ -126,15 +151,27 @@ impl Schema {
         }
         let value: Value = serde_json::from_str(text)
             .map_err(|error| Malformed::new(format!("expected a schema in JSON, found: {error}")))?;
-        if measure(&value).is_none() {
+        if is_too_deep(&value) {
             return Err(Malformed::new(format!(
                 "expected at most {DEPTH_MAX} levels of nesting, found more"
             )));
         }
         let draft = draft(&value)?;
-        let shape = Shape::of(&value, weigh)?;
-        let validator = build(&value, draft, PATTERN_BYTES_MAX).map_err(|error| malformed(&error))?;
-        Ok(Schema { value, validator, shape })
+        let patterns = Patterns::default();
+        let shape = Shape::of(&value, |pattern| patterns.weigh(pattern))?;
+        let validator = build(&value, draft, &patterns).map_err(|error| malformed(&error))?;
+        Ok(Schema { value, text_bytes: text.len(), validator, shape })
+    }
+
+    /// About how many bytes it takes to keep.
+    pub fn weight(&self) -> usize {
+        // The validator is several times as large as its text.
+        self.text_bytes * 8 + self.shape.pattern_bytes() + self.shape.patterns() * pattern::CACHE_BYTES_MAX
+    }
+
+    /// The steps that it took to compile.
+    pub fn steps_to_compile(&self) -> u64 {
+        (self.text_bytes * STEPS_PER_SCHEMA_BYTE + self.shape.pattern_bytes() * STEPS_PER_PATTERN_BYTE) as u64
     }
 
     /// The schema as JSON.
@@ -142,42 +179,50 @@ impl Schema {
         &self.value
     }
 
-    /// See whether a value matches.
-    pub fn check(&self, value: &Value) -> Result<(), Mismatch> {
-        let Some(Size { values, text_bytes }) = measure(value) else {
-            return Err(Mismatch::whole(format!(
-                "expected at most {DEPTH_MAX} levels of nesting, found more"
-            )));
-        };
-        if self.shape.steps().saturating_mul(values) > STEPS_MAX {
-            let most = STEPS_MAX / self.shape.steps().max(1);
-            return Err(Mismatch::whole(format!(
-                "expected at most {most} values for a schema of this size, found {values}"
-            )));
+    /// See whether a value matches, in at most so many steps: the verdict, and the steps that were taken.
+    pub fn check(&self, value: &Value, steps: u64) -> (Verdict, u64) {
+        if is_too_deep(value) {
+            let what = format!("expected at most {DEPTH_MAX} levels of nesting, found more");
+            return (Verdict::Differs(Mismatch::whole(what)), 0);
         }
-        if self.shape.weight().saturating_mul(text_bytes) > MATCHED_MAX
-            && self.shape.matched(value, VISITS_FOR_FIRST).is_none_or(|matched| matched > MATCHED_MAX)
-        {
-            let what =
-                "expected less text for the patterns of the schema, found more than can be matched in time";
-            return Err(Mismatch::whole(what.to_owned()));
-        }
-        if self.validator.is_valid(value) {
-            return Ok(());
-        }
-        let visits = self.shape.visits(value, VISITS_FOR_FIRST);
-        let mut places: Vec<Place> = match visits {
-            Some(visits) if visits <= VISITS_FOR_ALL => {
-                self.validator.iter_errors(value).take(PLACES_MAX).map(|error| place(&error)).collect()
+        let (matches, taken) = self.run(steps, |validator| validator.is_valid(Metered(value)));
+        match matches {
+            Some(true) => (Verdict::Matches, taken),
+            None => (Verdict::OutOfSteps, taken),
+            Some(false) => {
+                // What took long to find may take as long to explain.
+                let (mismatch, more) = self.explain(value, steps.min(STEPS_FOR_FIRST.max(2 * taken)));
+                (Verdict::Differs(mismatch), taken + more)
             }
-            Some(_) => self.validator.validate(value).err().iter().map(place).collect(),
-            None => Vec::new(),
-        };
-        if places.is_empty() {
-            let what = "expected a value that matches the schema, found one that does not".to_owned();
-            places.push(Place { pointer: String::new(), what });
         }
-        Err(Mismatch { places })
+    }
+
+    /// What is wrong with a value, as far as it can be said in so many steps.
+    fn explain(&self, value: &Value, steps: u64) -> (Mismatch, u64) {
+        let value = Metered(value);
+        let (all, taken) = self.run(steps.min(STEPS_FOR_ALL), |validator| -> Vec<Place> {
+            validator.iter_errors(value).take(PLACES_MAX).map(|error| place(&error)).collect()
+        });
+        let (places, taken) = match all {
+            Some(places) => (Some(places), taken),
+            None => {
+                let (first, more) = self.run(steps, |validator| -> Vec<Place> {
+                    validator.validate(value).err().iter().map(place).collect()
+                });
+                (first, taken + more)
+            }
+        };
+        let mismatch = match places {
+            Some(places) if !places.is_empty() => Mismatch { places },
+            Some(_) | None => Mismatch::whole(
+                "expected a value that matches the schema, found one that does not".to_owned(),
+            ),
+        };
+        (mismatch, taken)
+    }
+
+    fn run<R>(&self, steps: u64, check: impl FnOnce(&Validator<MeteredJson>) -> R) -> (Option<R>, u64) {
+        meter::run(self.shape.rates(), steps, || check(&self.validator))
     }
 }
 
@@ -197,61 +242,35 @@ fn draft(schema: &Value) -> Result<Draft, Malformed> {
 fn build(
     schema: &Value,
     draft: Draft,
-    pattern_bytes_max: usize,
-) -> Result<Validator, ValidationError<'static>> {
-    let patterns =
-        PatternOptions::regex().size_limit(pattern_bytes_max).dfa_size_limit(PATTERN_CACHE_BYTES_MAX);
-    jsonschema::options()
+    patterns: &Patterns,
+) -> Result<Validator<MeteredJson>, ValidationError<'static>> {
+    let patterns = patterns.clone();
+    jsonschema::options_for::<MeteredJson>()
         .with_draft(draft)
-        .with_pattern_options(patterns)
+        .with_pattern_options(pattern::engine(usize::MAX))
+        .with_keyword("pattern", move |_, pattern, _| {
+            patterns.keyword(pattern).ok_or_else(|| ValidationError::custom("expected a pattern"))
+        })
         // In 2020-12 a format is a remark unless both sides agree on more.
         .should_validate_formats(false)
         .offline()
         .build(schema)
 }
 
-/// What a pattern weighs. The only way to learn how large it is is to see where it still fits.
-fn weigh(pattern: &str) -> Result<usize, Malformed> {
-    let schema = json!({ "pattern": pattern });
-    let fits = |most: usize| build(&schema, Draft::Draft202012, most).is_ok();
-    let found = PATTERN_WEIGHTS.iter().find(|(most, _)| fits(*most));
-    found.map(|(_, weight)| *weight).ok_or_else(|| {
-        Malformed::new(format!(
-            "expected a pattern without look-around and back-references that takes at most {PATTERN_BYTES_MAX} \
-             bytes, found {:?}",
-            cut(pattern)
-        ))
-    })
-}
-
-/// How large a value is.
-struct Size {
-    /// How many values there are in it, itself included.
-    values: usize,
-    /// The bytes of all texts and names of properties.
-    text_bytes: usize,
-}
-
-/// How large a value is; none if it is nested too deep.
-fn measure(value: &Value) -> Option<Size> {
-    let mut size = Size { values: 0, text_bytes: 0 };
+/// Whether a value is nested deeper than may be.
+fn is_too_deep(value: &Value) -> bool {
     let mut left = vec![(value, 1)];
     while let Some((value, depth)) = left.pop() {
         if depth > DEPTH_MAX {
-            return None;
+            return true;
         }
-        size.values += 1;
         match value {
             Value::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(entries) => {
-                size.text_bytes += entries.keys().map(String::len).sum::<usize>();
-                left.extend(entries.values().map(|item| (item, depth + 1)));
-            }
-            Value::String(text) => size.text_bytes += text.len(),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::Object(entries) => left.extend(entries.values().map(|item| (item, depth + 1))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    Some(size)
+    false
 }
 
 /// What the validator found wrong with a schema.

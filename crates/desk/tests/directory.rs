@@ -8,7 +8,7 @@ mod faulty;
 
 use std::sync::Arc;
 
-use handover_desk::directory::{Agent, Directory, Skill};
+use handover_desk::directory::{Agent, Directory, Registered, Skill};
 use handover_engine::Denied;
 use handover_kernel::AgentId;
 use handover_store::{SqliteStore, Store};
@@ -22,6 +22,10 @@ fn agent(id: &str, skills: &[&str]) -> Agent {
     Agent { id: id.to_owned(), skills: skills.iter().map(skill).collect(), ..Agent::default() }
 }
 
+async fn register(directory: &Directory, agent: Agent) -> Result<Registered, Denied> {
+    directory.register(TENANT, directory.check(TENANT, agent).0?).await
+}
+
 async fn tools(directory: &Directory) -> Vec<String> {
     let catalogue = directory.skills(TENANT, &AgentId::from("caller")).await.unwrap();
     catalogue.tools().iter().map(|tool| tool.name.to_string()).collect()
@@ -30,7 +34,7 @@ async fn tools(directory: &Directory) -> Vec<String> {
 #[tokio::test]
 async fn what_is_read_often_is_read_from_disk_once() {
     let store = Faulty::in_memory();
-    Directory::new(store.clone()).register(TENANT, agent("a", &["greet"])).await.unwrap();
+    register(&Directory::new(store.clone()), agent("a", &["greet"])).await.unwrap();
     let directory = Directory::new(store.clone());
     let before = store.count(&store.record_reads);
     for _ in 0..100 {
@@ -38,7 +42,7 @@ async fn what_is_read_often_is_read_from_disk_once() {
         directory.get(TENANT, &AgentId::from("a")).await.unwrap().unwrap();
         directory.agents(TENANT, &AgentId::from("b"), None, 10).await.unwrap();
     }
-    directory.register(TENANT, agent("b", &["greet"])).await.unwrap();
+    register(&directory, agent("b", &["greet"])).await.unwrap();
     assert_eq!(tools(&directory).await, ["b.greet", "greet"]);
     assert_eq!(store.count(&store.record_reads) - before, 1);
 }
@@ -49,16 +53,16 @@ async fn to_say_the_same_again_writes_nothing_and_tells_nobody() {
     let directory = Directory::new(store.clone());
     let changes = directory.changes(TENANT);
     let said = Agent { faces: vec!["mcp".to_owned()], ..agent("a", &["greet"]) };
-    assert!(directory.register(TENANT, said.clone()).await.unwrap().changed);
+    assert!(register(&directory, said.clone()).await.unwrap().changed);
     let (written, told) = (store.count(&store.record_writes), *changes.borrow());
     assert_eq!((written, told), (1, 1));
-    assert!(!directory.register(TENANT, said).await.unwrap().changed);
+    assert!(!register(&directory, said).await.unwrap().changed);
     // A face that it came through before need not be named again.
-    assert!(!directory.register(TENANT, agent("a", &["greet"])).await.unwrap().changed);
+    assert!(!register(&directory, agent("a", &["greet"])).await.unwrap().changed);
     assert!(!directory.unregister(TENANT, &AgentId::from("b")).await.unwrap());
     assert_eq!((store.count(&store.record_writes), *changes.borrow()), (1, 1));
     let over_macp = Agent { faces: vec!["macp".to_owned()], ..agent("a", &["greet"]) };
-    assert!(directory.register(TENANT, over_macp).await.unwrap().changed);
+    assert!(register(&directory, over_macp).await.unwrap().changed);
     let found = directory.get(TENANT, &AgentId::from("a")).await.unwrap().unwrap();
     assert_eq!(found.faces, ["macp", "mcp"]);
 }
@@ -67,15 +71,15 @@ async fn to_say_the_same_again_writes_nothing_and_tells_nobody() {
 async fn after_a_fault_the_directory_shows_what_is_stored() {
     let store = Faulty::in_memory();
     let directory = Directory::new(store.clone());
-    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
+    register(&directory, agent("a", &["greet"])).await.unwrap();
 
     store.fail_record(Failing::Refuse);
-    let refused = directory.register(TENANT, agent("b", &["paint"])).await;
+    let refused = register(&directory, agent("b", &["paint"])).await;
     assert!(matches!(refused, Err(Denied::Fault(_))), "{refused:?}");
     assert_eq!(tools(&directory).await, ["greet"]);
 
     store.fail_record(Failing::LoseAnswer);
-    directory.register(TENANT, agent("b", &["paint"])).await.unwrap_err();
+    register(&directory, agent("b", &["paint"])).await.unwrap_err();
     assert_eq!(tools(&directory).await, ["greet", "paint"]);
 
     store.fail_record(Failing::LoseAnswer);
@@ -94,7 +98,7 @@ async fn a_restart_changes_no_agent_and_no_name() {
         let directory = Directory::new(store);
         if restart == 0 {
             for id in ["z", "a", "m"] {
-                directory.register(TENANT, agent(id, &["greet", "paint"])).await.unwrap();
+                register(&directory, agent(id, &["greet", "paint"])).await.unwrap();
             }
             names = tools(&directory).await;
             before = directory.agents(TENANT, &AgentId::from("x"), None, 10).await.unwrap().agents;
@@ -117,7 +121,7 @@ async fn many_at_once_all_find_themselves_and_the_disk_agrees() {
             let id = AgentId::from(format!("agent-{}", number % 8));
             let name = format!("round {number}");
             let said = Agent { name: name.clone(), ..agent(id.as_str(), &["greet"]) };
-            directory.register(TENANT, said).await.unwrap();
+            register(&directory, said).await.unwrap();
             directory.get(TENANT, &id).await.unwrap().expect("it was acknowledged");
         }));
     }
@@ -137,7 +141,7 @@ async fn a_registration_that_nobody_waits_for_is_done_to_its_end() {
     let mut changes = directory.changes(TENANT);
     let waiting = tokio::spawn({
         let directory = directory.clone();
-        async move { directory.register(TENANT, agent("a", &["greet"])).await }
+        async move { register(&directory, agent("a", &["greet"])).await }
     });
     // Let it begin, and then give up on it.
     tokio::task::yield_now().await;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_desk::caller::Caller;
+use handover_desk::checks;
 use handover_desk::delegate::{Profile, Responsibility, Work};
+use handover_desk::directory::{Agent, Skill};
 use handover_desk::follow::Over;
 use handover_desk::gate;
 use handover_desk::identity::Identity;
@@ -30,8 +32,11 @@ const PROFILE: Profile =
     Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
 
 fn opened(gate: gate::Settings) -> (Desk, Trigger) {
+    opened_with(Settings { gate, ..Settings::default() })
+}
+
+fn opened_with(settings: Settings) -> (Desk, Trigger) {
     let (trigger, shutdown) = Shutdown::new();
-    let settings = Settings { gate, ..Settings::default() };
     (handover_desk::open(Data::Memory, settings, Identity::Development, shutdown).unwrap(), trigger)
 }
 
@@ -339,5 +344,138 @@ async fn a_place_is_one_agents_on_all_faces_and_is_given_back() {
     assert!(desk.stay(&mcp("worker")).is_ok());
     trigger.begin();
     assert!(matches!(in_time(second.over()).await, Over::Stopping));
+    desk.stop();
+}
+
+/// Each level is gone through by itself, and once more to learn what it looked at.
+fn evil_schema() -> String {
+    (0..21).fold(r#"{"type":"string"}"#.to_owned(), |inner, level| {
+        let kind = if level == 20 { r#""type":"object","# } else { "" };
+        format!(r#"{{{kind}"unevaluatedProperties":{inner}}}"#)
+    })
+}
+
+fn evil_value() -> String {
+    format!("{}1{}", r#"{"a":"#.repeat(21), "}".repeat(21))
+}
+
+fn skilled(input: &str) -> Agent {
+    let skill = Skill { name: "dig".to_owned(), input_schema: input.to_owned(), ..Skill::default() };
+    Agent { skills: vec![skill], ..Agent::default() }
+}
+
+/// The code and the sentence of a no.
+fn told<T>(answer: Result<T, No>) -> (&'static str, String, bool) {
+    match answer {
+        Err(no) => (no.code(), no.message(), no.meaning().retry),
+        Ok(_) => panic!("expected a no, found none"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_whose_cost_multiplies_is_refused_when_it_is_registered_or_asked_and_never_run() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let (code, why, _) = told(desk.register(&mcp("worker"), skilled(&evil_schema())).await);
+    assert_eq!(code, "INVALID");
+    assert!(why.contains("/unevaluatedProperties: expected at most"), "{why}");
+    desk.register(&mcp("worker"), skilled(NUMBER)).await.unwrap();
+    in_hand(&desk, TASK, Some(contract(NUMBER, &evil_schema()))).await;
+    let unfit = unfit(desk.act(&mcp("worker"), TASK, ask("q", &evil_schema())).await);
+    assert_eq!(unfit.part, Part::Question(QuestionKey::from("q")));
+    // What an earlier release bound to the task is there, and is refused where it would have to be run.
+    let (code, why, retry) = told(desk.act(&mcp("worker"), TASK, complete(evil_value().as_bytes())).await);
+    assert_eq!((code, retry), ("CHECK_TOO_COSTLY", false), "{why}");
+    assert!(
+        why.starts_with("the skill's output schema: it cannot be used: #/unevaluatedProperties"),
+        "{why}"
+    );
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_that_takes_too_many_steps_is_refused() {
+    let checks = checks::Settings { steps_max: 100_000, ..checks::Settings::default() };
+    let (desk, _trigger) = opened_with(Settings { checks, ..Settings::default() });
+    let of_numbers = r#"{"items":{"type":"integer"}}"#;
+    in_hand(&desk, TASK, Some(contract(NUMBER, of_numbers))).await;
+    let numbers = |count: usize| format!("[{}0]", "0,".repeat(count));
+    let (code, why, retry) =
+        told(desk.act(&mcp("worker"), TASK, complete(numbers(100_000).as_bytes())).await);
+    assert_eq!((code, retry), ("CHECK_TOO_COSTLY", false));
+    assert!(why.contains("expected a check of at most 100000 steps"), "{why}");
+    // One that is too long for the moment is not too long for the threads.
+    desk.act(&mcp("worker"), TASK, complete(numbers(10_000).as_bytes())).await.unwrap();
+    desk.stop();
+}
+
+/// Takes a thread until it is let go.
+fn occupy(desk: &Desk, who: &'static str) -> std::sync::mpsc::Sender<()> {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (begun, is_begun) = std::sync::mpsc::channel::<()>();
+    let desk = desk.clone();
+    tokio::spawn(async move {
+        let work = move || {
+            begun.send(()).unwrap();
+            _ = wait.recv();
+            ((), 0)
+        };
+        desk.run_long(&mcp(who), work).await.unwrap();
+    });
+    tokio::task::block_in_place(|| is_begun.recv().unwrap());
+    go
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_too_long_for_a_thread_or_finds_the_queue_full_may_try_again() {
+    let waits = |queue_max| checks::Settings {
+        threads: 1,
+        queue_max,
+        wait: Duration::from_millis(20),
+        ..checks::Settings::default()
+    };
+    for queue_max in [1, 64] {
+        let (desk, _trigger) = opened_with(Settings { checks: waits(queue_max), ..Settings::default() });
+        let go = occupy(&desk, "hog");
+        let no = desk.register(&mcp("worker"), skilled(NUMBER)).await.unwrap_err();
+        assert!(matches!(&no, No::Limited(limited) if limited.retry_after_ms() == Some(20)), "{no:?}");
+        let (code, why, retry) = told::<()>(Err(no));
+        assert_eq!((code, retry), ("CHECKS_BUSY", true), "{why}");
+        // What takes no time goes on meanwhile.
+        in_hand(&desk, TASK, Some(contract(NUMBER, NUMBER))).await;
+        desk.act(&mcp("worker"), TASK, complete(br#"{"n":1}"#)).await.unwrap();
+        go.send(()).unwrap();
+        in_time(async { while desk.register(&mcp("worker"), skilled(NUMBER)).await.is_err() {} }).await;
+        desk.stop();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_has_its_share_of_the_queue_and_no_more() {
+    let checks = checks::Settings { threads: 8, queue_max: 16, ..checks::Settings::default() };
+    let (desk, _trigger) = opened_with(Settings { checks, ..Settings::default() });
+    let held = [occupy(&desk, "hog"), occupy(&desk, "hog")];
+    let (code, _, _) = told(desk.run_long(&mcp("hog"), || ((), 0)).await);
+    assert_eq!(code, "CHECKS_BUSY");
+    desk.run_long(&mcp("worker"), || ((), 0)).await.unwrap();
+    drop(held);
+    in_time(async { while desk.run_long(&mcp("hog"), || ((), 0)).await.is_err() {} }).await;
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_costs_more_counts_as_more_messages() {
+    let gate = gate::Settings { messages_per_minute: 600, ..gate::Settings::default() };
+    let (desk, _trigger) = opened(gate);
+    in_hand(&desk, TASK, None).await;
+    // Twice what a burst has, at a message for 200,000 steps.
+    desk.run_long(&mcp("worker"), || ((), 120 * 200_000)).await.unwrap();
+    let (code, why, retry) = told(desk.act(&mcp("worker"), TASK, update()).await);
+    assert_eq!((code, retry), ("RATE_LIMITED", true), "{why}");
+    desk.act(&mcp("planner"), TASK, steer("left")).await.unwrap();
+    // A start is charged for its participants, though it is refused.
+    let agents = (0..900).map(|number| AgentId::from(format!("agent {number}"))).collect();
+    let crowd = Work { agents, assignee: Some(AgentId::from("nobody")), ..work(None) };
+    desk.delegate(&mcp("planner"), "another-task", None, &PROFILE, crowd).await.unwrap_err();
+    assert_eq!(told(desk.act(&mcp("planner"), TASK, steer("right")).await).0, "RATE_LIMITED");
     desk.stop();
 }

@@ -39,6 +39,9 @@ pub struct Args {
     /// How many messages it may send in a minute; 0 is any number [default: the server's]
     #[arg(long, value_name = "COUNT")]
     messages_per_minute: Option<u64>,
+    /// How many requests of any kind it may make in a minute; 0 is any number [default: the server's]
+    #[arg(long, value_name = "COUNT")]
+    requests_per_minute: Option<u64>,
     /// How many streams it may have open [default: the server's]
     #[arg(long, value_name = "COUNT")]
     streams: Option<u64>,
@@ -136,6 +139,7 @@ fn entry(args: &Args, token: &str, now: Timestamp) -> String {
     let limits = [
         ("starts_per_minute", args.starts_per_minute),
         ("messages_per_minute", args.messages_per_minute),
+        ("requests_per_minute", args.requests_per_minute),
         ("streams", args.streams),
         ("sessions_open", args.sessions_open),
         ("payload_bytes", args.payload_bytes),
@@ -236,6 +240,7 @@ mod tests {
             file: None,
             starts_per_minute: Some(0),
             messages_per_minute: Some(600),
+            requests_per_minute: Some(900),
             streams: Some(3),
             sessions_open: Some(4),
             payload_bytes: None,
@@ -248,6 +253,7 @@ mod tests {
         assert_eq!(found.expires_at, Some(Timestamp(6_000)));
         let limits = found.allowance;
         assert_eq!((limits.starts_per_minute, limits.messages_per_minute), (Some(0), Some(600)));
+        assert_eq!(limits.requests_per_minute, Some(900));
         assert_eq!((limits.streams, limits.sessions_open, limits.payload_bytes), (Some(3), Some(4), None));
         assert!(tokens.find("two", at).is_ok() && tokens.find("three", at).is_err());
     }

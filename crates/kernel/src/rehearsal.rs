@@ -44,14 +44,18 @@ pub struct Rehearsal {
     pub settled_by: Option<Seq>,
 }
 
+/// How many steers and questions may be open at once in a rehearsal: the most that any server takes. Under another charter
+/// they may stay open, and every event looks at them.
+const OPEN_MAX: usize = 10_000;
+
 /// Play the history of a session again under another charter. Limits do not bind what was accepted once.
 pub fn rehearse(id: &SessionId, history: &[Event], charter: &Charter) -> Rehearsal {
     let limits = Limits {
         payload_bytes_max: usize::MAX,
         participants_max: usize::MAX,
         ttl_ms_max: u64::MAX,
-        steers_pending_max: usize::MAX,
-        questions_open_max: usize::MAX,
+        steers_pending_max: OPEN_MAX,
+        questions_open_max: OPEN_MAX,
         messages_per_task_max: usize::MAX,
         children_per_task_max: usize::MAX,
         offers_per_handoff_max: usize::MAX,

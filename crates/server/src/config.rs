@@ -122,6 +122,16 @@ keys! {
         starts_per_minute: Option<u64> = "auto", auto_or(0..=100_000_000);
         /// How many messages an agent may send in a minute. 0 is any number; auto is 12000, or any number in development.
         messages_per_minute: Option<u64> = "auto", auto_or(0..=100_000_000);
+        /// How many requests of any kind an agent may make in a minute, reads and waits included. 0 is any number; auto is 36000, or any number in development.
+        requests_per_minute: Option<u64> = "auto", auto_or(0..=100_000_000);
+        /// How many steps it may take to check a value against a schema: about 5 ns each.
+        check_steps_max: u64 = 50_000_000, number(100_000..=10_000_000_000);
+        /// How many long checks may run at a time. auto is half of the processors.
+        check_threads: Option<u64> = "auto", auto_or(1..=256);
+        /// How many long checks may wait or run, of which an agent may have an eighth.
+        checks_max: usize = 64, number(1..=100_000);
+        /// How long a check may wait for a thread.
+        check_wait_ms: u64 = 2000, number(1..=60_000);
         /// How many streams and watches an agent may have open.
         streams_per_agent_max: usize = 1000, number(1..=1_000_000);
         /// How many bytes an agent may be sending in requests that are not whole yet.

@@ -2,7 +2,9 @@
 //! front of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use handover_desk::checks;
 use handover_desk::gate::{self, Rates};
 use handover_desk::identity::Identity;
 use handover_desk::open::{EngineSettings, Failed, Limits, ShardSettings};
@@ -87,6 +89,14 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
         },
         gate: gate_settings(limits, identity),
         access: config.access.rules.clone(),
+        checks: checks::Settings {
+            threads: limits
+                .check_threads
+                .map_or(checks::Settings::default().threads, |threads| threads as usize),
+            queue_max: limits.checks_max,
+            wait: Duration::from_millis(limits.check_wait_ms),
+            steps_max: limits.check_steps_max,
+        },
         audit: config.audit_path().map(|path| (path, config.audit.bytes_max)),
     }
 }
@@ -96,6 +106,7 @@ pub fn gate_settings(limits: &config::Limits, identity: &Identity) -> gate::Sett
     let rates = Rates {
         starts_per_minute: limits.starts_per_minute,
         messages_per_minute: limits.messages_per_minute,
+        requests_per_minute: limits.requests_per_minute,
     };
     // The largest request always fits.
     let one = (Bounds::new(limits).body_bytes_max as u64).next_multiple_of(gate::READING_STEP);

@@ -68,6 +68,10 @@ own! {
     UNKNOWN_POLICY_VERSION: macp Some("UNKNOWN_POLICY_VERSION"), grpc [Grpc::NotFound], http [404], json_rpc [-32602], retry No;
     UNSUPPORTED_PROTOCOL_VERSION: macp Some("UNSUPPORTED_PROTOCOL_VERSION"), grpc [Grpc::InvalidArgument, Grpc::FailedPrecondition], http [400], json_rpc [-32022], retry No;
 
+    // Checks of values against schemas.
+    CHECK_TOO_COSTLY: macp Some("INVALID_ENVELOPE"), grpc [Grpc::InvalidArgument], http [400], json_rpc [-32602], retry No;
+    CHECKS_BUSY: macp Some("RATE_LIMITED"), grpc [Grpc::ResourceExhausted], http [429], json_rpc [-32603], retry Yes;
+
     // HTTP, before a request reaches a face.
     HOST_INVALID: macp None, grpc [], http [400], json_rpc [], retry No;
     HOST_REFUSED: macp None, grpc [], http [421], json_rpc [], retry No;

@@ -164,6 +164,11 @@ impl Skill {
         if self.input_schema.is_empty() { ANY_OBJECT } else { &self.input_schema }
     }
 
+    /// What it takes and what it gives.
+    pub(super) fn schemas(&self) -> (&str, &str) {
+        (&self.input_schema, &self.output_schema)
+    }
+
     fn check(&self) -> Result<(), String> {
         at_most("title", self.title.len(), NAME_BYTES_MAX, "bytes")?;
         at_most("description", self.description.len(), DESCRIPTION_BYTES_MAX, "bytes")?;
@@ -188,8 +193,8 @@ impl Skill {
         }
     }
 
-    /// Make its schemas ready.
-    pub(super) fn prepare(&self) -> Result<Ready, String> {
+    /// See that its schemas can be used, and say how many steps that took. Takes long.
+    pub(super) fn compile(&self) -> Result<u64, String> {
         let schema = |field: &str, text: &str| {
             Schema::compile(text).map_err(|malformed| format!("{field}: {malformed}"))
         };
@@ -203,20 +208,16 @@ impl Skill {
             "" => None,
             text => Some(schema("output_schema", text)?),
         };
-        let headers = headers::of(input.value()).map_err(|what| format!("input_schema: {what}"))?;
-        Ok(Ready { input, output, headers })
+        headers::of(input.value()).map_err(|what| format!("input_schema: {what}"))?;
+        let output = output.map_or(0, |output| output.steps_to_compile());
+        Ok(input.steps_to_compile() + output)
     }
-}
 
-/// A skill that is ready to be called.
-#[derive(Debug)]
-pub struct Ready {
-    /// What it takes.
-    pub input: Schema,
-    /// What it gives, if it says.
-    pub output: Option<Schema>,
-    /// The arguments that a client repeats in headers of HTTP.
-    pub headers: Vec<Header>,
+    /// The arguments that a client repeats in headers of HTTP. None if the schema was accepted once and is not any more.
+    pub(super) fn headers(&self) -> Vec<Header> {
+        let schema = serde_json::from_str(self.input()).ok();
+        schema.and_then(|schema: Value| headers::of(&schema).ok()).unwrap_or_default()
+    }
 }
 
 /// Refuses a text that has a character which cannot be seen.

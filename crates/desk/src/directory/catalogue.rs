@@ -12,8 +12,8 @@ use handover_kernel::command::Contract;
 use handover_kernel::{AgentId, Blob, Text};
 use sha2::{Digest, Sha256};
 
-use super::agent::{Ready, Skill, is_name};
-use crate::schema::Malformed;
+use super::agent::{Skill, is_name};
+use super::headers::Header;
 
 /// How long the name of a tool may be.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
@@ -34,25 +34,17 @@ pub struct Offer {
     pub skill: Skill,
     /// What it takes and returns, to be bound to the tasks that call it.
     pub contract: Arc<Contract>,
-    ready: OnceLock<Result<Ready, Malformed>>,
+    headers: OnceLock<Vec<Header>>,
 }
 
 impl Offer {
-    /// A skill whose schemas are made ready when they are first needed.
-    pub(super) fn stored(agent: AgentId, skill: Skill) -> Offer {
-        Offer { agent, contract: contract(&skill), skill, ready: OnceLock::new() }
+    pub(super) fn new(agent: AgentId, skill: Skill) -> Offer {
+        Offer { agent, contract: contract(&skill), skill, headers: OnceLock::new() }
     }
 
-    /// A skill that is ready.
-    pub(super) fn ready_made(agent: AgentId, skill: Skill, ready: Ready) -> Offer {
-        Offer { agent, contract: contract(&skill), skill, ready: OnceLock::from(Ok(ready)) }
-    }
-
-    /// Its schemas, compiled once. They were checked when the agent registered, so a failure means that what was
-    /// accepted then is not any more.
-    pub fn ready(&self) -> Result<&Ready, &Malformed> {
-        let prepare = || self.skill.prepare().map_err(|what| Malformed { what });
-        self.ready.get_or_init(prepare).as_ref()
+    /// The arguments that a client repeats in headers of HTTP.
+    pub fn headers(&self) -> &[Header] {
+        self.headers.get_or_init(|| self.skill.headers())
     }
 }
 
@@ -138,9 +130,10 @@ impl Catalogue {
     /// Whether another catalogue shows the same: then nobody need be told of a change.
     pub fn same_as(&self, other: &Catalogue) -> bool {
         let same = |one: &Tool, other: &Tool| {
-            one.name == other.name
-                && one.offer.agent == other.offer.agent
-                && one.offer.skill == other.offer.skill
+            // An offer is kept as long as its skill stays the same, so that most need no comparison.
+            let same_offer = Arc::ptr_eq(&one.offer, &other.offer)
+                || (one.offer.agent == other.offer.agent && one.offer.skill == other.offer.skill);
+            one.name == other.name && same_offer
         };
         self.tools.len() == other.tools.len()
             && self.tools.iter().zip(&other.tools).all(|(one, other)| same(one, other))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::schema::shape::{self, Reach};
 
@@ -12,6 +12,9 @@ const REMARK: &str = "x-mcp-header";
 
 /// How long the name of a header may be.
 const NAME_BYTES_MAX: usize = 64;
+
+/// How many arguments may be repeated in headers.
+const HEADERS_MAX: usize = 64;
 
 /// An argument that is repeated in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +42,9 @@ pub enum Kind {
 
 impl Header {
     /// The argument among those of a call; none if it was left out or is null.
-    pub fn argument<'a>(&self, arguments: &'a Value) -> Option<&'a Value> {
-        let found = self.path.iter().try_fold(arguments, |value, name| value.get(name))?;
+    pub fn argument<'a>(&self, arguments: &'a Map<String, Value>) -> Option<&'a Value> {
+        let (first, rest) = self.path.split_first()?;
+        let found = rest.iter().try_fold(arguments.get(first)?, |value, name| value.get(name))?;
         (!found.is_null()).then_some(found)
     }
 }
@@ -49,7 +53,7 @@ impl Header {
 pub fn of(schema: &Value) -> Result<Vec<Header>, String> {
     let mut found = Vec::new();
     // The top of a schema is no property.
-    walk(schema, Some(&[]), &mut found)?;
+    walk(schema, Some(&mut Vec::new()), &mut found)?;
     let mut names = BTreeSet::new();
     for header in &found {
         if !names.insert(header.name.to_ascii_lowercase()) {
@@ -61,27 +65,35 @@ pub fn of(schema: &Value) -> Result<Vec<Header>, String> {
 }
 
 /// `path` is there as long as only properties led here. The schema's nesting is bounded, so the recursion is too.
-fn walk(schema: &Value, path: Option<&[String]>, found: &mut Vec<Header>) -> Result<(), String> {
+fn walk<'a>(
+    schema: &'a Value,
+    mut path: Option<&mut Vec<&'a str>>,
+    found: &mut Vec<Header>,
+) -> Result<(), String> {
     if let Some(remark) = schema.get(REMARK) {
-        let path = path.filter(|path| !path.is_empty());
+        let path = path.as_deref().filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| {
             format!("{REMARK}: expected on properties of objects that are properties, found elsewhere")
         })?;
         found.push(header(schema, remark, path)?);
+        if found.len() > HEADERS_MAX {
+            return Err(format!("{REMARK}: expected on at most {HEADERS_MAX} properties, found on more"));
+        }
     }
     for inner in shape::inner(schema) {
-        let longer: Option<Vec<String>> = match (inner.reach, inner.name, path) {
+        match (inner.reach, inner.name, path.as_deref_mut()) {
             (Reach::Property, Some(name), Some(path)) => {
-                Some(path.iter().cloned().chain([name.to_owned()]).collect())
+                path.push(name);
+                walk(inner.schema, Some(path), found)?;
+                path.pop();
             }
-            _ => None,
-        };
-        walk(inner.schema, longer.as_deref(), found)?;
+            _ => walk(inner.schema, None, found)?,
+        }
     }
     Ok(())
 }
 
-fn header(schema: &Value, remark: &Value, path: &[String]) -> Result<Header, String> {
+fn header(schema: &Value, remark: &Value, path: &[&str]) -> Result<Header, String> {
     let property = path.join(".");
     let name = remark.as_str().filter(|name| is_token(name)).ok_or_else(|| {
         format!("{REMARK} of {property:?}: expected 1 to {NAME_BYTES_MAX} letters, digits or signs of a header's name")
@@ -97,7 +109,7 @@ fn header(schema: &Value, remark: &Value, path: &[String]) -> Result<Header, Str
             ));
         }
     };
-    Ok(Header { name: name.to_owned(), path: path.to_vec(), kind })
+    Ok(Header { name: name.to_owned(), path: path.iter().map(|name| (*name).to_owned()).collect(), kind })
 }
 
 /// RFC 9110 section 5.6.2.
@@ -125,9 +137,10 @@ mod tests {
         let cpu = ("Cpu", "limits.cpu".to_owned(), Kind::Integer);
         assert_eq!(shown, [cpu, ("Region", "region".to_owned(), Kind::String)]);
         let arguments = json!({"region": null, "limits": {"cpu": 4}});
-        assert_eq!(found[0].argument(&arguments), Some(&json!(4)));
-        assert_eq!(found[1].argument(&arguments), None);
-        assert_eq!(found[0].argument(&json!({"limits": 1})), None);
+        let arguments = arguments.as_object().unwrap();
+        assert_eq!(found[0].argument(arguments), Some(&json!(4)));
+        assert_eq!(found[1].argument(arguments), None);
+        assert_eq!(found[0].argument(json!({"limits": 1}).as_object().unwrap()), None);
     }
 
     #[test]

@@ -17,6 +17,10 @@ fn agent(id: &str, skills: &[&str]) -> Agent {
     Agent { id: id.to_owned(), skills: skills.iter().map(|name| skill(name)).collect(), ..Agent::default() }
 }
 
+async fn register(directory: &Directory, tenant: &str, agent: Agent) -> Result<Registered, Denied> {
+    directory.register(tenant, directory.check(tenant, agent).0?).await
+}
+
 async fn tools(directory: &Directory, caller: &str) -> Vec<String> {
     let catalogue = directory.skills(TENANT, &AgentId::from(caller)).await.unwrap();
     catalogue
@@ -33,7 +37,7 @@ async fn seen(directory: &Directory, caller: &str) -> Vec<String> {
 
 /// Why an agent is not registered.
 async fn refused(agent: Agent) -> String {
-    match directory().register(TENANT, agent).await {
+    match register(&directory(), TENANT, agent).await {
         Err(Denied::Refused(Refusal::Invalid { what })) => what.to_string(),
         other => panic!("expected a refusal, found {other:?}"),
     }
@@ -75,12 +79,12 @@ fn a_stored_agent_is_read_as_it_was_written() {
 #[tokio::test]
 async fn an_agent_replaces_what_it_said_and_keeps_since_when() {
     let directory = directory();
-    directory.register(TENANT, agent("a", &["greet", "paint"])).await.unwrap();
+    register(&directory, TENANT, agent("a", &["greet", "paint"])).await.unwrap();
     let first = directory.get(TENANT, &AgentId::from("a")).await.unwrap().unwrap();
     assert!(first.registered_at > 0 && first.registered_at == first.updated_at);
     // What the directory says is not the agent's to say.
     let said = Agent { registered_at: 1, updated_at: 1, ..agent("a", &["paint", "sing"]) };
-    directory.register(TENANT, said).await.unwrap();
+    register(&directory, TENANT, said).await.unwrap();
     let second = directory.get(TENANT, &AgentId::from("a")).await.unwrap().unwrap();
     assert_eq!(second.registered_at, first.registered_at);
     assert!(second.updated_at > first.updated_at);
@@ -98,7 +102,7 @@ async fn the_agents_of_tenants_are_apart() {
     let directory = directory();
     let mut elsewhere = directory.changes("elsewhere");
     elsewhere.mark_unchanged();
-    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
+    register(&directory, TENANT, agent("a", &["greet"])).await.unwrap();
     assert!(!elsewhere.has_changed().unwrap());
     assert!(directory.skills("elsewhere", &AgentId::from("x")).await.unwrap().tools().is_empty());
     assert_eq!(directory.get("elsewhere", &AgentId::from("a")).await.unwrap(), None);
@@ -110,8 +114,8 @@ async fn the_agents_of_tenants_are_apart() {
 async fn an_agent_is_seen_by_those_it_names_and_by_itself() {
     let directory = directory();
     let shy = Agent { visible_to: vec!["friend".to_owned()], ..agent("shy", &["greet"]) };
-    directory.register(TENANT, shy).await.unwrap();
-    directory.register(TENANT, agent("loud", &["greet"])).await.unwrap();
+    register(&directory, TENANT, shy).await.unwrap();
+    register(&directory, TENANT, agent("loud", &["greet"])).await.unwrap();
     assert_eq!(seen(&directory, "friend").await, ["loud", "shy"]);
     assert_eq!(seen(&directory, "shy").await, ["loud", "shy"]);
     assert_eq!(seen(&directory, "stranger").await, ["loud"]);
@@ -126,10 +130,10 @@ async fn an_agent_is_seen_by_those_it_names_and_by_itself() {
 async fn pages_end_where_the_agents_do() {
     let directory = directory();
     for number in 0..5 {
-        directory.register(TENANT, agent(&format!("a{number}"), &[])).await.unwrap();
+        register(&directory, TENANT, agent(&format!("a{number}"), &[])).await.unwrap();
     }
     let hidden = Agent { visible_to: vec!["a0".to_owned()], ..agent("a9", &[]) };
-    directory.register(TENANT, hidden).await.unwrap();
+    register(&directory, TENANT, hidden).await.unwrap();
     let caller = AgentId::from("x");
     let mut after = None;
     let mut ids = Vec::new();
@@ -145,13 +149,13 @@ async fn pages_end_where_the_agents_do() {
 #[tokio::test]
 async fn a_later_skill_never_takes_the_name_of_an_earlier_one() {
     let directory = directory();
-    directory.register(TENANT, agent("z", &["greet"])).await.unwrap();
-    directory.register(TENANT, agent("b", &["paint"])).await.unwrap();
-    directory.register(TENANT, agent("a", &["greet", "paint"])).await.unwrap();
+    register(&directory, TENANT, agent("z", &["greet"])).await.unwrap();
+    register(&directory, TENANT, agent("b", &["paint"])).await.unwrap();
+    register(&directory, TENANT, agent("a", &["greet", "paint"])).await.unwrap();
     // Registered before, but it did not offer this then.
-    directory.register(TENANT, agent("b", &["paint", "greet"])).await.unwrap();
+    register(&directory, TENANT, agent("b", &["paint", "greet"])).await.unwrap();
     // A name of its own that is what another one is called by now.
-    directory.register(TENANT, agent("c", &["a.greet"])).await.unwrap();
+    register(&directory, TENANT, agent("c", &["a.greet"])).await.unwrap();
     let names = ["a.greet = a/greet", "a.paint = a/paint", "b.greet = b/greet", "c.a.greet = c/a.greet"];
     let names = [&names[..], &["greet = z/greet", "paint = b/paint"]].concat();
     assert_eq!(tools(&directory, "x").await, names);
@@ -160,8 +164,8 @@ async fn a_later_skill_never_takes_the_name_of_an_earlier_one() {
 #[tokio::test]
 async fn a_skill_that_moves_up_can_be_called_by_its_longer_name() {
     let directory = directory();
-    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
-    directory.register(TENANT, agent("b", &["greet"])).await.unwrap();
+    register(&directory, TENANT, agent("a", &["greet"])).await.unwrap();
+    register(&directory, TENANT, agent("b", &["greet"])).await.unwrap();
     let caller = AgentId::from("x");
     let before = directory.skills(TENANT, &caller).await.unwrap();
     assert_eq!(before.find("a.greet").unwrap().offer.agent, AgentId::from("a"));
@@ -187,7 +191,7 @@ async fn every_tool_has_a_name_that_a_tool_can_have() {
     let long = "s".repeat(64);
     for id in ["agent://one", "agent:__one", "task_one", &"x".repeat(200)] {
         let skills = ["delegate_task", "task_get", "work_x", "greet", &long];
-        directory.register(TENANT, agent(id, &skills)).await.unwrap();
+        register(&directory, TENANT, agent(id, &skills)).await.unwrap();
     }
     let shown = tools(&directory, "x").await;
     assert_eq!(shown.len(), 20);
@@ -203,7 +207,7 @@ async fn every_tool_has_a_name_that_a_tool_can_have() {
 }
 
 #[tokio::test]
-async fn a_skill_is_compiled_once_and_kept_while_it_stays_the_same() {
+async fn a_skill_is_kept_while_it_stays_the_same() {
     let directory = directory();
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}});
     let said = |description: &str| Agent {
@@ -211,25 +215,34 @@ async fn a_skill_is_compiled_once_and_kept_while_it_stays_the_same() {
         skills: vec![Skill { input_schema: schema.to_string(), ..skill("count") }, skill("other")],
         ..agent("a", &[])
     };
-    directory.register(TENANT, said("")).await.unwrap();
+    register(&directory, TENANT, said("")).await.unwrap();
     let caller = AgentId::from("x");
     let first = directory.skills(TENANT, &caller).await.unwrap();
     assert!(Arc::ptr_eq(&first, &directory.skills(TENANT, &caller).await.unwrap()));
-    directory.register(TENANT, said("changed")).await.unwrap();
+    register(&directory, TENANT, said("changed")).await.unwrap();
     let second = directory.skills(TENANT, &caller).await.unwrap();
     let (first, second) = (first.find("count").unwrap(), second.find("count").unwrap());
     assert!(Arc::ptr_eq(&first.offer, &second.offer));
-    let ready = second.offer.ready().unwrap();
-    ready.input.check(&json!({"n": 1})).unwrap();
-    ready.input.check(&json!({"n": "1"})).unwrap_err();
-    assert_eq!(ready.headers[0].name, "N");
+    assert_eq!(second.offer.headers()[0].name, "N");
 
     let again = Directory::new(Arc::clone(&directory.inner.store));
     let stored = again.skills(TENANT, &caller).await.unwrap();
-    stored.find("count").unwrap().offer.ready().unwrap().input.check(&json!({"n": "1"})).unwrap_err();
-    let any = stored.find("other").unwrap().offer.ready().unwrap();
-    any.input.check(&json!({"whatever": 1})).unwrap();
-    any.input.check(&json!([])).unwrap_err();
+    assert_eq!(stored.find("count").unwrap().offer.headers()[0].name, "N");
+    assert!(stored.find("other").unwrap().offer.headers().is_empty());
+}
+
+#[tokio::test]
+async fn only_schemas_that_are_new_are_compiled() {
+    let directory = directory();
+    let schema = |number: usize| json!({"type": "object", "maxProperties": number}).to_string();
+    let said = |number| Agent {
+        skills: vec![Skill { input_schema: schema(number), ..skill("count") }, skill("other")],
+        ..agent("a", &[])
+    };
+    assert!(directory.check(TENANT, said(1)).1 > 0);
+    register(&directory, TENANT, said(1)).await.unwrap();
+    assert_eq!(directory.check(TENANT, said(1)).1, 0);
+    assert!(directory.check(TENANT, said(2)).1 > 0);
 }
 
 #[tokio::test]
@@ -309,10 +322,10 @@ async fn what_cannot_be_registered_is_refused_by_name_and_field() {
 #[tokio::test]
 async fn a_refused_registration_is_no_change() {
     let directory = directory();
-    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
+    register(&directory, TENANT, agent("a", &["greet"])).await.unwrap();
     let mut changes = directory.changes(TENANT);
     changes.mark_unchanged();
-    directory.register(TENANT, agent("a", &["two words"])).await.unwrap_err();
+    register(&directory, TENANT, agent("a", &["two words"])).await.unwrap_err();
     assert!(!changes.has_changed().unwrap());
     assert_eq!(tools(&directory, "x").await, ["greet = a/greet"]);
 }
@@ -320,11 +333,11 @@ async fn a_refused_registration_is_no_change() {
 #[tokio::test]
 async fn there_is_an_end_to_the_agents_of_a_tenant() {
     let roll = |count: usize, bytes: usize| {
-        let entry = Entry { bytes, ..Entry::stored(agent("a", &[])) };
+        let entry = Entry { bytes, ..Entry::new(agent("a", &[]), None) };
         let agents = (0..count).map(|number| (AgentId::from(format!("{number}")), entry.clone()));
         Roll { agents: agents.collect(), catalogues: Mutex::default() }
     };
-    let one = Entry { bytes: 2, ..Entry::stored(agent("a", &[])) };
+    let one = Entry { bytes: 2, ..Entry::new(agent("a", &[]), None) };
     let full = roll(AGENTS_MAX, 1);
     full.has_room_for(&one, None).unwrap_err();
     full.has_room_for(&one, Some(&one)).unwrap();
@@ -337,14 +350,14 @@ async fn there_is_an_end_to_the_agents_of_a_tenant() {
 #[tokio::test]
 async fn tenants_that_nobody_uses_are_let_go_of_and_read_again() {
     let directory = directory();
-    directory.register(TENANT, agent("a", &["greet"])).await.unwrap();
+    register(&directory, TENANT, agent("a", &["greet"])).await.unwrap();
     let mut changes = directory.changes("followed");
     for number in 0..TENANTS_MAX + 10 {
         directory.inner.tenant(&format!("tenant {number}"));
     }
     assert!(lock(&directory.inner.tenants).len() <= TENANTS_MAX);
     assert_eq!(tools(&directory, "x").await, ["greet = a/greet"]);
-    directory.register("followed", agent("a", &[])).await.unwrap();
+    register(&directory, "followed", agent("a", &[])).await.unwrap();
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
 }

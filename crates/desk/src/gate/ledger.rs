@@ -38,6 +38,7 @@ struct Part {
 struct Used {
     starts: Bucket,
     messages: Bucket,
+    requests: Bucket,
     streams: u64,
     /// Bytes of requests that are not whole yet.
     reading: u64,
@@ -45,7 +46,18 @@ struct Used {
 
 impl Used {
     fn is_idle(self, now: Duration) -> bool {
-        self.streams == 0 && self.reading == 0 && self.starts.is_full(now) && self.messages.is_full(now)
+        let full = |bucket: Bucket| bucket.is_full(now);
+        self.streams == 0
+            && self.reading == 0
+            && [self.starts, self.messages, self.requests].into_iter().all(full)
+    }
+
+    fn bucket(&mut self, kind: Kind) -> &mut Bucket {
+        match kind {
+            Kind::Start => &mut self.starts,
+            Kind::Message => &mut self.messages,
+            Kind::Request => &mut self.requests,
+        }
     }
 }
 
@@ -110,10 +122,13 @@ impl Ledger {
     ) -> Result<(), Duration> {
         let mut part = lock(self.part(tenant, agent));
         part.forget_idle(now);
-        part.used(tenant, agent, |used| match kind {
-            Kind::Start => used.starts.take(rate, now),
-            Kind::Message => used.messages.take(rate, now),
-        })
+        part.used(tenant, agent, |used| used.bucket(kind).take(rate, now))
+    }
+
+    /// Take as many of this kind as were used already.
+    pub fn charge(&self, tenant: &str, agent: &str, (kind, count): (Kind, u64), rate: Rate, now: Duration) {
+        let mut part = lock(self.part(tenant, agent));
+        part.used(tenant, agent, |used| used.bucket(kind).charge(rate, count, now));
     }
 
     /// A place for one more stream, unless the agent has as many as it may.
@@ -199,9 +214,22 @@ mod tests {
     fn agents_tenants_and_kinds_are_counted_apart() {
         let ledger = ledger();
         for (tenant, agent) in [("t", "ada"), ("t", "ben"), ("u", "ada"), ("ta", "da")] {
-            for kind in [Kind::Start, Kind::Message] {
+            for kind in [Kind::Start, Kind::Message, Kind::Request] {
                 assert_eq!(drain(&ledger, tenant, agent, kind), 10, "{tenant} {agent} {kind:?}");
                 assert_eq!(drain(&ledger, tenant, agent, kind), 0, "{tenant} {agent} {kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn clients_that_poll_as_they_are_told_are_never_refused() {
+        let (ledger, rate) = (ledger(), Rate::per_minute(crate::gate::REQUESTS_PER_MINUTE).unwrap());
+        // Every second, at the interval that they are told: the tasks of one agent, all at the same moment.
+        for second in 0..120 {
+            let now = START + Duration::from_secs(second);
+            for task in 0..600 {
+                let taken = ledger.take("t", "ada", Kind::Request, rate, now);
+                assert_eq!(taken, Ok(()), "task {task} in second {second}");
             }
         }
     }

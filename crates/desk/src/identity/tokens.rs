@@ -8,7 +8,8 @@
 //! roles = ["observer"]         # observer: sees every session of its tenant; admin: registers policies
 //! expires_at = "2027-01-31T00:00:00Z"   # left out: never
 //! revoked = true               # left out: false. Taking the entry out does the same
-//! limits = { starts_per_minute = 60, messages_per_minute = 6000, streams = 8, sessions_open = 100, payload_bytes = 65536 }
+//! limits = { starts_per_minute = 60, messages_per_minute = 6000, requests_per_minute = 18000, streams = 8 }
+//! # also: sessions_open = 100, payload_bytes = 65536
 //! ```
 //!
 //! Each limit that is left out is the server's own; a rate of 0 is none.
@@ -307,11 +308,13 @@ fn allowance(found: Option<&Value>) -> Result<Allowance, String> {
         let (place, least) = match key.as_str() {
             "starts_per_minute" => (&mut allowance.starts_per_minute, 0),
             "messages_per_minute" => (&mut allowance.messages_per_minute, 0),
+            "requests_per_minute" => (&mut allowance.requests_per_minute, 0),
             "streams" => (&mut allowance.streams, 1),
             "sessions_open" => (&mut allowance.sessions_open, 1),
             "payload_bytes" => (&mut allowance.payload_bytes, 1),
             other => {
-                let known = "starts_per_minute, messages_per_minute, streams, sessions_open, payload_bytes";
+                let known = "starts_per_minute, messages_per_minute, requests_per_minute, streams, sessions_open, \
+                             payload_bytes";
                 return Err(format!("expected only the limits {known}, found {other}"));
             }
         };
@@ -411,7 +414,7 @@ mod tests {
         let file = entry("t-one", "agent = \"a\"\nlimits = { starts_per_minute = 0, sessions_open = 7 }")
             + &entry(
                 "t-two",
-                "agent = \"b\"\n[token.limits]\nmessages_per_minute = 1\nstreams = 2\npayload_bytes = 3",
+                "agent = \"b\"\n[token.limits]\nmessages_per_minute = 1\nrequests_per_minute = 4\nstreams = 2\npayload_bytes = 3",
             )
             + &entry("t-three", "agent = \"c\"");
         let tokens = Tokens::parse(&file).unwrap();
@@ -421,8 +424,12 @@ mod tests {
             allowance("t-one"),
             Allowance { starts_per_minute: Some(0), sessions_open: Some(7), ..none }
         );
-        let (messages_per_minute, streams, payload_bytes) = (Some(1), Some(2), Some(3));
-        assert_eq!(allowance("t-two"), Allowance { messages_per_minute, streams, payload_bytes, ..none });
+        let (messages_per_minute, requests_per_minute) = (Some(1), Some(4));
+        let (streams, payload_bytes) = (Some(2), Some(3));
+        assert_eq!(
+            allowance("t-two"),
+            Allowance { messages_per_minute, requests_per_minute, streams, payload_bytes, ..none }
+        );
         assert_eq!(allowance("t-three"), none);
     }
 

@@ -1,23 +1,30 @@
 //! How the parts of a schema hang together: which parts look at the same value and which at a part of it. From that
-//! follows what a check can cost.
+//! follows what a check can cost, and schemas whose cost multiplies are refused before they are used.
 //!
 //! The validator remembers what it found where a schema refers to itself, so recursion is cheap. What is not is a part
-//! that is referred to twice by a part that is referred to twice, and so on: that is counted here.
+//! that is referred to twice by a part that is referred to twice, and so on: that is counted here. What a check really
+//! takes is counted by [`super::meter`] while it runs.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::meter::Rates;
+use super::pattern::Weight;
 use super::{Malformed, cut};
 
-/// How many steps a schema may take on one value, references followed.
+/// How many schemas a schema may come to, references followed.
 const STEPS_MAX: usize = 100_000;
+
+/// How many of them may look at one and the same value.
+const ON_ONE_VALUE_MAX: usize = 10_000;
 
 /// How many schemas may apply to one value through each other: `$ref` to `allOf` to `$ref` and so on.
 const CHAIN_MAX: usize = 24;
 
-/// How much the patterns of a schema may weigh together; each takes memory once it is compiled.
-const PATTERNS_WEIGHT_MAX: usize = 128;
+/// How many patterns a schema may have, and how large they may be together once they are compiled.
+const PATTERNS_MAX: usize = 128;
+const PATTERNS_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// What a schema inside another one is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,47 +44,60 @@ pub enum Reach {
 pub struct Inner<'a> {
     /// What it is for.
     pub reach: Reach,
+    /// The keyword that holds it.
+    pub keyword: &'static str,
     /// The name that it stands under, if its keyword holds several by name.
     pub name: Option<&'a str>,
     /// The schema.
     pub schema: &'a Value,
 }
 
+/// Every keyword that holds schemas, and what they are for.
+const HOLDING: [(&str, Reach); 22] = [
+    ("allOf", Reach::Same),
+    ("anyOf", Reach::Same),
+    ("oneOf", Reach::Same),
+    ("not", Reach::Same),
+    ("if", Reach::Same),
+    ("then", Reach::Same),
+    ("else", Reach::Same),
+    ("dependentSchemas", Reach::Same),
+    ("dependencies", Reach::Same),
+    ("properties", Reach::Property),
+    ("patternProperties", Reach::Parts),
+    ("additionalProperties", Reach::Parts),
+    ("propertyNames", Reach::Parts),
+    ("unevaluatedProperties", Reach::Parts),
+    ("prefixItems", Reach::Parts),
+    ("items", Reach::Parts),
+    ("additionalItems", Reach::Parts),
+    ("contains", Reach::Parts),
+    ("unevaluatedItems", Reach::Parts),
+    ("contentSchema", Reach::Parts),
+    ("$defs", Reach::Aside),
+    ("definitions", Reach::Aside),
+];
+
 /// The schemas directly inside a schema, in every keyword that holds some.
 pub fn inner(schema: &Value) -> Vec<Inner<'_>> {
     let mut found = Vec::new();
     for (keyword, value) in schema.as_object().into_iter().flatten() {
-        let reach = match keyword.as_str() {
-            "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else" | "dependentSchemas"
-            | "dependencies" => Reach::Same,
-            "properties" => Reach::Property,
-            "patternProperties"
-            | "additionalProperties"
-            | "propertyNames"
-            | "unevaluatedProperties"
-            | "prefixItems"
-            | "items"
-            | "additionalItems"
-            | "contains"
-            | "unevaluatedItems"
-            | "contentSchema" => Reach::Parts,
-            "$defs" | "definitions" => Reach::Aside,
-            _ => continue,
-        };
-        match (keyword.as_str(), value) {
+        let Some(&(keyword, reach)) = HOLDING.iter().find(|(name, _)| name == keyword) else { continue };
+        match (keyword, value) {
             (
                 "properties" | "patternProperties" | "dependentSchemas" | "dependencies" | "$defs"
                 | "definitions",
                 Value::Object(entries),
             ) => found.extend(entries.iter().map(|(name, schema)| Inner {
                 reach,
+                keyword,
                 name: Some(name.as_str()),
                 schema,
             })),
             (_, Value::Array(items)) => {
-                found.extend(items.iter().map(|schema| Inner { reach, name: None, schema }));
+                found.extend(items.iter().map(|schema| Inner { reach, keyword, name: None, schema }));
             }
-            (_, schema) => found.push(Inner { reach, name: None, schema }),
+            (_, schema) => found.push(Inner { reach, keyword, name: None, schema }),
         }
     }
     found.retain(|inner| matches!(inner.schema, Value::Object(_) | Value::Bool(_)));
@@ -87,183 +107,195 @@ pub fn inner(schema: &Value) -> Vec<Inner<'_>> {
 /// One schema of the whole, and those that it leads to, by their numbers.
 #[derive(Debug, Default)]
 struct Node {
-    same: Vec<usize>,
-    properties: BTreeMap<Box<str>, usize>,
-    parts: Vec<usize>,
+    same: Vec<Edge>,
+    parts: Vec<Edge>,
+    /// Those of the parts that are gone through again to learn what was looked at.
+    again: Vec<usize>,
     /// Whether it asks what the others looked at: they are then gone through again.
-    unevaluated: bool,
-    /// What its pattern for text weighs, and what those for the names of properties do.
-    text_weight: usize,
-    name_weight: usize,
+    asks: bool,
+    /// Whether it looks at the value itself, however little there is to see.
+    looks: bool,
+    /// The steps of its patterns for each byte of a property's name.
+    name_weight: u64,
+    patterns: Patterns,
+}
+
+/// How many patterns there are, and how large they are together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Patterns {
+    count: usize,
+    bytes: usize,
+}
+
+impl Patterns {
+    fn add(&mut self, other: Patterns) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
+
+    fn are_too_many(self) -> bool {
+        self.count > PATTERNS_MAX || self.bytes > PATTERNS_BYTES_MAX
+    }
+}
+
+/// A way from one schema to another.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    keyword: &'static str,
+    to: usize,
 }
 
 impl Node {
     /// A node that leads nowhere yet.
-    fn weighed(schema: &Value, weigh: impl Fn(&str) -> Result<usize, Malformed>) -> Result<Node, Malformed> {
+    fn weighed(schema: &Value, weigh: impl Fn(&str) -> Result<Weight, Malformed>) -> Result<Node, Malformed> {
+        let is_there = |name: &&str| schema.get(*name).is_some();
+        let holds_some = |name: &&str| match schema.get(*name) {
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(Value::Object(entries)) => !entries.is_empty(),
+            _ => false,
+        };
         let mut node = Node {
-            unevaluated: ["unevaluatedProperties", "unevaluatedItems"]
-                .iter()
-                .any(|name| schema.get(name).is_some()),
+            asks: ["unevaluatedProperties", "unevaluatedItems"].iter().any(is_there),
+            looks: ["type", "const", "enum", "minimum", "maximum"].iter().any(is_there)
+                || ["required", "properties", "prefixItems"].iter().any(holds_some),
             ..Node::default()
         };
         if let Some(Value::String(pattern)) = schema.get("pattern") {
-            node.text_weight = weigh(pattern)?;
+            node.patterns.add(Patterns { count: 1, bytes: weigh(pattern)?.bytes });
         }
         for pattern in
             schema.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys)
         {
-            node.name_weight += weigh(pattern)?;
-            if node.name_weight > PATTERNS_WEIGHT_MAX {
+            let Weight { bytes, per_byte } = weigh(pattern)?;
+            node.name_weight += per_byte;
+            node.patterns.add(Patterns { count: 1, bytes });
+            if node.patterns.are_too_many() {
                 break;
             }
         }
         Ok(node)
     }
 
-    fn within(&self) -> impl Iterator<Item = usize> + '_ {
-        self.properties.values().chain(&self.parts).copied()
+    fn within(&self) -> impl Iterator<Item = Edge> + '_ {
+        self.same.iter().chain(&self.parts).copied()
     }
 }
 
-/// All schemas that a schema leads to; the first is the whole.
-#[derive(Debug)]
-pub struct Shape {
-    nodes: Vec<Node>,
-    steps: usize,
-    /// What the patterns weigh that one value can meet.
-    weight: usize,
+/// What it takes to go through a schema with every reference followed, except back to where it came from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    /// To see whether a value matches.
+    check: usize,
+    /// To learn what of a value was looked at.
+    ask: usize,
 }
 
-/// What is gone through if every alternative is followed to its end.
-struct Walk {
-    /// How many more visits there may be.
-    left: usize,
-    /// The bytes that patterns are put to, times what those weigh.
-    matched: usize,
+/// What a check against a schema can cost.
+#[derive(Debug)]
+pub struct Shape {
+    rates: Rates,
+    patterns: Patterns,
 }
 
 impl Shape {
     /// The shape of a schema, if it is one that can be checked in bounded time. A pattern weighs what `weigh` says.
-    pub fn of(schema: &Value, weigh: impl Fn(&str) -> Result<usize, Malformed>) -> Result<Shape, Malformed> {
+    pub fn of(schema: &Value, weigh: impl Fn(&str) -> Result<Weight, Malformed>) -> Result<Shape, Malformed> {
         let names = Names::of(schema)?;
-        let mut shape = Shape { nodes: Vec::new(), steps: 0, weight: 0 };
-        shape.gather(schema, &names, weigh)?;
-        shape.chains()?;
-        shape.steps = shape.count(|_| 1);
-        shape.weight = shape.count(|node| node.text_weight + node.name_weight);
-        if shape.steps > STEPS_MAX {
-            return Err(Malformed::new(format!(
-                "expected a schema that takes at most {STEPS_MAX} steps with its references followed, found one \
-                 that takes more"
-            )));
-        }
-        Ok(shape)
+        let graph = Graph::of(schema, &names, weigh)?;
+        graph.chains()?;
+        let _ = graph.most(ON_ONE_VALUE_MAX, "apply to one value", |_| 1, false)?;
+        let _ = graph.most(STEPS_MAX, "are gone through", |_| 1, true)?;
+        let unseen = |node: &Node| usize::from(!node.looks);
+        let unseen = graph.most(ON_ONE_VALUE_MAX, "apply to one value", unseen, false)?;
+        let rates =
+            Rates { part: unseen as u64, name_byte: graph.nodes.iter().map(|node| node.name_weight).sum() };
+        Ok(Shape { rates, patterns: graph.patterns })
     }
 
-    /// How many steps the schema takes on one value at most.
-    pub fn steps(&self) -> usize {
-        self.steps
+    /// How many patterns there are.
+    pub fn patterns(&self) -> usize {
+        self.patterns.count
     }
 
-    /// What the patterns weigh that one value can meet.
-    pub fn weight(&self) -> usize {
-        self.weight
+    /// How large the patterns are together, once they are compiled.
+    pub fn pattern_bytes(&self) -> usize {
+        self.patterns.bytes
     }
 
-    /// How often some schema looks at some part of the value if every alternative is followed to its end; none if that
-    /// is more than `max`.
-    pub fn visits(&self, value: &Value, max: usize) -> Option<usize> {
-        let mut walk = Walk { left: max, matched: 0 };
-        self.visit(0, value, &mut walk)?;
-        Some(max - walk.left)
+    /// What looking at a value costs in a check against the schema.
+    pub fn rates(&self) -> Rates {
+        self.rates
     }
+}
 
-    /// The bytes of the value that patterns are put to, times what those weigh; none if finding out takes more than
-    /// `max` visits.
-    pub fn matched(&self, value: &Value, max: usize) -> Option<usize> {
-        let mut walk = Walk { left: max, matched: 0 };
-        self.visit(0, value, &mut walk)?;
-        Some(walk.matched)
-    }
+/// How many schemas look at one value at most.
+#[cfg(test)]
+pub(super) fn on_one_value(schema: &Value) -> u64 {
+    let weigh = |_: &str| Ok(Weight::default());
+    let names = Names::of(schema).expect("a schema that can be used");
+    let graph = Graph::of(schema, &names, weigh).expect("a schema that can be used");
+    graph.most(usize::MAX, "", |_| 1, false).expect("no bound") as u64
+}
 
-    fn visit(&self, node: usize, value: &Value, walk: &mut Walk) -> Option<()> {
-        walk.left = walk.left.checked_sub(1)?;
-        let node = &self.nodes[node];
-        for &other in &node.same {
-            self.visit(other, value, walk)?;
-        }
-        match value {
-            Value::Object(entries) => {
-                for (name, part) in entries {
-                    walk.put(name, node.name_weight);
-                    let property = node.properties.get(name.as_str()).copied();
-                    for other in property.into_iter().chain(node.parts.iter().copied()) {
-                        self.visit(other, part, walk)?;
-                    }
-                }
-            }
-            Value::Array(items) => {
-                for (&other, part) in
-                    node.parts.iter().flat_map(|node| items.iter().map(move |part| (node, part)))
-                {
-                    self.visit(other, part, walk)?;
-                }
-            }
-            Value::String(text) => walk.put(text, node.text_weight),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-        Some(())
-    }
+/// All schemas that a schema leads to; the first is the whole.
+struct Graph<'a> {
+    nodes: Vec<Node>,
+    schemas: Vec<&'a Value>,
+    patterns: Patterns,
+}
 
+impl<'a> Graph<'a> {
     /// Number every schema that the whole leads to.
-    fn gather<'a>(
-        &mut self,
+    fn of(
         root: &'a Value,
         names: &Names<'a>,
-        weigh: impl Fn(&str) -> Result<usize, Malformed>,
-    ) -> Result<(), Malformed> {
-        let mut weight = 0;
+        weigh: impl Fn(&str) -> Result<Weight, Malformed>,
+    ) -> Result<Graph<'a>, Malformed> {
+        let patterns = Patterns::default();
         let mut numbers = BTreeMap::from([(address(root), 0)]);
-        let mut found = vec![root];
+        let mut graph = Graph { nodes: Vec::new(), schemas: vec![root], patterns };
         let mut number = |schema: &'a Value, found: &mut Vec<&'a Value>| {
             *numbers.entry(address(schema)).or_insert_with(|| {
                 found.push(schema);
                 found.len() - 1
             })
         };
-        while let Some(&schema) = found.get(self.nodes.len()) {
+        while let Some(&schema) = graph.schemas.get(graph.nodes.len()) {
             names.no_other_id(schema)?;
             let mut node = Node::weighed(schema, &weigh)?;
-            weight += node.text_weight + node.name_weight;
-            if weight > PATTERNS_WEIGHT_MAX {
-                return Err(Malformed::new("expected fewer or smaller patterns in a schema, found too many"));
+            graph.patterns.add(node.patterns);
+            if graph.patterns.are_too_many() {
+                return Err(Malformed::costly(format!(
+                    "{}: expected at most {PATTERNS_MAX} patterns of {PATTERNS_BYTES_MAX} bytes together in a \
+                     schema, found more: leave out pattern or \
+                     patternProperties here, or write shorter ones without large repetitions",
+                    graph.place(graph.nodes.len())
+                )));
             }
-            for inner in inner(schema) {
-                match (inner.reach, inner.name) {
-                    (Reach::Same, _) => node.same.push(number(inner.schema, &mut found)),
-                    (Reach::Property, Some(name)) => {
-                        node.properties.insert(name.into(), number(inner.schema, &mut found));
-                    }
-                    (Reach::Property, None) | (Reach::Parts, _) => {
-                        node.parts.push(number(inner.schema, &mut found));
-                    }
-                    (Reach::Aside, _) => {}
+            for Inner { reach, keyword, schema, .. } in inner(schema) {
+                if reach == Reach::Aside {
+                    continue;
+                }
+                let to = number(schema, &mut graph.schemas);
+                let edge = Edge { keyword, to };
+                if reach == Reach::Same {
+                    node.same.push(edge)
+                } else {
+                    node.parts.push(edge)
+                }
+                if ["unevaluatedProperties", "unevaluatedItems", "contains"].contains(&keyword) {
+                    node.again.push(to);
                 }
             }
             for keyword in ["$ref", "$dynamicRef"] {
                 if let Some(Value::String(reference)) = schema.get(keyword) {
-                    node.same.push(number(names.resolve(reference)?, &mut found));
+                    let to = number(names.resolve(reference)?, &mut graph.schemas);
+                    node.same.push(Edge { keyword, to });
                 }
             }
-            self.nodes.push(node);
+            graph.nodes.push(node);
         }
-        for (node, schema) in self.nodes.iter_mut().zip(&found) {
-            // Names that have to match a schema may meet any pattern.
-            if schema.get("propertyNames").is_some() {
-                node.name_weight = weight;
-            }
-        }
-        Ok(())
+        Ok(graph)
     }
 
     /// See that no schema leads to itself on the same value, and that there are not too many on one.
@@ -286,57 +318,120 @@ impl Shape {
             return Ok(height);
         }
         if path.contains(&node) {
-            let what =
-                "expected references that lead into the value, found one that leads back to its own schema";
-            return Err(Malformed::new(what));
+            return Err(Malformed::costly(format!(
+                "{}: expected references that lead into the value, found one that leads back to its own schema: put \
+                 the $ref under properties or items",
+                self.place(node)
+            )));
         }
         path.push(node);
         let mut highest = 0;
-        for &other in &self.nodes[node].same {
+        for edge in &self.nodes[node].same {
             // The recursion ends here too: a path that is too long is an error.
             if path.len() <= CHAIN_MAX {
-                highest = highest.max(self.height(other, heights, path)?);
+                highest = highest.max(self.height(edge.to, heights, path)?);
             } else {
                 highest = CHAIN_MAX;
             }
         }
         path.pop();
         if highest >= CHAIN_MAX {
-            return Err(Malformed::new(format!(
-                "expected at most {CHAIN_MAX} schemas that apply to one value through each other, found more"
+            return Err(Malformed::costly(format!(
+                "{}: expected at most {CHAIN_MAX} schemas that apply to one value through each other, found more: \
+                 write what they say into one schema",
+                self.place(node)
             )));
         }
         heights[node] = Some(highest + 1);
         Ok(highest + 1)
     }
 
-    /// What the whole comes to, every reference followed, except back to where it came from.
-    fn count(&self, own: impl Fn(&Node) -> usize) -> usize {
-        let mut counts = vec![0_usize; self.nodes.len()];
+    /// The most that a schema of the graph comes to if each counts `own`, and those for parts of the value count where
+    /// `into_parts` says so. The validator does not remember what it found, except where a schema is recursive; what an
+    /// `unevaluatedProperties` asks about is gone through again, and so is what it says itself.
+    fn most(
+        &self,
+        max: usize,
+        what: &str,
+        own: impl Fn(&Node) -> usize,
+        into_parts: bool,
+    ) -> Result<usize, Malformed> {
+        let mut costs = vec![Cost::default(); self.nodes.len()];
         let mut begun = vec![false; self.nodes.len()];
-        let mut left = vec![(0, false)];
+        let mut left: Vec<(usize, bool)> = (0..self.nodes.len()).rev().map(|node| (node, false)).collect();
         while let Some((number, ready)) = left.pop() {
             let node = &self.nodes[number];
             if ready {
-                let sum = |all: &mut dyn Iterator<Item = usize>| {
-                    all.fold(0, |sum: usize, other| sum.saturating_add(counts[other]))
-                };
-                let same = sum(&mut node.same.iter().copied());
-                let same = if node.unevaluated { same.saturating_mul(3) } else { same };
-                counts[number] = same.saturating_add(sum(&mut node.within())).saturating_add(own(node));
+                let sum = |all: &mut dyn Iterator<Item = usize>| all.fold(0, usize::saturating_add);
+                let checked = sum(&mut node.same.iter().map(|edge| costs[edge.to].check));
+                let asked = sum(&mut node.same.iter().map(|edge| costs[edge.to].ask));
+                let within =
+                    sum(&mut node.parts.iter().filter(|_| into_parts).map(|edge| costs[edge.to].check));
+                let again = sum(&mut node.again.iter().filter(|_| into_parts).map(|to| costs[*to].check));
+                let ask = checked.saturating_add(asked).saturating_add(again).saturating_add(1);
+                let check = checked.saturating_add(within).saturating_add(own(node));
+                let check = check.saturating_add(if node.asks { ask } else { 0 });
+                if check > max {
+                    return Err(self.too_much(number, max, what, |edge| costs[edge.to].check));
+                }
+                costs[number] = Cost { check, ask };
             } else if !begun[number] {
                 begun[number] = true;
                 left.push((number, true));
-                left.extend(node.same.iter().copied().chain(node.within()).map(|other| (other, false)));
+                left.extend(node.same.iter().map(|edge| (edge.to, false)));
+                left.extend(node.parts.iter().filter(|_| into_parts).map(|edge| (edge.to, false)));
             }
         }
-        counts[0]
+        Ok(costs.iter().map(|cost| cost.check).max().unwrap_or(0))
     }
-}
 
-impl Walk {
-    fn put(&mut self, text: &str, weight: usize) {
-        self.matched = self.matched.saturating_add(text.len().saturating_mul(weight));
+    /// Which keyword makes a schema too much, and what to write instead.
+    fn too_much(&self, node: usize, max: usize, what: &str, cost: impl Fn(&Edge) -> usize) -> Malformed {
+        let most = self.nodes[node].within().max_by_key(cost);
+        let (keyword, instead) = match most.map_or("", |edge| edge.keyword) {
+            keyword @ ("unevaluatedProperties" | "unevaluatedItems") => (
+                keyword,
+                "each of these inside another one doubles the work: write additionalProperties or items",
+            ),
+            keyword @ ("$ref" | "$dynamicRef") => (
+                keyword,
+                "what it leads to is gone through once for every reference: refer to it from fewer places",
+            ),
+            keyword => (keyword, "write fewer alternatives, and what they have in common only once"),
+        };
+        Malformed::costly(format!(
+            "{}/{keyword}: expected at most {max} schemas that {what}, references followed, found more: {instead}",
+            self.place(node)
+        ))
+    }
+
+    /// Where a schema is, as a JSON pointer from the top.
+    fn place(&self, node: usize) -> String {
+        fn search(value: &Value, wanted: usize, path: &mut String) -> bool {
+            if address(value) == wanted {
+                return true;
+            }
+            let before = path.len();
+            let mut under = |name: &str, value: &Value| {
+                path.push('/');
+                path.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                let found = search(value, wanted, path);
+                if !found {
+                    path.truncate(before);
+                }
+                found
+            };
+            match value {
+                Value::Array(items) => {
+                    items.iter().enumerate().any(|(index, item)| under(&index.to_string(), item))
+                }
+                Value::Object(entries) => entries.iter().any(|(name, value)| under(name, value)),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+            }
+        }
+        let mut path = String::from("#");
+        search(self.schemas[0], address(self.schemas[node]), &mut path);
+        cut(&path).into_owned()
     }
 }
 

@@ -1,5 +1,3 @@
-use std::time::{Duration, Instant};
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -7,6 +5,24 @@ use super::*;
 
 fn schema(value: &Value) -> Schema {
     Schema::compile(&value.to_string()).unwrap_or_else(|malformed| panic!("{value}: {malformed}"))
+}
+
+/// More steps than any check here needs.
+const MANY: u64 = 5_000_000;
+
+fn check(schema: &Schema, value: &Value) -> Result<(), Mismatch> {
+    match schema.check(value, MANY).0 {
+        Verdict::Matches => Ok(()),
+        Verdict::Differs(mismatch) => Err(mismatch),
+        Verdict::OutOfSteps => panic!("a check that takes more than {MANY} steps"),
+    }
+}
+
+/// Whether a check takes more steps than it may, though it was stopped at those.
+fn runs_out(schema: &Schema, value: &Value) -> bool {
+    let (verdict, steps) = schema.check(value, MANY);
+    assert!(steps <= MANY);
+    verdict == Verdict::OutOfSteps
 }
 
 fn refused(value: &Value) -> String {
@@ -103,10 +119,10 @@ fn values_match_as_the_specification_says() {
     for (text, yes, no) in table() {
         let schema = schema(&text);
         for value in yes {
-            schema.check(&value).unwrap_or_else(|mismatch| panic!("{text} and {value}: {mismatch}"));
+            check(&schema, &value).unwrap_or_else(|mismatch| panic!("{text} and {value}: {mismatch}"));
         }
         for value in no {
-            schema.check(&value).expect_err(&format!("{text} and {value}"));
+            check(&schema, &value).expect_err(&format!("{text} and {value}"));
         }
     }
 }
@@ -119,7 +135,7 @@ fn a_mismatch_says_where_and_what() {
         "required": ["to"],
         "additionalProperties": false,
     }));
-    let mismatch = |value: Value| schema.check(&value).unwrap_err().to_string();
+    let mismatch = |value: Value| check(&schema, &value).unwrap_err().to_string();
     assert_eq!(mismatch(json!([])), "expected an object, found an array");
     assert_eq!(mismatch(json!({})), "expected the property \"to\", found none");
     assert_eq!(mismatch(json!({"to": 1})), "/to: expected a string, found a number");
@@ -138,14 +154,14 @@ fn a_mismatch_says_where_and_what() {
 fn a_mismatch_is_short_however_much_is_wrong() {
     let schema = schema(&json!({"items": {"type": "string", "maxLength": 3}}));
     let secret = "secret".repeat(1000);
-    let found = schema.check(&Value::from(vec![secret; 100])).unwrap_err();
+    let found = check(&schema, &Value::from(vec![secret; 100])).unwrap_err();
     assert_eq!(found.places.len(), PLACES_MAX);
     assert_eq!(found.places[0].pointer, "/0");
     assert!(!found.to_string().contains("secret"), "{found}");
 
     let long = "n".repeat(5000);
     let schema = self::schema(&json!({"additionalProperties": false}));
-    let found = schema.check(&json!({ long: 1 })).unwrap_err().to_string();
+    let found = check(&schema, &json!({ long: 1 })).unwrap_err().to_string();
     assert!(found.chars().count() <= SHOWN_CHARS_MAX + 1, "{found}");
 }
 
@@ -178,9 +194,7 @@ fn a_schema_that_cannot_be_used_is_refused_with_the_reason() {
 #[test]
 fn a_pattern_that_could_backtrack_is_matched_in_linear_time_or_refused() {
     let schema = schema(&json!({"pattern": "^(a+)+$"}));
-    let begun = Instant::now();
-    schema.check(&Value::from(format!("{}!", "a".repeat(100_000)))).unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    check(&schema, &Value::from(format!("{}!", "a".repeat(100_000)))).unwrap_err();
     refused(&json!({"pattern": "(?=a)b"}));
     refused(&json!({"pattern": "(a)\\1"}));
     refused(&json!({"pattern": "((((a{100}){100}){100}){100})"}));
@@ -199,22 +213,38 @@ fn text_that_patterns_would_take_too_long_for_is_refused() {
         "body": {"type": "string"},
     }}));
     let text = |length: usize| "ab".repeat(length / 2);
-    let begun = Instant::now();
-    schema.check(&json!({"id": text(10_000)})).unwrap_err();
-    let found = schema.check(&json!({"id": text(1_000_000)})).unwrap_err().to_string();
-    assert!(found.contains("less text for the patterns"), "{found}");
+    check(&schema, &json!({"id": text(100), "name": "Zoë 2"})).unwrap_err();
+    assert!(runs_out(&schema, &json!({"id": text(10_000)})));
     // Text that meets no pattern may be as long as it likes.
-    schema.check(&json!({"name": "Zoë 2", "body": text(1_000_000)})).unwrap();
+    check(&schema, &json!({"name": "Zoë 2", "body": text(1_000_000)})).unwrap();
     let many: serde_json::Map<String, Value> =
         (0..100).map(|n| (format!("{n} {}", text(2000)), json!(1))).collect();
-    let names = self::schema(&json!({"propertyNames": {"allOf": [{"pattern": slow}]}}));
-    names.check(&Value::Object(many.clone())).unwrap_err();
-    let named = self::schema(&json!({"patternProperties": {slow: false}}));
-    let found = named.check(&Value::Object(many)).unwrap_err().to_string();
-    assert!(found.contains("less text for the patterns"), "{found}");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let many = Value::Object(many);
+    assert!(runs_out(&self::schema(&json!({"propertyNames": {"not": {"pattern": slow}}})), &many));
+    assert!(runs_out(&self::schema(&json!({"patternProperties": {slow: false}})), &many));
     // A plain pattern is put to a megabyte.
-    self::schema(&json!({"pattern": "^[ab]+$"})).check(&Value::from(text(1_000_000))).unwrap();
+    check(&self::schema(&json!({"pattern": "^[ab]+$"})), &Value::from(text(1_000_000))).unwrap();
+}
+
+#[test]
+fn values_with_the_same_hash_are_told_apart_in_bounded_time() {
+    let schema = schema(&json!({"uniqueItems": true}));
+    // Lists of empty lists: the bits of a number, in shapes.
+    let shape = |number: u32| {
+        let bits = (0..16).map(|bit| if number >> bit & 1 == 1 { json!([[]]) } else { json!([]) });
+        Value::from(bits.collect::<Vec<_>>())
+    };
+    let mut items: Vec<Value> = (0..5000).map(shape).collect();
+    check(&schema, &Value::from(items.clone())).unwrap();
+    items.push(shape(7));
+    check(&schema, &Value::from(items)).unwrap_err();
+    for (one, other) in
+        [(json!(1), json!(1.0)), (json!({"a": [0]}), json!({"a": [-0.0]})), (json!(null), json!(null))]
+    {
+        check(&schema, &json!([one, "x", other, false])).unwrap_err();
+    }
+    check(&schema, &json!([1, 1.5, "1", [1], {"a": 1}, {"a": 2}, {"b": 1}, true, null, 1e300, u64::MAX]))
+        .unwrap();
 }
 
 /// `count` definitions, each of which refers to the next one in these places.
@@ -238,11 +268,66 @@ fn a_schema_that_would_check_for_ever_is_refused() {
     // Each definition takes twice as long as the next one.
     let doubling = |next: Value| json!({"properties": {"a": next, "b": next}});
     schema(&ladder(8, doubling));
-    assert!(refused(&ladder(30, doubling)).contains("steps"));
+    assert!(refused(&ladder(30, doubling)).contains("expected at most 100000 schemas that are gone through"));
     let asking_again =
         |next: Value| json!({"properties": {"x": {"allOf": [next], "unevaluatedProperties": false}}});
     schema(&ladder(5, asking_again));
-    assert!(refused(&ladder(40, asking_again)).contains("steps"));
+    let said = refused(&ladder(20, asking_again));
+    assert!(said.contains("/properties/x/allOf: expected at most 100000 schemas"), "{said}");
+}
+
+#[test]
+fn a_schema_that_doubles_the_work_with_each_level_is_refused_and_says_where() {
+    // 554 bytes: each level is gone through by itself, and once more to learn what it looked at.
+    let mut evil = json!({"type": "string"});
+    let mut value = json!(1);
+    for _ in 0..21 {
+        evil = json!({"unevaluatedProperties": evil});
+        value = json!({"a": value});
+    }
+    let said = refused(&evil);
+    assert!(
+        said.contains("/unevaluatedProperties: expected at most") && said.contains("additionalProperties"),
+        "{said}"
+    );
+    // Few enough levels are checked.
+    for _ in 0..11 {
+        evil = evil["unevaluatedProperties"].take();
+        value = value["a"].take();
+    }
+    check(&schema(&evil), &value).unwrap_err();
+    // Alternatives that say the same of the same part.
+    let twice = |next: Value| json!({"anyOf": [{"properties": {"a": next}}, {"properties": {"a": next}}]});
+    assert!(refused(&ladder(22, twice)).contains("/anyOf: expected at most"));
+    assert!(
+        refused(&json!({"allOf": vec![json!({"anyOf": vec![json!({}); 200]}); 60]})).contains("one value")
+    );
+}
+
+#[test]
+fn what_a_schema_may_say_is_cut_off_where_its_value_makes_it_dear() {
+    // Nothing of this is too much by itself; with a value that is made for it, each is.
+    let branches =
+        |inner: Value| json!({"anyOf": vec![json!({"items": inner, "contains": {"const": "z"}}); 200]});
+    let cases = [
+        (json!({"items": branches(json!({"enum": ["a", "b"]}))}), json!(vec![vec!["a"; 2000]; 200])),
+        (json!({"items": {"allOf": vec![json!({}); 9000]}}), json!(vec![1; 100_000])),
+        (
+            json!({"items": {"enum": (0..4000).map(|n| json!([n])).collect::<Vec<_>>()}}),
+            json!(vec![[3999]; 100_000]),
+        ),
+        (json!({"items": {"const": vec![0; 5000]}}), json!(vec![vec![0; 5000]; 6000])),
+        (json!({"allOf": vec![json!({"uniqueItems": true}); 200]}), json!((0..50_000).collect::<Vec<_>>())),
+        (
+            json!({"items": {"allOf": vec![json!({"maxLength": 9_000_000}); 2000]}}),
+            json!(vec!["x".repeat(20_000); 100]),
+        ),
+    ];
+    for (text, value) in cases {
+        let schema = schema(&text);
+        assert!(runs_out(&schema, &value), "{}", cut(&text.to_string()));
+        check(&schema, &json!([])).unwrap();
+    }
 }
 
 #[test]
@@ -256,12 +341,10 @@ fn a_schema_may_refer_to_itself_for_the_parts_of_a_value() {
     for _ in 0..30 {
         value = json!({"kind": 11, "kids": [value, {"kind": 0}]});
     }
-    let begun = Instant::now();
-    schema.check(&value).unwrap();
+    check(&schema, &value).unwrap();
     *value.pointer_mut("/kids/0/kids/0/kids/0/kids/0/kids/0/kids/0/kind").unwrap() = json!("none");
-    let found = schema.check(&value).unwrap_err();
+    let found = check(&schema, &value).unwrap_err();
     assert_eq!(found.places.len(), 1, "too many ways to say more: {found}");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -276,18 +359,8 @@ fn the_deepest_value_on_the_longest_chain_fits_the_stack() {
     for _ in 1..DEPTH_MAX {
         value = json!({ "a": value });
     }
-    schema.check(&value).unwrap();
-    assert!(schema.check(&json!({ "a": value })).unwrap_err().to_string().contains("levels"));
-}
-
-#[test]
-fn a_value_that_is_too_large_for_its_schema_is_refused() {
-    let properties: serde_json::Map<String, Value> =
-        (0..1000).map(|number| (format!("p{number}"), json!({"type": "string"}))).collect();
-    let schema = schema(&json!({"items": {"properties": properties}}));
-    schema.check(&Value::from(vec![1; 1000])).unwrap();
-    let found = schema.check(&Value::from(vec![1; 100_000])).unwrap_err().to_string();
-    assert!(found.contains("found 100001"), "{found}");
+    check(&schema, &value).unwrap();
+    assert!(check(&schema, &json!({ "a": value })).unwrap_err().to_string().contains("levels"));
 }
 
 #[test]
@@ -296,7 +369,7 @@ fn a_large_value_is_told_its_first_mismatch() {
     let mut items = vec![json!(1); 50_000];
     items[40_000] = json!("x");
     items[40_001] = json!("x");
-    let found = schema.check(&Value::from(items)).unwrap_err();
+    let found = check(&schema, &Value::from(items)).unwrap_err();
     assert_eq!(found.to_string(), "/40000: expected an integer, found a string");
 }
 
@@ -385,9 +458,27 @@ proptest! {
     #[test]
     fn no_schema_and_no_value_makes_a_panic(schema in schema_like(), value in schema_like()) {
         if let Ok(schema) = Schema::compile(&schema.to_string())
-            && let Err(mismatch) = schema.check(&value)
+            && let Err(mismatch) = check(&schema, &value)
         {
             prop_assert!(!mismatch.places.is_empty() && mismatch.places.len() <= PLACES_MAX);
+        }
+    }
+
+    /// However few steps there are, a check ends: it takes no more than it was given, and then finds its way out without
+    /// going through the value. With enough steps it says what the validator says that nobody meters.
+    #[test]
+    fn a_check_stays_within_its_steps(text in schema_like(), value in schema_like(), steps in 0_u64..400) {
+        if let Ok(schema) = Schema::compile(&text.to_string()) {
+            let draft = draft(&text).unwrap();
+            let free = jsonschema::options().with_draft(draft).should_validate_formats(false).offline();
+            let matches = free.build(&text).unwrap().is_valid(&value);
+            let (verdict, taken) = schema.run(steps, |validator| validator.is_valid(Metered(&value)));
+            prop_assert!(taken <= steps);
+            match verdict {
+                Some(verdict) => prop_assert_eq!(verdict, matches),
+                None => prop_assert!(meter::late() <= 64 * shape::on_one_value(&text), "{} looks", meter::late()),
+            }
+            prop_assert_eq!(schema.check(&value, MANY).0 == Verdict::Matches, matches);
         }
     }
 

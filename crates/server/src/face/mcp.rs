@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use handover_desk::follow::Over;
 use handover_desk::gate;
+use handover_desk::no::{Part, Unfit};
 use handover_desk::{Accepted, Denied, Desk};
 use handover_kernel::command::{Act, Command};
 use handover_kernel::{Refusal, Session};
@@ -249,7 +250,14 @@ impl No {
 impl From<No> for Error {
     fn from(no: No) -> Error {
         let code = if no.is_unknown() { INVALID_PARAMS } else { no.meaning().json_rpc };
-        let error = Error::new(code, no.said()).named(no.said_code());
+        let said = match &no.0 {
+            // The field of the form is named as the client sent it.
+            handover_desk::No::Unfit(Unfit { part: Part::Answer(key), why }) => {
+                format!("inputResponses.{key}: {why}")
+            }
+            _ => no.said(),
+        };
+        let error = Error::new(code, said).named(no.said_code());
         match &no.0 {
             handover_desk::No::Limited(limited) => {
                 error.data(json!({ "retryAfterMs": limited.retry_after_ms() }))

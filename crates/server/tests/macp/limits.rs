@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use handover_desk::bucket::{BURST_MIN, burst};
-use handover_desk::gate::{self, MESSAGES_PER_MINUTE, STARTS_PER_MINUTE};
+use handover_desk::gate::{self, MESSAGES_PER_MINUTE, REQUESTS_PER_MINUTE, STARTS_PER_MINUTE};
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_engine::Settings;
 use handover_kernel::Limits;
 use handover_server::config::Config;
 use handover_server::face::macp::proto::v1::{
-    SendRequest, SignalPayload, WatchModeRegistryRequest, WatchRootsRequest,
+    GetSessionRequest, SendRequest, SignalPayload, WatchModeRegistryRequest, WatchRootsRequest,
 };
 use handover_store::MemoryStore;
 use tonic::transport::Channel;
@@ -21,6 +21,7 @@ use super::stage::*;
 /// One a minute: ten at once, and then none for a minute, which is longer than any play.
 const ONE: u64 = 1;
 
+/// These limits, and any number of requests.
 fn limits(starts_per_minute: u64, messages_per_minute: u64, streams_max: u64) -> gate::Settings {
     gate::Settings { starts_per_minute, messages_per_minute, streams_max, ..gate::Settings::default() }
 }
@@ -114,6 +115,31 @@ async fn everything_that_is_submitted_and_no_start_is_a_message() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_is_a_request_and_so_is_every_frame_of_a_stream() {
+    let stage = limited(gate::Settings { requests_per_minute: ONE, ..limits(0, 0, 10) }).await;
+    stage.started(SESSION).await;
+    let mut worker = stage.agent("worker");
+    for index in 0..BURST_MIN - 3 {
+        let found = worker.macp.get_session(GetSessionRequest { session_id: session(index) }).await;
+        assert_eq!(found.map(|_| ()).unwrap_err().code(), Code::NotFound, "request {index}");
+    }
+    // The stream and its subscription are requests, and so is a frame that cannot be taken.
+    let (frames, mut listening) = worker.subscribed(SESSION, 0).await;
+    assert_eq!(listening.types(1).await, ["SessionStart"]);
+    frames.send(frame(envelope(&session(1), accept()))).await.unwrap();
+    assert_eq!(listening.error().await.code, "INVALID_ENVELOPE");
+    frames.send(frame(envelope(SESSION, accept()))).await.unwrap();
+    assert_eq!(listening.error().await.code, "RATE_LIMITED");
+    let status = worker.macp.get_session(GetSessionRequest { session_id: SESSION.to_owned() }).await;
+    let status = status.map(|_| ()).unwrap_err();
+    assert!(is_limited(&status), "{status:?}");
+    assert!(status.metadata().get("retry-after-ms").is_some());
+    assert_eq!(worker.refused(envelope(SESSION, accept())).await.code, "RATE_LIMITED");
+    assert_eq!(stage.metric("handover_limited_total{limit=\"requests\"}"), 3);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limited_message_on_a_stream_is_an_inline_error_and_the_stream_goes_on() {
     let stage = limited(limits(0, ONE, 10)).await;
     stage.started(SESSION).await;
@@ -201,11 +227,18 @@ async fn development_has_no_rates_unless_somebody_sets_them() {
     };
     let tokens = Identity::Tokens(Arc::new(Tokens::default()));
     assert_eq!(settings(&config, &Identity::Development), limits(0, 0, 1000));
-    assert_eq!(settings(&config, &tokens), limits(STARTS_PER_MINUTE, MESSAGES_PER_MINUTE, 1000));
+    let proven = limits(STARTS_PER_MINUTE, MESSAGES_PER_MINUTE, 1000);
+    assert_eq!(
+        settings(&config, &tokens),
+        gate::Settings { requests_per_minute: REQUESTS_PER_MINUTE, ..proven }
+    );
     config.limits.starts_per_minute = Some(30);
     assert_eq!(settings(&config, &Identity::Development), limits(30, 0, 1000));
     config.limits.messages_per_minute = Some(0);
-    assert_eq!(settings(&config, &tokens), limits(30, 0, 1000));
+    assert_eq!(
+        settings(&config, &tokens),
+        gate::Settings { requests_per_minute: REQUESTS_PER_MINUTE, ..limits(30, 0, 1000) }
+    );
 
     let stage = Stage::in_memory().await;
     let planner = stage.agent("planner");

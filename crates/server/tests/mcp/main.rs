@@ -35,6 +35,7 @@ mod bounds;
 mod bridge;
 mod contracts;
 mod core;
+mod costs;
 mod creation;
 mod declared;
 mod discover;

@@ -221,6 +221,7 @@ impl Inner {
         };
         let caller = caller?.traced(trace::of(headers));
         note("agent", caller.agent.as_str());
+        gate.request(&caller)?;
         if let Some(peer) = peer {
             peer.is_known();
         }

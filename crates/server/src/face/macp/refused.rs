@@ -144,7 +144,7 @@ impl From<Limited> for Refused {
             code: meaning.macp,
             grpc: Code::from(meaning.grpc as i32),
             message: limited.to_string(),
-            details: details(meaning.macp, more),
+            details: details(codes::code_of_limited(&limited), more),
             retry_after_ms,
         }
     }

@@ -114,6 +114,10 @@ impl Macp {
         frame: StreamSessionRequest,
         bound: &mut Option<Bound>,
     ) -> Result<Result<(), super::proto::v1::MacpError>, Status> {
+        if let Err(limited) = self.desk.gate.request(caller) {
+            let of = frame.envelope.unwrap_or_default();
+            return Ok(Err(Refused::from(limited).error(&of.session_id, &of.message_id)));
+        }
         match (frame.envelope, frame.subscribe_session_id.as_str()) {
             (Some(_), id) if !id.is_empty() => {
                 Err(Refused::invalid("expected an envelope or a subscription in a frame, found both")

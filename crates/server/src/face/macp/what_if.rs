@@ -14,6 +14,9 @@ use super::proto::v1::{
 use super::refused::Refused;
 use super::render;
 
+/// What an event costs to replay, in steps of a check.
+const STEPS_PER_EVENT: u64 = 1000;
+
 /// One entry of the history: an envelope, or a cancellation, suspension or resumption.
 struct Entry<'a> {
     event: &'a Event,
@@ -32,8 +35,13 @@ impl Macp {
     ) -> Result<WhatIfReplayResponse, Refused> {
         let (session, events) = self.desk.whole_history(caller, session_id).await?;
         let charter = candidate.compile(session.kind())?;
-        let rehearsal = rehearse(&session.binding.id, &events, &charter);
-        Ok(response(&session, candidate, &events, &rehearsal))
+        let steps = STEPS_PER_EVENT * events.len() as u64 + session.log_bytes;
+        let candidate = candidate.clone();
+        let replay = move || {
+            let rehearsal = rehearse(&session.binding.id, &events, &charter);
+            (response(&session, &candidate, &events, &rehearsal), steps)
+        };
+        Ok(self.desk.run_long(caller, replay).await?)
     }
 }
 

@@ -26,6 +26,7 @@ use crate::http::line::{note, short};
 use crate::http::{Peer, bearer, gather, host, origin, problem, trace};
 use handover_desk::codes::own;
 use handover_desk::gate;
+use handover_desk::limit::Limited;
 pub use headers::ParameterHeaders;
 
 static SESSION_ID: HeaderName = HeaderName::from_static(SESSION_HEADER);
@@ -74,6 +75,9 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
         Ok(who) => who,
         Err(refused) => return *refused,
     };
+    if let Err(limited) = mcp.desk().gate.request(&who) {
+        return too_often(&limited);
+    }
     if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
         return problem(&own::UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json");
     }
@@ -104,6 +108,15 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
             Err(refused) => error(None, &refused.status(400)),
         },
     }
+}
+
+/// Who asks too often is told so before its body is read, and so without the id of its request.
+fn too_often(limited: &Limited) -> Response {
+    let mut response = problem(&own::RATE_LIMITED, &limited.to_string());
+    if let Some(wait) = limited.retry_after_ms() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1000)));
+    }
+    response
 }
 
 /// Whether a notification may be told so. Nothing follows from any of them over HTTP.

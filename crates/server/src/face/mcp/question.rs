@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 
 use super::caller::Declared;
 use super::message::Error;
-use handover_desk::contract::Contracts;
 
 /// The field of a form that asks for one thing.
 const ANSWER: &str = "answer";
@@ -84,7 +83,7 @@ pub fn capability(request: &Value) -> Value {
     }
 }
 
-/// What a client answered, checked against what was asked.
+/// What a client answered. Whether it fits what was asked for is the desk's to say, when the answer is put.
 pub fn reply(question: &Question, response: &Value) -> Result<Reply, Error> {
     let wrong = |what: String| Error::invalid(format!("inputResponses.{}: {what}", question.key));
     let request = request(question);
@@ -126,13 +125,10 @@ fn elicited(question: &Question, request: &Value, response: &Map<String, Value>)
     if !given.is_object() {
         return Err("expected an object".to_owned());
     }
-    let reply = match question.wire {
-        Some(_) => content(&given),
-        None => unwrap(question, &given)?,
-    };
-    // The rule is the desk's, which holds to it when the answer is put; asked here, so that the field of the form is named.
-    Contracts::default().answers(question, &reply).map_err(|unfit| unfit.why)?;
-    Ok(reply)
+    match question.wire {
+        Some(_) => Ok(content(&given)),
+        None => unwrap(question, &given),
+    }
 }
 
 /// What was asked for, out of the form that asked for it.
@@ -210,15 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn h17_an_answer_that_does_not_fit_is_refused() {
+    fn h17_an_answer_that_is_no_form_is_refused() {
         let flat = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
-        for wrong in [
-            accepted(json!({ "n": "x" })),
-            accepted(json!({})),
-            json!({ "action": "maybe" }),
-            json!(12345),
-            json!(null),
-        ] {
+        for wrong in [accepted(json!("x")), json!({ "action": "maybe" }), json!(12345), json!(null)] {
             kept(&question(flat), &wrong).unwrap_err();
         }
     }
@@ -229,7 +219,6 @@ mod tests {
         let asked = request(&question(list));
         assert_eq!(asked["params"]["requestedSchema"]["required"], json!(["answer"]));
         assert_eq!(kept(&question(list), &accepted(json!({ "answer": "[1, 2]" }))).unwrap(), "[1,2]");
-        kept(&question(list), &accepted(json!({ "answer": "[\"x\"]" }))).unwrap_err();
         kept(&question(list), &accepted(json!({ "answer": "no json" }))).unwrap_err();
     }
 

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::caller::{Caller, Declared, Era, Level, era, meta_of, modern, progress_token};
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
-use super::{Mcp, handshake};
+use super::{Mcp, No, handshake};
 use handover_desk::codes::own;
 use handover_desk::gate;
 
@@ -126,19 +126,25 @@ impl Connection {
     }
 
     async fn take(&mut self, line: &[u8]) {
-        match Incoming::parse(line) {
-            Err(unreadable) => self.send(refusal(unreadable.id, &unreadable.error)).await,
-            Ok(Incoming::Request { id, method, params }) => {
+        let too_often = self.mcp.desk().gate.request(&self.who).err();
+        match (Incoming::parse(line), too_often) {
+            (Ok(Incoming::Request { id, .. }), Some(limited)) => {
+                self.send(refusal(Some(id), &Error::from(No(limited.into())))).await;
+            }
+            // Nobody waits for an answer.
+            (Ok(Incoming::Notification { .. } | Incoming::Response { .. }), Some(_)) => {}
+            (Err(unreadable), _) => self.send(refusal(unreadable.id, &unreadable.error)).await,
+            (Ok(Incoming::Request { id, method, params }), None) => {
                 if let Err(error) = self.begin(id, &method, params).await {
                     self.send(refusal(Some(id), &error)).await;
                 }
             }
-            Ok(Incoming::Notification { method, params }) => {
+            (Ok(Incoming::Notification { method, params }), None) => {
                 if method == "notifications/cancelled" {
                     self.running.cancel(params);
                 }
             }
-            Ok(Incoming::Response { id, result }) => {
+            (Ok(Incoming::Response { id, result }), None) => {
                 let caller = self.handshaken(None);
                 if let Err(error) = self.mcp.take_response(&caller, &id, result).await {
                     tracing::debug!(error = %error.message, "an answer of the client was refused");

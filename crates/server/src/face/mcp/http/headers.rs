@@ -137,10 +137,8 @@ impl ParameterHeaders {
 
     /// Refuses unless each argument that the tool wants repeated is.
     pub fn check(&self, tool: &Tool, arguments: Option<&Map<String, Value>>) -> Result<(), Error> {
-        let Ok(ready) = tool.offer.ready() else { return Ok(()) };
-        let arguments = Value::Object(arguments.cloned().unwrap_or_default());
-        for wanted in &ready.headers {
-            let argument = wanted.argument(&arguments).filter(|value| !value.is_null());
+        for wanted in tool.offer.headers() {
+            let argument = arguments.and_then(|arguments| wanted.argument(arguments));
             let header = self.0.get(&wanted.name.to_ascii_lowercase());
             let name = &wanted.name;
             match (argument, header) {

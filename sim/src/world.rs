@@ -7,7 +7,7 @@ use std::sync::Arc;
 use handover_engine::answer::{Accepted, Answer, Denied};
 use handover_engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
 use handover_engine::key::Key;
-use handover_engine::log::{Log, load};
+use handover_engine::log::{Kept, Log, load};
 use handover_engine::repeat::must_repeat;
 use handover_engine::shard::Settings;
 use handover_engine::subscription::read_page;
@@ -169,6 +169,8 @@ impl World {
             queue_max: rng.between(4, 64) as usize,
             batch_events_max: rng.between(4, 64) as usize,
             sessions_in_memory_max: rng.between(1, 4) as usize,
+            // Two or three of them.
+            sessions_bytes_max: 6_000,
             idle_ms: rng.between(10, 5_000),
             finished_idle_ms: rng.between(1, 500),
             snapshot_every: rng.between(1, 12),
@@ -485,7 +487,7 @@ impl World {
             return Err(Arc::new(Fault::Unavailable { doing: "reading", source: "simulated".into() }));
         }
         let mut log = load(self.disk.store(), key, 1).map_err(Arc::new)?;
-        self.kept += u64::from(log.kept.is_some());
+        self.kept += u64::from(log.kept != Kept::default());
         if self.plant == Some(Plant::ForgetDuplicates) {
             for bytes in &mut log.events {
                 if let Ok(mut event) = handover_engine::codec::decode(bytes) {
@@ -723,10 +725,10 @@ impl World {
             loop {
                 let after = expected.last().copied().unwrap_or_default();
                 let page = read_page(store, &reader.topic, after).map_err(|denied| format!("{denied:?}"))?;
-                if page.is_empty() {
+                if page.events.is_empty() {
                     break;
                 }
-                expected.extend(page.iter().map(|delivery| delivery.number));
+                expected.extend(page.events.iter().map(|delivery| delivery.number));
             }
             if reader.seen != expected {
                 return Err(format!("{:?} was given {:?}, there is {expected:?}", reader.topic, reader.seen));

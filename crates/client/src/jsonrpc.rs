@@ -127,7 +127,7 @@ impl<'a> Incoming<'a> {
             return Err(wrong("expected \"jsonrpc\": \"2.0\""));
         }
         if wire.id.is_some() && id.is_none() {
-            return Err(wrong("expected an id that is a string or an integer"));
+            return Err(wrong("expected an id that is a string or an integer of at most 1024 bytes"));
         }
         if wire.params.is_some_and(|params| !params.get().starts_with('{')) {
             return Err(wrong("expected params to be an object"));
@@ -165,11 +165,14 @@ fn not_a_message(body: &[u8], error: &serde_json::Error) -> Error {
     }
 }
 
-/// Whether it can be an id: a string or an integer, never null.
+/// How many bytes the JSON of an id may have: it is kept, and repeated in every message that speaks of it.
+pub const ID_BYTES_MAX: usize = 1024;
+
+/// Whether it can be an id: a string or an integer, never null, and short.
 pub fn is_id(id: &RawValue) -> bool {
     let text = id.get();
-    text.starts_with('"')
-        || text.strip_prefix('-').unwrap_or(text).bytes().all(|digit| digit.is_ascii_digit())
+    let is_number = || text.strip_prefix('-').unwrap_or(text).bytes().all(|digit| digit.is_ascii_digit());
+    text.len() <= ID_BYTES_MAX && (text.starts_with('"') || is_number())
 }
 
 /// What a code of JSON-RPC or MCP is called where nothing more precise is known.

@@ -25,12 +25,31 @@ pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// How long a client may take to read what is left.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
 
+/// Where lines that are to be written come from.
+pub trait Lines {
+    /// The next one. Waits for it; none if nothing more comes.
+    fn next(&mut self) -> impl Future<Output = Option<String>> + Send;
+
+    /// The next one, if it is there.
+    fn ready(&mut self) -> Option<String>;
+}
+
+impl Lines for mpsc::Receiver<String> {
+    async fn next(&mut self) -> Option<String> {
+        self.recv().await
+    }
+
+    fn ready(&mut self) -> Option<String> {
+        self.try_recv().ok()
+    }
+}
+
 /// Write each line as one message.
-pub async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<String>) -> io::Result<()> {
-    while let Some(mut line) = lines.recv().await {
+pub async fn write(mut output: impl AsyncWrite + Unpin, mut lines: impl Lines) -> io::Result<()> {
+    while let Some(mut line) = lines.next().await {
         line.push('\n');
         output.write_all(line.as_bytes()).await?;
-        while let Ok(mut line) = lines.try_recv() {
+        while let Some(mut line) = lines.ready() {
             line.push('\n');
             output.write_all(line.as_bytes()).await?;
         }

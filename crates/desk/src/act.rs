@@ -1,8 +1,8 @@
 //! What callers do: every command of every face goes through here, to the gate and the engine behind it.
 
 use handover_engine::Accepted;
-use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer, Opening, Start, TaskAct};
-use handover_kernel::{AgentId, Refusal, Session, cut};
+use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer};
+use handover_kernel::{AgentId, Session, cut};
 use handover_store::SessionKey;
 
 use crate::Desk;
@@ -11,9 +11,12 @@ use crate::caller::{Caller, sees};
 use crate::codes;
 use crate::contract::Contracts;
 use crate::gate::Pass;
-use crate::identity::agent_id;
 use crate::limit::Kind;
+use crate::names;
 use crate::no::No;
+
+/// How many times what a command carries is in memory while it is on its way.
+const COPIES: u64 = 3;
 
 /// How many participants of a session cost as much as a message: each has a row in its inbox.
 const PARTICIPANTS_PER_MESSAGE: u64 = 10;
@@ -37,9 +40,12 @@ impl Desk {
         tracing::trace!(agent = %pass.caller().agent, session, act, "let through by the rates");
         let participants = command.act.start().map_or(0, |start| start.participants.len());
         self.gate.charge(pass.caller(), participants as u64 / PARTICIPANTS_PER_MESSAGE);
-        check_agents(&command.act)?;
+        names::check_all(session, &command)?;
+        // As it was read, as it is decided and as it is stored, until it is durable.
+        let _held = self.gate.hold(pass.caller(), COPIES * command.weight() as u64)?;
         let key = SessionKey::new(pass.caller().tenant.clone(), session);
         self.check_reach(pass.caller(), &key, &command.act).await?;
+        self.gate.may_store(pass.caller(), &key, &command)?;
         let bound = match Contracts::needs_session(&command.act) {
             true => self.engine.session(key.clone()).await?,
             false => None,
@@ -128,41 +134,6 @@ fn has_begun(session: &Session, caller: &Caller, act: &Act) -> bool {
         | Act::SettleErrand { .. } => false,
     };
     own && begun
-}
-
-/// Ids of agents that a command brings along, which have the same limits on every face.
-fn check_agents(act: &Act) -> Result<(), Refusal> {
-    match act {
-        Act::Start(start) => check_start(start),
-        Act::Delegate(delegation) => {
-            check_start(&delegation.start)?;
-            match &delegation.opening {
-                Opening::Request(request) => request.assignee.iter().try_for_each(check_agent),
-                Opening::Offer(NewOffer { target, .. }) => check_agent(target),
-            }
-        }
-        Act::Task(TaskAct::Request(request)) => request.assignee.iter().try_for_each(check_agent),
-        Act::Handoff(HandoffAct::Offer(NewOffer { target, .. })) => check_agent(target),
-        Act::Cancel { .. }
-        | Act::Pause { .. }
-        | Act::Resume { .. }
-        | Act::Tick
-        | Act::Commit(_)
-        | Act::Task(_)
-        | Act::Handoff(_)
-        | Act::SettleErrand { .. } => Ok(()),
-    }
-}
-
-fn check_start(start: &Start) -> Result<(), Refusal> {
-    start.participants.iter().try_for_each(check_agent)
-}
-
-fn check_agent(agent: &AgentId) -> Result<(), Refusal> {
-    agent_id(agent.as_str()).map_err(|why| {
-        let found = agent.as_str().len();
-        Refusal::invalid(format!("expected the id of an agent: {why}, found {found} bytes"))
-    })
 }
 
 /// Whether an agent is the one that works on the session's task.

@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use handover_engine::codec::id_scope;
 use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, IdScope, Session, Trace};
 
 use crate::identity::Principal;
+use crate::memory::{Lease, REQUEST_BYTES, Room};
 
 /// Who asks, through which face and from where.
 #[derive(Clone, Debug)]
@@ -20,12 +22,26 @@ pub struct Caller {
     pub peer: Option<SocketAddr>,
     /// The trace that its request is part of, if it said so.
     pub trace: Option<Box<Trace>>,
+    /// What is held in memory for its request, once it was taken in.
+    pub held: Option<Arc<Lease>>,
 }
 
 impl Caller {
     /// Who asks through this face, from a place that is not known.
     pub fn new(principal: Principal, face: Face) -> Caller {
-        Caller { principal, face, peer: None, trace: None }
+        Caller { principal, face, peer: None, trace: None, held: None }
+    }
+
+    /// The room in memory that it has, once its request was taken in.
+    pub fn room(&self) -> Option<&Room> {
+        self.held.as_deref().map(Lease::room)
+    }
+
+    /// Its request has turned out to bring so many bytes, which are held from now on. To be called before it is cloned.
+    pub fn brings(&mut self, bytes: u64) {
+        if let Some(held) = self.held.as_mut().and_then(Arc::get_mut) {
+            held.settle(REQUEST_BYTES + bytes);
+        }
     }
 
     /// The same, whose request is part of this trace.

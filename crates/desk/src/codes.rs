@@ -150,9 +150,12 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
 /// What having asked for more than one may is called.
 pub fn of_limited(limited: &Limited) -> Meaning {
     match limited {
-        Limited::Rate { .. } | Limited::Streams { .. } | Limited::Reading { .. } | Limited::Checks { .. } => {
-            LIMITED
-        }
+        Limited::Rate { .. }
+        | Limited::Streams { .. }
+        | Limited::Reading { .. }
+        | Limited::Memory { .. }
+        | Limited::Storage { .. }
+        | Limited::Checks { .. } => LIMITED,
         Limited::CheckSteps { .. } => INVALID,
     }
 }
@@ -161,6 +164,8 @@ pub fn of_limited(limited: &Limited) -> Meaning {
 pub fn code_of_limited(limited: &Limited) -> &'static str {
     match limited {
         Limited::Rate { .. } | Limited::Streams { .. } | Limited::Reading { .. } => own::RATE_LIMITED.code,
+        Limited::Memory { .. } => own::MEMORY_BUDGET_SPENT.code,
+        Limited::Storage { .. } => own::STORAGE_BUDGET_SPENT.code,
         Limited::Checks { .. } => own::CHECKS_BUSY.code,
         Limited::CheckSteps { .. } => own::CHECK_TOO_COSTLY.code,
     }
@@ -214,7 +219,7 @@ mod tests {
     use handover_kernel::{AgentId, HandoffId, QuestionKey, Text};
 
     use super::*;
-    use crate::limit::{Kind, Limit};
+    use crate::limit::{Kind, Limit, Whose};
 
     /// MACP's registry of error codes, with its HTTP statuses.
     const REGISTRY: [(&str, u16); 16] = [
@@ -318,6 +323,8 @@ mod tests {
             "requests",
             "streams",
             "reading_bytes",
+            "memory",
+            "storage",
             "checks",
             "check_steps",
         ];
@@ -335,7 +342,9 @@ mod tests {
         let costly = Limited::CheckSteps { what: "x".to_owned() };
         assert!(Limit::ALL.contains(&costly.limit()) && !of_limited(&costly).retry);
         let (streams, reading) = (Limited::Streams { max: 1 }, Limited::Reading { max: 1 });
-        for limited in [rate, streams, reading, Limited::Checks { retry_after_ms: 1 }] {
+        let memory = Limited::Memory { whose: Whose::Agent, max: 1 };
+        let storage = Limited::Storage { whose: Whose::Tenant, max: 1 };
+        for limited in [rate, streams, reading, memory, storage, Limited::Checks { retry_after_ms: 1 }] {
             assert!(Limit::ALL.contains(&limited.limit()));
             let meaning = of_limited(&limited);
             assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));

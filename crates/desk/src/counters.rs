@@ -21,6 +21,8 @@ pub struct Counters {
     pub audit_left_out: Counter,
     /// Streams and watches that agents have open now.
     pub streams_open: Gauge,
+    /// Bytes that are held in memory on behalf of agents now.
+    pub memory_held: Gauge,
 }
 
 impl Counters {
@@ -48,6 +50,8 @@ impl Counters {
         registry.register("audit_left_out", "What the audit log left out", self.audit_left_out.clone());
         let open = "Streams and watches that agents have open now";
         registry.register("streams_open", open, self.streams_open.clone());
+        let held = "Bytes that are held in memory on behalf of agents now: requests, answers, streams";
+        registry.register("memory_held_bytes", held, self.memory_held.clone());
     }
 
     /// Count a request that reached a limit.

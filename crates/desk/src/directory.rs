@@ -19,7 +19,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use handover_kernel::{AgentId, Refusal};
-use handover_store::{Fault, Put, Record, Store};
+use handover_store::{Fault, Put, Record, Store, is_full};
 use prost::Message;
 use tokio::sync::watch;
 
@@ -32,7 +32,7 @@ use handover_engine::clock::now;
 use handover_engine::locks::lock;
 
 use crate::access::{Access, To};
-use crate::visible;
+use crate::{page, visible};
 
 /// The records that hold agents.
 const SPACE: &str = "agent";
@@ -199,7 +199,7 @@ impl Directory {
         allowed && agent.seen_by(caller)
     }
 
-    /// A page of the agents that `visible_to` sees, itself included: those after `after`, at most `max`.
+    /// A page of the agents that `visible_to` sees, itself included: those after `after`, at most `max`, cut by bytes.
     pub async fn agents(
         &self,
         tenant: &str,
@@ -211,7 +211,7 @@ impl Directory {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let entries = roll.agents.range((start, Bound::Unbounded)).map(|(_, entry)| &entry.agent);
         let mut seen = entries.filter(|agent| self.sees(tenant, visible_to, agent));
-        let agents: Vec<Arc<Agent>> = seen.by_ref().take(max).cloned().collect();
+        let agents = page::cut(seen.by_ref().take(max).cloned(), |agent| agent.encoded_len());
         let more = seen.next().is_some();
         let next = agents.last().filter(|_| more).map(|agent| AgentId::from(agent.id.as_str()));
         Ok(Page { agents, next })
@@ -291,7 +291,7 @@ impl Inner {
         let mut after: Option<Box<str>> = None;
         loop {
             let page = self.store.records(SPACE, name, after.as_deref(), PAGE).map_err(fault)?;
-            let full = page.len() == PAGE;
+            let full = is_full(&page, PAGE);
             after = page.last().map(|record| record.key.clone());
             for record in page {
                 let mut agent = decode(&record.value)?;

@@ -1,26 +1,30 @@
 //! Following what happens: one way for streams and for calls that wait. Who follows has a place among the agent's streams,
 //! counts as present, and is let go when the server stops or its credential ends.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use handover_engine::{Delivery, Denied, Ended, Key, Subscription, Topic};
 use handover_store::SessionKey;
 use tokio::time::{Instant, timeout_at};
 
-use crate::Desk;
 use crate::caller::Caller;
 use crate::directory::Present;
 use crate::gate::Permit;
 use crate::identity::Unauthenticated;
+use crate::memory::{Lease, Room};
 use crate::no::No;
 use crate::reading::blocking;
+use crate::{Desk, page};
 
 /// A place among the streams and waiting calls of an agent, given back when it is dropped.
 pub struct Stay {
     over: Pin<Box<dyn Future<Output = Over> + Send>>,
     _permit: Permit,
     _present: Present,
+    _held: Option<Arc<Lease>>,
 }
 
 /// Why nothing more comes.
@@ -43,6 +47,10 @@ pub struct Events {
     topic: Topic,
     subscription: Subscription,
     tells_of_lag: bool,
+    /// What was read and not yet given out, and the room that it takes.
+    ready: VecDeque<Delivery>,
+    held: Option<Lease>,
+    room: Option<Room>,
 }
 
 impl Desk {
@@ -59,40 +67,41 @@ impl Desk {
                 ended = gate.ended(principal) => Over::Unauthenticated(ended),
             }
         });
-        Ok(Stay { over, _permit: permit, _present: present })
+        Ok(Stay { over, _permit: permit, _present: present, _held: caller.held.clone() })
     }
 
     /// What happens in a session after an event. Whether the caller may see it is to be known by now.
     pub fn events(&self, caller: &Caller, session: &str, after: u64) -> Events {
         let key = Key::from(SessionKey::new(caller.tenant.clone(), session));
-        self.follow(Topic::Session(key), after)
+        self.follow(caller, Topic::Session(key), after)
     }
 
     /// What happens from now on in the sessions that the caller has a part in.
     pub async fn own_events(&self, caller: &Caller) -> Result<Events, No> {
         let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
-        self.beginning_now(topic).await
+        self.beginning_now(caller, topic).await
     }
 
     /// What happens from now on in the sessions that the caller may see, and others among it: an observer hears of
     /// everything, and passes over what is not its tenant's.
     pub async fn visible_events(&self, caller: &Caller) -> Result<Events, No> {
         if caller.observer {
-            self.beginning_now(Topic::Everything).await
+            self.beginning_now(caller, Topic::Everything).await
         } else {
             self.own_events(caller).await
         }
     }
 
-    async fn beginning_now(&self, topic: Topic) -> Result<Events, No> {
-        let store = std::sync::Arc::clone(&self.store);
+    async fn beginning_now(&self, caller: &Caller, topic: Topic) -> Result<Events, No> {
+        let store = Arc::clone(&self.store);
         let position = blocking(move || store.last_position()).await?;
-        Ok(self.follow(topic, position))
+        Ok(self.follow(caller, topic, position))
     }
 
-    fn follow(&self, topic: Topic, after: u64) -> Events {
+    fn follow(&self, caller: &Caller, topic: Topic, after: u64) -> Events {
         let subscription = self.engine.subscribe(topic.clone(), after);
-        Events { desk: self.clone(), topic, subscription, tells_of_lag: false }
+        let (ready, room) = (VecDeque::new(), caller.room().cloned());
+        Events { desk: self.clone(), topic, subscription, tells_of_lag: false, ready, held: None, room }
     }
 }
 
@@ -114,11 +123,26 @@ impl Events {
         Events { tells_of_lag: true, ..self }
     }
 
-    /// The next event. Waits for it.
+    /// The next event. Waits for it. What is stored is read when there is room for it.
     pub async fn next(&mut self) -> Result<Delivery, Over> {
         loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Ok(delivery);
+            }
+            self.held = None;
+            if let Some(room) = self.room.as_ref().filter(|_| self.subscription.reads_stored()) {
+                self.held = Some(room.wait(page::BYTES_MAX as u64).await);
+            }
             match self.subscription.next().await {
-                Ok(delivery) => return Ok(delivery),
+                Ok(events) => {
+                    let bytes = events.iter().map(|delivery| delivery.event.weight()).sum();
+                    match (&mut self.held, &self.room) {
+                        (Some(held), _) => held.settle(bytes),
+                        (None, Some(room)) => self.held = Some(room.hold(bytes)),
+                        (None, None) => {}
+                    }
+                    self.ready = events.into();
+                }
                 Err(Ended::TooSlow { .. }) if self.tells_of_lag => return Err(Over::Lagging),
                 Err(Ended::TooSlow { resume_after }) => {
                     self.subscription = self.desk.engine.subscribe(self.topic.clone(), resume_after);

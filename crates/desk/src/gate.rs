@@ -26,7 +26,9 @@ use crate::counters::Counters;
 use crate::identity::jwt::keys::Difference;
 use crate::identity::tokens::{Malformed, Tokens};
 use crate::identity::{Identity, Principal, Unauthenticated};
-use crate::limit::{Kind, Limit, Limited};
+use crate::limit::{Kind, Limit, Limited, Whose};
+use crate::memory::{self, Lease, Memory};
+use crate::names;
 use handover_engine::{Accepted, Denied, Engine};
 
 /// Session starts a minute, unless somebody says otherwise.
@@ -57,9 +59,27 @@ pub struct Settings {
     pub requests_per_minute: u64,
     /// Streams that may be open.
     pub streams_max: u64,
+    /// Bytes that may be in memory on behalf of agents.
+    pub memory: memory::Settings,
+    /// Bytes that may be stored of their sessions.
+    pub storage: Storage,
     /// Bytes of requests that have begun to come and are not whole yet.
     pub reading_bytes_max: u64,
 }
+
+/// How many bytes may be stored; 0 is any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Storage {
+    /// Of the sessions that an agent started, unless its credential says otherwise.
+    pub per_agent: u64,
+    /// Of all sessions of a tenant.
+    pub per_tenant: u64,
+}
+
+/// Bytes that may be stored, unless somebody says otherwise.
+pub const STORED_PER_AGENT: u64 = 16 << 30;
+/// See [`STORED_PER_AGENT`].
+pub const STORED_PER_TENANT: u64 = 64 << 30;
 
 impl Default for Settings {
     /// No rates, as in development.
@@ -70,6 +90,8 @@ impl Default for Settings {
             requests_per_minute: 0,
             streams_max: STREAMS_MAX,
             reading_bytes_max: READING_BYTES_MAX,
+            memory: memory::Settings::default(),
+            storage: Storage::default(),
         }
     }
 }
@@ -77,7 +99,7 @@ impl Default for Settings {
 impl Settings {
     /// These rates and this many streams. Rates that nobody set are for those who have to prove who they are: in
     /// development there are none.
-    pub fn new(rates: Rates, streams_max: u64, identity: &Identity) -> Settings {
+    pub fn new(rates: Rates, streams_max: u64, memory: memory::Settings, identity: &Identity) -> Settings {
         let development = identity.is_development();
         let rate = |set: Option<u64>, default| set.unwrap_or(if development { 0 } else { default });
         Settings {
@@ -85,6 +107,11 @@ impl Settings {
             messages_per_minute: rate(rates.messages_per_minute, MESSAGES_PER_MINUTE),
             requests_per_minute: rate(rates.requests_per_minute, REQUESTS_PER_MINUTE),
             streams_max,
+            memory,
+            storage: Storage {
+                per_agent: rate(rates.stored_per_agent, STORED_PER_AGENT),
+                per_tenant: rate(rates.stored_per_tenant, STORED_PER_TENANT),
+            },
             reading_bytes_max: READING_BYTES_MAX,
         }
     }
@@ -99,13 +126,17 @@ impl Settings {
     }
 }
 
-/// The rates that an operator set; none is left to the server.
+/// The rates and budgets that an operator set; none is left to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// Session starts a minute; 0 is any number.
     pub starts_per_minute: Option<u64>,
     /// Messages a minute; 0 is any number.
     pub messages_per_minute: Option<u64>,
+    /// Bytes that may be stored of the sessions that an agent started; 0 is any number.
+    pub stored_per_agent: Option<u64>,
+    /// Bytes that may be stored of all sessions of a tenant; 0 is any number.
+    pub stored_per_tenant: Option<u64>,
     /// Requests of any kind a minute; 0 is any number.
     pub requests_per_minute: Option<u64>,
 }
@@ -134,6 +165,7 @@ struct Inner {
     engine: Engine,
     settings: Settings,
     ledger: Arc<Ledger>,
+    memory: Memory,
     audit: Audit,
     counters: Arc<Counters>,
     /// Rates go by a clock that is never set back.
@@ -145,6 +177,7 @@ pub struct Reading {
     gate: Gate,
     caller: Caller,
     bytes: Bytes,
+    held: Option<Lease>,
 }
 
 impl Reading {
@@ -153,10 +186,11 @@ impl Reading {
         // In steps, so that small parts cost little.
         let (bytes, max) =
             ((bytes as u64).next_multiple_of(READING_STEP), self.gate.inner.settings.reading_bytes_max);
-        if self.bytes.grow(bytes, max) {
-            return Ok(());
+        if !self.bytes.grow(bytes, max) {
+            return Err(self.gate.limited(&self.caller, Limited::Reading { max }));
         }
-        Err(self.gate.limited(&self.caller, Limited::Reading { max }))
+        let held = self.held.as_mut().map_or(Ok(()), |held| held.grow_to(bytes));
+        held.map_err(|limited| self.gate.limited(&self.caller, limited))
     }
 }
 
@@ -170,12 +204,14 @@ impl Gate {
         counters: Arc<Counters>,
     ) -> Gate {
         let ledger = Ledger::new(counters.streams_open.clone());
+        let memory = Memory::new(settings.memory, counters.memory_held.clone());
         Gate {
             inner: Arc::new(Inner {
                 identity,
                 engine,
                 settings,
                 ledger,
+                memory,
                 audit,
                 counters,
                 begun: Instant::now(),
@@ -244,6 +280,49 @@ impl Gate {
         self.record(|| record().because("UNAUTHENTICATED", "the sender is not the authenticated agent"));
     }
 
+    /// Take in the request of a caller, which brings so many bytes, if there is room for it. What the caller is given back
+    /// as holds them for as long as it, or a clone of it, is kept.
+    pub fn take_in(&self, caller: Caller, bytes: u64) -> Result<Caller, Limited> {
+        let own = caller.allowance.memory_bytes;
+        let room = self.inner.memory.room(&caller.tenant, caller.agent.as_str(), own);
+        let held = room.take(memory::REQUEST_BYTES + bytes);
+        match held {
+            Ok(held) => Ok(Caller { held: Some(Arc::new(held)), ..caller }),
+            Err(limited) => Err(self.limited(&caller, limited)),
+        }
+    }
+
+    /// Hold so many bytes more for a caller, if there is room for them. One that was not taken in holds nothing.
+    pub fn hold(&self, caller: &Caller, bytes: u64) -> Result<Option<Lease>, Limited> {
+        let held = caller.room().map(|room| room.take(bytes)).transpose();
+        held.map_err(|limited| self.limited(caller, limited))
+    }
+
+    /// Whether what a command adds to a session may be stored. What leads to the session's end always may.
+    pub fn may_store(&self, caller: &Caller, key: &SessionKey, command: &Command) -> Result<(), Limited> {
+        if command.always_fits() {
+            return Ok(());
+        }
+        let Storage { per_agent, per_tenant } = self.inner.settings.storage;
+        let requester = match command.act.start() {
+            Some(_) => Some(caller.agent.clone()),
+            None => self.inner.engine.requester(key),
+        };
+        let own = requester.as_ref() == Some(&caller.agent);
+        let per_agent = caller.allowance.stored_bytes.filter(|_| own).unwrap_or(per_agent);
+        let requester = requester.as_ref().map_or("", |requester| requester.as_str());
+        let (of_tenant, of_agent) = self.inner.engine.stored(&key.tenant, requester);
+        let bytes = command.weight() as u64;
+        for (whose, stored, max) in
+            [(Whose::Agent, of_agent, per_agent), (Whose::Tenant, of_tenant, per_tenant)]
+        {
+            if max > 0 && stored.saturating_add(bytes) > max {
+                return Err(self.limited(caller, Limited::Storage { whose, max }));
+            }
+        }
+        Ok(())
+    }
+
     /// Let a caller submit one command, if it has not submitted too many. To be asked before the command is looked at,
     /// so that too many cost little.
     pub fn admit<'a>(&self, caller: &'a Caller, kind: Kind) -> Result<Pass<'a>, Limited> {
@@ -286,7 +365,8 @@ impl Gate {
     /// A request of the caller begins to come.
     pub fn reading(&self, caller: &Caller) -> Reading {
         let bytes = self.inner.ledger.reading(&caller.tenant, caller.agent.as_str());
-        Reading { gate: self.clone(), caller: caller.clone(), bytes }
+        let held = caller.room().map(|room| room.hold(0));
+        Reading { gate: self.clone(), caller: caller.clone(), bytes, held }
     }
 
     /// Put a command that was let through to a session of the caller's tenant.
@@ -323,6 +403,7 @@ impl Gate {
 
     /// A session of the caller's tenant, if it may see it.
     pub async fn session(&self, caller: &Caller, session_id: &str) -> Result<Arc<Session>, Denied> {
+        names::check("a session id", session_id).map_err(|_| Denied::Refused(Refusal::SessionNotFound))?;
         let key = SessionKey::new(caller.tenant.clone(), session_id);
         let denied = match self.inner.engine.session(key).await? {
             None => Refusal::SessionNotFound,

@@ -83,6 +83,10 @@ pub struct Allowance {
     pub sessions_open: Option<u64>,
     /// Bytes of a payload, never more than the server's own bound.
     pub payload_bytes: Option<u64>,
+    /// Bytes that may be in memory on its behalf.
+    pub memory_bytes: Option<u64>,
+    /// Bytes that may be stored of the sessions that it started; 0 is any number.
+    pub stored_bytes: Option<u64>,
 }
 
 impl Principal {

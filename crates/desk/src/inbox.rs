@@ -25,7 +25,7 @@ pub struct Inbox {
 }
 
 impl Desk {
-    /// The sessions that wait for the caller for one of these reasons, the oldest first, at most `max` of them.
+    /// The sessions that wait for the caller for one of these reasons, the oldest first, at most `max` of them, cut by bytes.
     pub async fn inbox(
         &self,
         caller: &Caller,
@@ -35,7 +35,7 @@ impl Desk {
     ) -> Result<Inbox, No> {
         let wanted = kinds.iter().fold(0, |bits, kind| bits | kind.bit());
         let mut after = page::place(after)?;
-        let mut sessions = Vec::new();
+        let (mut sessions, mut bytes) = (Vec::new(), 0);
         loop {
             let (tenant, agent) = (&caller.tenant, caller.agent.as_str());
             let many = (max - sessions.len()).min(PAGE);
@@ -43,7 +43,11 @@ impl Desk {
             for waiting in page.sessions {
                 match self.engine.session(waiting.key).await {
                     Ok(Some(session)) if waits_for(&session, &caller.agent) & wanted != 0 => {
+                        bytes += session.weight();
                         sessions.push(session);
+                        if bytes >= page::BYTES_MAX {
+                            return Ok(Inbox { sessions, next: Some(page::of_place(waiting.place)) });
+                        }
                     }
                     // One that is gone, or cannot be read, must not hide the others.
                     Ok(_) | Err(Denied::Unreadable(_)) => {}

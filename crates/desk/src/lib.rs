@@ -5,11 +5,13 @@
 //! - [`identity`]: whose request it is
 //! - [`caller`]: who asks, through which face
 //! - [`limit`], [`bucket`]: what callers may use, and how much of a rate is left
+//! - [`memory`]: what is held in memory on behalf of callers
 //! - [`gate`]: who asks, how often it may, and whether it may see what it asks for
 //! - [`access`]: who may reach whom
 //! - [`visible`]: what can be seen of a name
 //! - [`audit`]: who tried what, for whoever asks later
 //! - [`act`]: what callers do
+//! - [`names`]: ids and names that callers choose
 //! - [`look`]: what callers see: sessions, lists, histories
 //! - [`inbox`]: what waits for an agent
 //! - [`follow`]: what happens, for streams and for calls that wait
@@ -57,6 +59,8 @@ pub mod identity;
 pub mod inbox;
 pub mod limit;
 pub mod look;
+pub mod memory;
+pub mod names;
 pub mod no;
 pub mod open;
 pub mod orders;

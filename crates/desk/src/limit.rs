@@ -32,11 +32,13 @@ pub struct Limit(&'static str);
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 17] = [
+    pub const ALL: [Limit; 19] = [
         Limit("session_starts"),
         Limit("messages"),
         Limit("requests"),
         Limit("streams"),
+        Limit("memory"),
+        Limit("storage"),
         Limit("reading_bytes"),
         Limit("checks"),
         Limit("check_steps"),
@@ -92,6 +94,20 @@ pub enum Limited {
         /// How many it may have open.
         max: u64,
     },
+    /// Too much in memory.
+    Memory {
+        /// Whose budget is spent.
+        whose: Whose,
+        /// How many bytes it is.
+        max: u64,
+    },
+    /// Too much on disk.
+    Storage {
+        /// Whose budget is spent: that of the agent that started the session, or of its tenant.
+        whose: Whose,
+        /// How many bytes it is.
+        max: u64,
+    },
     /// Too many bytes of requests that are not whole yet.
     Reading {
         /// How many it may have.
@@ -109,6 +125,31 @@ pub enum Limited {
     },
 }
 
+/// Whose a budget is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// That of one agent.
+    Agent,
+    /// That of all agents of a tenant.
+    Tenant,
+    /// That of everybody.
+    Server,
+}
+
+impl Whose {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Whose::Agent => "this agent",
+            Whose::Tenant => "the agents of this tenant",
+            Whose::Server => "all agents",
+        }
+    }
+}
+
+/// When whoever found a budget spent may try again: what is held in memory comes and goes quickly.
+const MEMORY_RETRY_MS: u64 = 500;
+
 impl Limited {
     /// Which limit it is.
     pub fn limit(&self) -> Limit {
@@ -117,6 +158,8 @@ impl Limited {
             Limited::Rate { kind: Kind::Message, .. } => "messages",
             Limited::Rate { kind: Kind::Request, .. } => "requests",
             Limited::Streams { .. } => "streams",
+            Limited::Memory { .. } => "memory",
+            Limited::Storage { .. } => "storage",
             Limited::Reading { .. } => "reading_bytes",
             Limited::Checks { .. } => "checks",
             Limited::CheckSteps { .. } => "check_steps",
@@ -129,7 +172,11 @@ impl Limited {
             Limited::Rate { retry_after_ms, .. } | Limited::Checks { retry_after_ms } => {
                 Some(*retry_after_ms)
             }
-            Limited::Streams { .. } | Limited::Reading { .. } | Limited::CheckSteps { .. } => None,
+            Limited::Memory { .. } => Some(MEMORY_RETRY_MS),
+            Limited::Streams { .. }
+            | Limited::Reading { .. }
+            | Limited::Storage { .. }
+            | Limited::CheckSteps { .. } => None,
         }
     }
 }
@@ -146,6 +193,21 @@ impl fmt::Display for Limited {
             }
             Limited::Streams { max } => {
                 write!(f, "expected at most {max} open streams, found one more: end one and try again")
+            }
+            Limited::Storage { whose, max } => {
+                let whose = match whose {
+                    Whose::Agent => "sessions that the same agent started",
+                    Whose::Tenant | Whose::Server => "the sessions of this tenant",
+                };
+                write!(f, "expected at most {max} bytes stored of {whose}, found more")
+            }
+            Limited::Memory { whose, max } => {
+                let whose = whose.name();
+                write!(
+                    f,
+                    "expected at most {max} bytes in memory for {whose}, found more: read the answers and \
+                     streams that are open, and try again"
+                )
             }
             Limited::Reading { max } => {
                 write!(

@@ -9,17 +9,25 @@ use handover_engine::{Denied, Key, Topic};
 use handover_kernel::command::ModeKind;
 use handover_kernel::session::Standing;
 use handover_kernel::{Event, Refusal, Session, SessionId, Timestamp};
-use handover_store::{Cursor, Filter, Order, SessionKey};
+use handover_store::{Cursor, Filter, Order, SessionKey, is_full};
 use prost::Message;
 
 use crate::caller::{Caller, sees};
+use crate::memory::Lease;
 use crate::no::No;
 use crate::reading::blocking;
 use crate::{Desk, page};
 
-/// How many events a page of a history has at most, and how many bytes.
+/// How many events a page of a history has at most.
 pub const HISTORY_MAX: usize = 1000;
-const HISTORY_BYTES_MAX: usize = 1024 * 1024;
+
+/// How many times a page that is read is in memory: as it is stored, as events, and as the answer that is made of them.
+const READING: u64 = 4;
+
+/// How many sessions are asked for before it is looked at how many bytes they have, and how many those on one page may
+/// have: lists show little of each.
+const LOOKS: usize = 16;
+const SESSIONS_BYTES_MAX: usize = 16 * page::BYTES_MAX;
 
 /// How many events, and bytes, of a session are looked at together.
 const WHOLE_EVENTS_MAX: u64 = 10_000;
@@ -67,6 +75,18 @@ pub struct History {
     pub events: Vec<Arc<Event>>,
     /// The number after which the next page begins, if there is more.
     pub next: Option<u64>,
+    /// The room that the page takes, and what is made of it.
+    _held: Option<Arc<Lease>>,
+}
+
+/// Everything that happened in a session.
+#[derive(Debug)]
+pub struct Whole {
+    /// The session as it is.
+    pub session: Arc<Session>,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+    _held: Option<Lease>,
 }
 
 impl Desk {
@@ -118,8 +138,17 @@ impl Desk {
         max: usize,
     ) -> Result<(Vec<Arc<Session>>, Option<String>), No> {
         let (listed, next) = self.page(caller, query, after, max).await?;
-        let keys = listed.into_iter().map(|listed| listed.key).collect();
-        Ok((self.engine.sessions(keys).await?, next))
+        let (mut sessions, mut bytes) = (Vec::new(), 0);
+        for listed in listed.chunks(LOOKS) {
+            let keys = listed.iter().map(|listed| listed.key.clone()).collect();
+            let found = self.engine.sessions(keys).await?;
+            bytes += found.iter().map(|session| session.weight()).sum::<usize>();
+            sessions.extend(found);
+            if bytes >= SESSIONS_BYTES_MAX {
+                return Ok((sessions, listed.last().map(|listed| page::of_place(listed.place))));
+            }
+        }
+        Ok((sessions, next))
     }
 
     /// The store may end a page early: read on until it is full.
@@ -145,7 +174,7 @@ impl Desk {
                 let page = store.list(&filter, order, after, max - found.len())?;
                 found.extend(page.sessions);
                 match page.next {
-                    Some(next) if found.len() < max => after = Some(next),
+                    Some(next) if !is_full(&found, max) => after = Some(next),
                     next => return Ok((found, next)),
                 }
             }
@@ -157,6 +186,7 @@ impl Desk {
     /// What happened in a session that the caller may see, after an event: at most `max` events, cut by bytes as well.
     pub async fn history(&self, caller: &Caller, id: &str, after: u64, max: usize) -> Result<History, No> {
         let session = self.session(caller, id).await?;
+        let held = self.gate.hold(caller, READING * page::BYTES_MAX as u64)?;
         let key = SessionKey::new(caller.tenant.clone(), id);
         let (mut events, mut bytes, mut last) = (Vec::new(), 0, after);
         let max = max.clamp(1, HISTORY_MAX);
@@ -167,19 +197,19 @@ impl Desk {
             }
             for event in page {
                 bytes += event.weight() as usize;
-                if events.len() >= max || (bytes > HISTORY_BYTES_MAX && !events.is_empty()) {
-                    break 'pages;
-                }
                 last = event.seq.0;
                 events.push(event);
+                if events.len() >= max || bytes >= page::BYTES_MAX {
+                    break 'pages;
+                }
             }
         }
         let next = (last < session.head.0 && !events.is_empty()).then_some(last);
-        Ok(History { session, events, next })
+        Ok(History { session, events, next, _held: held.map(Arc::new) })
     }
 
     /// Everything that happened in a session that the caller may see, if that is not too much to hold at once.
-    pub async fn whole_history(&self, caller: &Caller, id: &str) -> Result<(Arc<Session>, Vec<Event>), No> {
+    pub async fn whole_history(&self, caller: &Caller, id: &str) -> Result<Whole, No> {
         let session = self.session(caller, id).await?;
         if session.head.0 > WHOLE_EVENTS_MAX || session.log_bytes > WHOLE_BYTES_MAX {
             let found = format!("{} events of {} bytes", session.head, session.log_bytes);
@@ -188,6 +218,7 @@ impl Desk {
             ))
             .into());
         }
+        let held = self.gate.hold(caller, READING * session.log_bytes)?;
         let key = SessionKey::new(caller.tenant.clone(), id);
         let mut events: Vec<Event> = Vec::new();
         while events.len() < session.head.0 as usize {
@@ -197,7 +228,7 @@ impl Desk {
             }
             events.extend(page.into_iter().map(Arc::unwrap_or_clone));
         }
-        Ok((session, events))
+        Ok(Whole { session, events, _held: held })
     }
 
     /// Whether the caller may see a session. Nothing is noted of it: nobody asked for it.
@@ -214,6 +245,6 @@ impl Desk {
             handover_engine::subscription::read_page(&*store, &topic, after)
         });
         let page = read.await.map_err(|_| Denied::Stopping)??;
-        Ok(page.into_iter().map(|delivery| delivery.event).collect())
+        Ok(page.events.into_iter().map(|delivery| delivery.event).collect())
     }
 }

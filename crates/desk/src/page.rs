@@ -8,8 +8,25 @@ use handover_store::Cursor;
 
 use crate::no::No;
 
+/// How many bytes a page of anything has. It ends with the item that reaches them, so that it always has one.
+pub const BYTES_MAX: usize = handover_store::PAGE_BYTES_MAX;
+
 /// How long a cursor may be.
-const BYTES_MAX: usize = 2048;
+const CURSOR_BYTES_MAX: usize = 2048;
+
+/// The items of one page.
+pub(crate) fn cut<T>(items: impl IntoIterator<Item = T>, weigh: impl Fn(&T) -> usize) -> Vec<T> {
+    let mut bytes = 0;
+    let mut page = Vec::new();
+    for item in items {
+        bytes += weigh(&item);
+        page.push(item);
+        if bytes >= BYTES_MAX {
+            break;
+        }
+    }
+    page
+}
 
 /// A cursor of a list in the order in which sessions began.
 pub fn of_place(cursor: Cursor) -> String {
@@ -33,7 +50,7 @@ pub fn place(text: Option<&str>) -> Result<Option<Cursor>, No> {
 /// The name that a cursor stands for; none is the beginning.
 pub fn name(text: Option<&str>) -> Result<Option<String>, No> {
     let Some(text) = text else { return Ok(None) };
-    let encoded = text.strip_prefix('n').filter(|encoded| encoded.len() <= BYTES_MAX);
+    let encoded = text.strip_prefix('n').filter(|encoded| encoded.len() <= CURSOR_BYTES_MAX);
     let bytes = encoded.and_then(|encoded| URL_SAFE_NO_PAD.decode(encoded).ok());
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(Some).ok_or_else(wrong)
 }

@@ -7,16 +7,20 @@ use handover_kernel::charter::Charter;
 use handover_kernel::command::ModeKind;
 use handover_kernel::policy::{DEFAULT_POLICY, Descriptor, Scope};
 use handover_kernel::{Refusal, Text};
-use handover_store::{Put, Record, Store};
+use handover_store::{Put, Record, Store, is_full};
 use prost::Message;
 use tokio::sync::watch;
 
 use handover_engine::Denied;
 
+use crate::names;
 use crate::reading::blocking;
 
 /// The records that hold policies.
 const SPACE: &str = "policy";
+
+/// How many bytes all policies of a tenant may have.
+const TENANT_BYTES_MAX: usize = 1024 * 1024;
 
 /// How many policies are read at a time.
 const PAGE: usize = 256;
@@ -123,12 +127,26 @@ impl Policies {
             key: policy.id.as_str().into(),
             value: policy.encode_to_vec(),
         };
+        self.has_room_for(tenant, &record).await?;
         let store = Arc::clone(&self.store);
         let written = blocking(move || store.put_record(&record, Put::IfAbsent)).await?;
         if !written {
             return Err(invalid(format!("a policy with the id {:?} exists already", policy.id)));
         }
         self.changes.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// All policies of a tenant are listed together, so that they have a bound together.
+    async fn has_room_for(&self, tenant: &str, record: &Record) -> Result<(), Denied> {
+        names::check("a policy id", &record.key).map_err(|refusal| invalid(refusal.to_string()))?;
+        let all: usize = self.list(tenant).await?.iter().map(Message::encoded_len).sum();
+        let bytes = all + record.value.len();
+        if bytes > TENANT_BYTES_MAX {
+            return Err(invalid(format!(
+                "expected at most {TENANT_BYTES_MAX} bytes for all policies of a tenant, found {bytes}"
+            )));
+        }
         Ok(())
     }
 
@@ -165,7 +183,7 @@ impl Policies {
             loop {
                 let after = all.last().map(|record| record.key.clone());
                 let page = store.records(SPACE, &tenant, after.as_deref(), PAGE)?;
-                let full = page.len() == PAGE;
+                let full = is_full(&page, PAGE);
                 all.extend(page);
                 if !full {
                     return Ok(all);
@@ -276,6 +294,18 @@ mod tests {
         assert_eq!(policies.get("a", "p").await.unwrap(), policy("p"));
         policies.unregister("a", "p").await.unwrap();
         assert!(changes.has_changed().unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_policies_of_a_tenant_have_a_bound_together() {
+        let policies = policies();
+        let large = |id: &str| Policy { description: "x".repeat(TENANT_BYTES_MAX / 3), ..policy(id) };
+        policies.register("a", large("p")).await.unwrap();
+        policies.register("a", large("q")).await.unwrap();
+        let refused = policies.register("a", large("r")).await.unwrap_err();
+        assert!(matches!(refused, Denied::Refused(Refusal::PolicyInvalid { .. })), "{refused:?}");
+        policies.register("b", large("r")).await.unwrap();
+        assert!(policies.register("b", policy(&"x".repeat(257))).await.is_err());
     }
 
     #[tokio::test]

@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use handover_kernel::{AgentId, Blob};
-use tokio::sync::broadcast;
 
 use crate::Desk;
 use crate::access::To;
 use crate::caller::Caller;
 use crate::follow::Over;
 use crate::no::No;
-use crate::signals::Signal;
+use crate::signals::{Heard, Lagging, Signal};
 
 /// What one agent may hear.
 pub struct Listening {
     desk: Desk,
     caller: Caller,
-    heard: broadcast::Receiver<Arc<Signal>>,
+    heard: Heard,
 }
 
 impl Desk {
@@ -33,16 +32,14 @@ impl Desk {
         if let Some(session) = about {
             self.session(caller, session).await?;
         }
-        let (tenant, about) = (caller.tenant.clone(), about.map(Box::from));
-        // Nobody listening is no error: a signal is not kept.
-        let sender = caller.agent.clone();
-        _ = self.signals.0.send(Arc::new(Signal { tenant, sender, about, proven: caller.proven, body }));
+        let (sender, about) = (caller.agent.clone(), about.map(Box::from));
+        self.signals.tell(&caller.tenant, Signal { sender, about, proven: caller.proven, body });
         Ok(())
     }
 
     /// Listen: what is told after this is heard.
     pub fn listen(&self, caller: &Caller) -> Listening {
-        Listening { desk: self.clone(), caller: caller.clone(), heard: self.signals.0.subscribe() }
+        Listening { desk: self.clone(), caller: caller.clone(), heard: self.signals.listen(&caller.tenant) }
     }
 }
 
@@ -56,14 +53,7 @@ impl Listening {
     /// The next signal that the agent may hear. Waits for it.
     pub async fn next(&mut self) -> Result<Arc<Signal>, Over> {
         loop {
-            let signal = match self.heard.recv().await {
-                Ok(signal) => signal,
-                Err(broadcast::error::RecvError::Lagged(_)) => return Err(Over::Lagging),
-                Err(broadcast::error::RecvError::Closed) => return Err(Over::Stopping),
-            };
-            if signal.tenant != self.caller.tenant {
-                continue;
-            }
+            let signal = self.heard.next().await.map_err(|Lagging| Over::Lagging)?;
             let hears = match &signal.about {
                 Some(session) => self.desk.sees(&self.caller, session).await,
                 None => self.hears(&signal.sender),

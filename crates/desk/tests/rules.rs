@@ -297,7 +297,7 @@ async fn orders_are_told_again_however_much_happened_in_between() {
     let (planner, worker) = (mcp("planner"), mcp("worker"));
     let since = async |after| -> Vec<String> {
         let orders = desk.orders_since(&worker, TASK, after).await.unwrap();
-        orders.iter().map(|order| said(&order.what)).collect()
+        orders.orders.iter().map(|order| said(&order.what)).collect()
     };
     for text in ["left", "right"] {
         for _ in 0..=handover_desk::look::HISTORY_MAX {
@@ -308,9 +308,37 @@ async fn orders_are_told_again_however_much_happened_in_between() {
     }
     desk.act(&planner, TASK, steer("not yet handed over")).await.unwrap();
     assert_eq!(since(0).await, ["left", "right"]);
-    let first = desk.orders_since(&worker, TASK, 0).await.unwrap()[0].seq.0;
+    let first = desk.orders_since(&worker, TASK, 0).await.unwrap().orders[0].seq.0;
     assert_eq!(since(first).await, ["right"]);
     assert!(since(u64::MAX).await.is_empty());
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_many_bytes_are_handed_over_and_told_again_in_parts() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, TASK, None).await;
+    let (planner, worker) = (mcp("planner"), mcp("worker"));
+    let text = |number: usize| format!("{number} {}", "x".repeat(100 * 1024));
+    for number in 0..8 {
+        desk.act(&planner, TASK, steer(&text(number))).await.unwrap();
+    }
+    // Three reach the bound of one answer.
+    let mut heard = Vec::new();
+    for expected in [3, 3, 2, 0] {
+        let brought = steers(&desk, update(), None).await;
+        assert_eq!(brought.len(), expected);
+        heard.extend(brought);
+    }
+    assert_eq!(heard, (0..8).map(text).collect::<Vec<_>>());
+    let (mut again, mut after, mut parts) = (Vec::new(), Some(0), 0);
+    while let Some(from) = after {
+        let told = desk.orders_since(&worker, TASK, from).await.unwrap();
+        assert!(told.orders.len() <= 3);
+        again.extend(told.orders.iter().map(|order| said(&order.what)));
+        (after, parts) = (told.next, parts + 1);
+    }
+    assert_eq!((again, parts), (heard, 3));
     desk.stop();
 }
 

@@ -19,6 +19,8 @@ pub struct Published {
     pub events: Vec<Arc<Event>>,
     /// The position of the first of them among all events; the others follow.
     pub first: u64,
+    /// How many bytes they have as they are stored.
+    pub bytes: u64,
     /// How the session has ended with them, if it has.
     pub ended: Option<End>,
 }

@@ -30,6 +30,10 @@ pub struct Counters {
     pub subscribers: Gauge,
     /// Subscribers that were too slow and had to go.
     pub subscribers_cut: Counter,
+    /// Bytes of events that are queued for subscribers.
+    pub subscriber_bytes: Gauge,
+    /// Bytes of events that are stored.
+    pub stored_bytes: Gauge,
     /// Ticks that were delivered to sessions.
     pub ticks: Counter,
     /// Calls of the store that failed.
@@ -48,6 +52,8 @@ impl Counters {
             sessions_in_memory: Gauge::default(),
             subscribers: Gauge::default(),
             subscribers_cut: Counter::default(),
+            subscriber_bytes: Gauge::default(),
+            stored_bytes: Gauge::default(),
             ticks: Counter::default(),
             store_faults: Counter::default(),
         };
@@ -73,6 +79,10 @@ impl Counters {
         registry.register("subscribers", "Subscribers now", self.subscribers.clone());
         let cut = "Subscribers that were too slow and had to go";
         registry.register("subscribers_cut", cut, self.subscribers_cut.clone());
+        let queued = "Bytes of events that are queued for subscribers";
+        registry.register("subscriber_bytes", queued, self.subscriber_bytes.clone());
+        let stored = "Bytes of events that are stored";
+        registry.register("stored_bytes", stored, self.stored_bytes.clone());
         registry.register("ticks", "Ticks that were delivered to sessions", self.ticks.clone());
         registry.register("store_faults", "Calls of the store that failed", self.store_faults.clone());
     }

@@ -1,7 +1,8 @@
 //! Who hears of which events: by session, by agent, or everything. A plain state machine.
 //!
-//! A subscriber has a bounded queue. One that does not keep up is cut off and can begin again from the last number
-//! that it saw: nothing is dropped in silence. [`Follower`] joins what is stored to what is live, without a gap and
+//! A subscriber has a queue that is bounded in events and in bytes. What has too many bytes is not queued: the subscriber
+//! reads it from the log, as it goes on. One that is too many events behind is cut off and can begin again from the last
+//! number that it saw: nothing is dropped in silence. [`Follower`] joins what is stored to what is live, without a gap and
 //! without a repeat.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,6 +50,10 @@ struct Subscriber<W> {
     topic: Topic,
     queue: VecDeque<Delivery>,
     queue_max: usize,
+    /// How many bytes the queue has.
+    bytes: u64,
+    /// How many events have come after those that are queued, which are to be read from the log.
+    spilled: usize,
     cut: bool,
     /// Something may be stored that was never queued.
     missed: bool,
@@ -66,17 +71,25 @@ pub enum Taken {
     Cut,
 }
 
+/// How many bytes may be queued for one subscriber.
+pub const QUEUE_BYTES_MAX: u64 = 64 * 1024;
+
+/// How many bytes may be queued for all subscribers together.
+pub const HUB_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
 /// All subscribers; `W` is how one is woken.
 #[derive(Debug)]
 pub struct Hub<W> {
     subscribers: BTreeMap<SubscriberId, Subscriber<W>>,
     by_topic: BTreeMap<Topic, BTreeSet<SubscriberId>>,
     next: u64,
+    /// How many bytes all queues have together.
+    bytes: u64,
 }
 
 impl<W> Default for Hub<W> {
     fn default() -> Self {
-        Hub { subscribers: BTreeMap::new(), by_topic: BTreeMap::new(), next: 0 }
+        Hub { subscribers: BTreeMap::new(), by_topic: BTreeMap::new(), next: 0, bytes: 0 }
     }
 }
 
@@ -88,21 +101,27 @@ impl<W: Clone> Hub<W> {
         self.by_topic.entry(topic.clone()).or_default().insert(id);
         let queue = VecDeque::new();
         let topic = topic.clone();
-        let subscriber = Subscriber { topic, queue, queue_max, cut: false, missed: false, waker };
+        let subscriber =
+            Subscriber { topic, queue, queue_max, bytes: 0, spilled: 0, cut: false, missed: false, waker };
         self.subscribers.insert(id, subscriber);
         id
     }
 
     /// Stop.
     pub fn leave(&mut self, id: SubscriberId) {
-        if let Some(subscriber) = self.subscribers.remove(&id)
-            && let Some(ids) = self.by_topic.get_mut(&subscriber.topic)
-        {
+        let Some(subscriber) = self.subscribers.remove(&id) else { return };
+        self.bytes -= subscriber.bytes;
+        if let Some(ids) = self.by_topic.get_mut(&subscriber.topic) {
             ids.remove(&id);
             if ids.is_empty() {
                 self.by_topic.remove(&subscriber.topic);
             }
         }
+    }
+
+    /// How many bytes are queued for all subscribers together.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// How many subscribers there are.
@@ -135,7 +154,7 @@ impl<W: Clone> Hub<W> {
             };
             for id in ids {
                 if let Some(subscriber) = self.subscribers.get_mut(id).filter(|subscriber| !subscriber.cut) {
-                    subscriber.queue(published);
+                    self.bytes += subscriber.queue(published, HUB_BYTES_MAX.saturating_sub(self.bytes));
                     cut += usize::from(subscriber.cut);
                     wake.push(subscriber.waker.clone());
                 }
@@ -157,33 +176,32 @@ impl<W: Clone> Hub<W> {
 
     /// What waits for a subscriber, at most `max` of it.
     pub fn take(&mut self, id: SubscriberId, max: usize) -> Taken {
-        match self.subscribers.get_mut(&id) {
-            Some(subscriber) if subscriber.missed => {
-                // What is queued is stored as well, and may come after what was missed. Reading it again makes up for
-                // having been cut off, too.
-                subscriber.missed = false;
-                subscriber.cut = false;
-                subscriber.queue.clear();
-                Taken::Missed
-            }
-            Some(subscriber) if subscriber.queue.is_empty() && subscriber.cut => Taken::Cut,
-            Some(subscriber) => {
-                let count = subscriber.queue.len().min(max);
-                Taken::Events(subscriber.queue.drain(..count).collect())
-            }
-            None => Taken::Cut,
-        }
+        let Some(subscriber) = self.subscribers.get_mut(&id) else { return Taken::Cut };
+        let before = subscriber.bytes;
+        let taken = subscriber.take(max);
+        self.bytes -= before - subscriber.bytes;
+        taken
     }
 }
 
 impl<W> Subscriber<W> {
-    fn queue(&mut self, published: &Published) {
+    /// Queue events, of which the hub has room for so many bytes. Says how many bytes were queued.
+    fn queue(&mut self, published: &Published, room: u64) -> u64 {
+        let mut room = room.min(QUEUE_BYTES_MAX.saturating_sub(self.bytes));
+        let before = self.bytes;
         for (index, event) in published.events.iter().enumerate() {
-            if self.queue.len() >= self.queue_max {
+            if self.queue.len() + self.spilled >= self.queue_max {
                 // What is queued is still good; after it the subscriber must begin again.
                 self.cut = true;
-                return;
+                break;
             }
+            let bytes = event.weight();
+            if self.spilled > 0 || bytes > room {
+                self.spilled += 1;
+                continue;
+            }
+            room -= bytes;
+            self.bytes += bytes;
             let number = match self.topic {
                 Topic::Session(_) => event.seq.0,
                 Topic::Agent { .. } | Topic::Everything => published.first + index as u64,
@@ -191,11 +209,47 @@ impl<W> Subscriber<W> {
             let (key, event) = (published.key.clone(), Arc::clone(event));
             self.queue.push_back(Delivery { number, key, event });
         }
+        self.bytes - before
+    }
+
+    fn take(&mut self, max: usize) -> Taken {
+        if self.missed {
+            // What is queued is stored as well, and may come after what was missed. Reading it again makes up for
+            // having been cut off, too.
+            self.missed = false;
+            self.cut = false;
+            self.bytes = 0;
+            self.spilled = 0;
+            self.queue.clear();
+            return Taken::Missed;
+        }
+        if !self.queue.is_empty() {
+            let count = self.queue.len().min(max);
+            let events: Vec<Delivery> = self.queue.drain(..count).collect();
+            self.bytes -= events.iter().map(|delivery| delivery.event.weight()).sum::<u64>();
+            return Taken::Events(events);
+        }
+        if self.cut {
+            return Taken::Cut;
+        }
+        match std::mem::take(&mut self.spilled) {
+            0 => Taken::Events(Vec::new()),
+            _ => Taken::Missed,
+        }
     }
 }
 
 /// How many stored events a follower asks for at a time.
 pub const PAGE_MAX: usize = 256;
+
+/// Stored events of a topic.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The events, in order.
+    pub events: Vec<Delivery>,
+    /// Whether there may be more after them.
+    pub more: bool,
+}
 
 /// What a follower needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,14 +315,14 @@ impl Follower {
     }
 
     /// A page of stored events; says what of it to pass on.
-    pub fn page(&mut self, page: Vec<Delivery>) -> Vec<Delivery> {
-        if page.len() < PAGE_MAX {
+    pub fn page(&mut self, page: Page) -> Vec<Delivery> {
+        if !page.more {
             self.stage = match self.stage {
                 Stage::CatchingUp => Stage::Joining,
                 Stage::Joining | Stage::Closing | Stage::Live => Stage::Live,
             };
         }
-        self.fresh(page)
+        self.fresh(page.events)
     }
 
     /// What the queue held; says what of it to pass on.
@@ -312,7 +366,7 @@ mod tests {
             fact: Fact::Steered { text: Text::default() },
         };
         let events = (seq..seq + count).map(|seq| Arc::new(event(seq))).collect();
-        Published { key: key(name), binding, events, first, ended: None }
+        Published { key: key(name), binding, events, first, bytes: 0, ended: None }
     }
 
     fn of_agent(agent: &str) -> Topic {
@@ -376,6 +430,51 @@ mod tests {
         assert_eq!(numbers(hub.take(quick, 9)), [1, 2, 3, 4, 5]);
     }
 
+    /// The same with events that carry this many bytes.
+    fn heavy(seq: u64, count: u64, bytes: usize) -> Published {
+        let mut published = published("s", seq, seq, count);
+        for event in &mut published.events {
+            Arc::make_mut(event).fact = Fact::Steered { text: Text::from("x".repeat(bytes)) };
+        }
+        published
+    }
+
+    #[test]
+    fn what_has_too_many_bytes_is_read_from_the_log_and_counts_towards_falling_behind() {
+        let mut hub = Hub::default();
+        let id = hub.join(&Topic::Everything, 10, ());
+        let half = (QUEUE_BYTES_MAX / 2) as usize - 100;
+        assert_eq!(hub.publish(&heavy(1, 4, half)).1, 0);
+        assert!(hub.bytes() <= QUEUE_BYTES_MAX, "{}", hub.bytes());
+        // What is small comes after what was not queued, and is not queued either.
+        assert_eq!(hub.publish(&heavy(5, 1, 0)).1, 0);
+        assert_eq!(numbers(hub.take(id, 9)), [1, 2]);
+        assert_eq!(hub.bytes(), 0);
+        assert!(matches!(hub.take(id, 9), Taken::Missed));
+        assert!(numbers(hub.take(id, 9)).is_empty());
+        assert_eq!(hub.publish(&heavy(6, 1, 0)).1, 0);
+        assert_eq!(numbers(hub.take(id, 9)), [6], "it goes on");
+        assert_eq!(hub.publish(&heavy(7, 11, half)).1, 1, "eleven are too many, queued or not");
+        assert_eq!(numbers(hub.take(id, 9)), [7, 8]);
+        assert!(matches!(hub.take(id, 9), Taken::Cut));
+        hub.leave(id);
+        assert_eq!(hub.bytes(), 0);
+    }
+
+    #[test]
+    fn all_subscribers_together_have_no_more_than_the_hub_may_queue() {
+        let mut hub = Hub::default();
+        let full = heavy(1, 1, QUEUE_BYTES_MAX as usize - 100);
+        let many = HUB_BYTES_MAX / QUEUE_BYTES_MAX + 8;
+        let ids: Vec<SubscriberId> = (0..many).map(|_| hub.join(&Topic::Everything, 9, ())).collect();
+        hub.publish(&full);
+        assert!(hub.bytes() <= HUB_BYTES_MAX && hub.bytes() > HUB_BYTES_MAX - QUEUE_BYTES_MAX);
+        let spilled = ids.iter().filter(|id| matches!(hub.take(**id, 9), Taken::Missed)).count();
+        assert!((1..=8).contains(&spilled), "{spilled}");
+        ids.into_iter().for_each(|id| hub.leave(id));
+        assert_eq!(hub.bytes(), 0);
+    }
+
     #[test]
     fn after_a_commit_in_doubt_everybody_reads_again_and_none_stays_cut_off() {
         let mut hub = Hub::default();
@@ -416,6 +515,14 @@ mod tests {
             .collect()
     }
 
+    fn full(numbers: impl IntoIterator<Item = u64>) -> Page {
+        Page { events: deliveries(numbers), more: true }
+    }
+
+    fn last(numbers: impl IntoIterator<Item = u64>) -> Page {
+        Page { events: deliveries(numbers), more: false }
+    }
+
     fn passed_on(events: Vec<Delivery>) -> Vec<u64> {
         events.iter().map(|delivery| delivery.number).collect()
     }
@@ -425,14 +532,14 @@ mod tests {
         let page = PAGE_MAX as u64;
         let mut follower = Follower::after(5);
         assert_eq!(follower.need(), Need::Page { after: 5 });
-        assert_eq!(passed_on(follower.page(deliveries(6..6 + page))).len(), PAGE_MAX);
+        assert_eq!(passed_on(follower.page(full(6..6 + page))).len(), PAGE_MAX);
         let after = 5 + page;
         assert_eq!(follower.need(), Need::Page { after }, "a full page may have a next one");
-        assert!(follower.page(Vec::new()).is_empty());
+        assert!(follower.page(last([])).is_empty());
         assert_eq!(follower.need(), Need::Join { after });
         follower.joined();
         assert_eq!(follower.need(), Need::Page { after }, "what was written before it joined");
-        assert_eq!(passed_on(follower.page(deliveries([after + 1, after + 2]))), [after + 1, after + 2]);
+        assert_eq!(passed_on(follower.page(last([after + 1, after + 2]))), [after + 1, after + 2]);
         assert_eq!(follower.need(), Need::Live);
         let queued = deliveries([after + 1, after + 2, after + 3]);
         assert_eq!(passed_on(follower.live(queued)), [after + 3], "what it has is passed over");
@@ -442,24 +549,24 @@ mod tests {
     #[test]
     fn a_full_last_page_keeps_a_follower_reading_until_it_has_caught_up() {
         let mut follower = Follower::after(0);
-        follower.page(Vec::new());
+        follower.page(last([]));
         follower.joined();
-        follower.page(deliveries(1..=PAGE_MAX as u64));
+        follower.page(full(1..=PAGE_MAX as u64));
         assert_eq!(follower.need(), Need::Page { after: PAGE_MAX as u64 });
-        follower.page(Vec::new());
+        follower.page(last([]));
         assert_eq!(follower.need(), Need::Live);
     }
 
     #[test]
     fn a_follower_that_missed_something_reads_it_without_joining_again() {
         let mut follower = Follower::after(0);
-        follower.page(deliveries([1]));
+        follower.page(last([1]));
         follower.joined();
-        follower.page(Vec::new());
+        follower.page(last([]));
         follower.live(deliveries([2]));
         follower.missed();
         assert_eq!(follower.need(), Need::Page { after: 2 });
-        assert_eq!(passed_on(follower.page(deliveries([3, 4]))), [3, 4]);
+        assert_eq!(passed_on(follower.page(last([3, 4]))), [3, 4]);
         assert_eq!(follower.need(), Need::Live);
         assert_eq!(passed_on(follower.live(deliveries([4, 5]))), [5]);
     }

@@ -10,6 +10,7 @@
 //! - [`errands`]: what spans two sessions
 //! - [`timers`]: when to wake which session
 //! - [`quota`]: how many sessions each agent has open
+//! - [`stored`]: how many bytes are stored of each agent's sessions
 //! - [`hub`]: who hears of which events
 //! - [`repeat`]: whether a message is the one that was accepted under its id
 //! - [`node`]: how these play together
@@ -44,6 +45,7 @@ pub mod seldom;
 pub mod shard;
 pub mod shell;
 pub mod snapshot;
+pub mod stored;
 pub mod subscription;
 pub mod timers;
 pub mod view;

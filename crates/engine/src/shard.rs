@@ -14,13 +14,13 @@ use std::sync::Arc;
 use handover_kernel::command::{Act, Command};
 use handover_kernel::errand::Errand;
 use handover_kernel::session::Standing;
-use handover_kernel::{Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, step};
+use handover_kernel::{AgentId, Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, step};
 use handover_store::{Fault, Wake};
 
 use self::batch::{Batch, Decided, Held};
 pub use crate::answer::{Accepted, Answer, Denied, End, Published};
 use crate::key::Key;
-use crate::log::{Log, revive_sharing};
+use crate::log::{Kept, Log, revive_sharing};
 use crate::names::Names;
 use crate::snapshot;
 use crate::view::Listed;
@@ -34,6 +34,8 @@ pub struct Settings {
     pub batch_events_max: usize,
     /// Sessions that may stay in memory.
     pub sessions_in_memory_max: usize,
+    /// How many bytes they may have.
+    pub sessions_bytes_max: usize,
     /// How long a session that nobody asks for stays in memory.
     pub idle_ms: u64,
     /// How long a finished one does.
@@ -42,12 +44,16 @@ pub struct Settings {
     pub snapshot_every: u64,
 }
 
+/// After how many bytes of events a session is kept beside its log again, however few they are.
+const SNAPSHOT_EVERY_BYTES: u64 = 16 * 1024 * 1024;
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
             queue_max: 4096,
             batch_events_max: 1024,
             sessions_in_memory_max: 25_000,
+            sessions_bytes_max: 64 * 1024 * 1024,
             idle_ms: 60_000,
             finished_idle_ms: 1_000,
             snapshot_every: 1_000,
@@ -115,9 +121,11 @@ struct Ready {
     tombstone: bool,
     /// The last event that is on disk.
     durable: Seq,
-    /// The last event of its snapshot, which may still be on its way to the disk.
-    kept: Seq,
+    /// Its snapshot, which may still be on its way to the disk.
+    kept: Kept,
     last_used: Timestamp,
+    /// How many bytes it has.
+    weight: usize,
     /// Its place in [`Shard::idle`].
     looked_at: Timestamp,
 }
@@ -140,6 +148,8 @@ pub struct Shard<T> {
     names: Names,
     /// When each session in memory is looked at again to see whether it is idle: one entry for each that is ready.
     idle: BTreeSet<(Timestamp, Key)>,
+    /// How many bytes the sessions in memory have.
+    bytes: usize,
 }
 
 impl<T> Shard<T> {
@@ -155,6 +165,7 @@ impl<T> Shard<T> {
             closed: false,
             names: Names::default(),
             idle: BTreeSet::new(),
+            bytes: 0,
         }
     }
 
@@ -230,6 +241,16 @@ impl<T> Shard<T> {
         }
     }
 
+    /// Who started a session, if it is in memory.
+    pub fn requester(&self, key: &Key) -> Option<AgentId> {
+        match self.slots.get(key) {
+            Some(Slot::Ready(ready)) => {
+                ready.session.as_ref().map(|session| session.binding.requester.clone())
+            }
+            Some(Slot::Loading { .. }) | None => None,
+        }
+    }
+
     fn take(
         &mut self,
         key: &Key,
@@ -245,7 +266,7 @@ impl<T> Shard<T> {
             }
             Some(Slot::Ready(_)) => self.decide(key, work, now, effects),
             None if optimistic => {
-                self.settle_in(key, None, false, Seq(0), now);
+                self.settle_in(key, None, false, Kept::default(), now);
                 self.decide(key, work, now, effects);
             }
             None => {
@@ -253,6 +274,9 @@ impl<T> Shard<T> {
                 self.backlog += 1;
                 effects.push(Effect::Load(key.clone()));
             }
+        }
+        if self.bytes > self.settings.sessions_bytes_max {
+            self.sweep(now);
         }
     }
 
@@ -267,7 +291,7 @@ impl<T> Shard<T> {
         self.backlog -= waiting.len();
         let read = match log {
             Ok(log) => {
-                let kept = log.kept.as_ref().map_or(Seq(0), |session| session.head);
+                let kept = log.kept;
                 let tombstone = log.tombstone.is_some();
                 revive_sharing(key, log, &mut self.names).map(|session| (session, tombstone, kept))
             }
@@ -290,7 +314,14 @@ impl<T> Shard<T> {
         effects
     }
 
-    fn settle_in(&mut self, key: &Key, session: Option<Session>, tombstone: bool, kept: Seq, now: Timestamp) {
+    fn settle_in(
+        &mut self,
+        key: &Key,
+        session: Option<Session>,
+        tombstone: bool,
+        kept: Kept,
+        now: Timestamp,
+    ) {
         let ready = Ready {
             kept,
             durable: session.as_ref().map_or(Seq(0), |session| session.head),
@@ -298,9 +329,11 @@ impl<T> Shard<T> {
             tombstone,
             last_used: now,
             looked_at: now,
+            weight: 0,
         };
-        let looked_at = ready.leaves_at(&self.settings);
-        let ready = Ready { looked_at, ..ready };
+        let (looked_at, weight) = (ready.leaves_at(&self.settings), ready.weigh());
+        let ready = Ready { looked_at, weight, ..ready };
+        self.bytes += weight;
         self.slots.insert(key.clone(), Slot::Ready(Box::new(ready)));
         self.idle.insert((looked_at, key.clone()));
     }
@@ -316,6 +349,9 @@ impl<T> Shard<T> {
                 let (said, decided) = ready.put(key, command, &self.limits, now);
                 if let (Some(decided), Some(session)) = (decided, &ready.session) {
                     self.pending.add(key, session, decided);
+                    let weight = ready.weigh();
+                    self.bytes = self.bytes - ready.weight + weight;
+                    ready.weight = weight;
                 }
                 if let (Act::Tick, Some(session)) = (&command.act, &ready.session) {
                     // What a session owes is carried out once the reason for it is durable.
@@ -358,13 +394,15 @@ impl<T> Shard<T> {
     fn forget(&mut self, key: &Key) {
         if let Some(Slot::Ready(ready)) = self.slots.remove(key) {
             self.idle.remove(&(ready.looked_at, key.clone()));
+            self.bytes -= ready.weight;
         }
     }
 
     /// Let go of the sessions that nobody asked for in a while, finished ones first.
     pub fn sweep(&mut self, now: Timestamp) {
         while let Some((at, key)) = self.idle.first().cloned() {
-            let over = self.slots.len() > self.settings.sessions_in_memory_max;
+            let over = self.slots.len() > self.settings.sessions_in_memory_max
+                || self.bytes > self.settings.sessions_bytes_max;
             if at > now && !over {
                 return;
             }
@@ -390,6 +428,10 @@ impl<T> Shard<T> {
 }
 
 impl Ready {
+    fn weigh(&self) -> usize {
+        self.session.as_ref().map_or(0, |session| session.weight())
+    }
+
     /// When it may leave memory, if nobody asks for it until then.
     fn leaves_at(&self, settings: &Settings) -> Timestamp {
         let ended = self.session.as_ref().is_none_or(|session| session.lifecycle.is_terminal());
@@ -400,10 +442,14 @@ impl Ready {
         self.session.as_ref().is_none_or(|session| session.head == self.durable)
     }
 
-    /// The session to keep beside its log, if many events have been added since that was last done.
+    /// The session to keep beside its log, if many events or bytes have been added since that was last done.
     fn snapshot(&mut self, every: u64) -> Option<Vec<u8>> {
-        let session = self.session.as_ref().filter(|session| session.head.0 >= self.kept.0 + every.max(1))?;
-        self.kept = session.head;
+        let grown = |session: &&Arc<Session>| {
+            session.head.0 >= self.kept.seq.0 + every.max(1)
+                || session.log_bytes >= self.kept.bytes + SNAPSHOT_EVERY_BYTES
+        };
+        let session = self.session.as_ref().filter(grown)?;
+        self.kept = Kept::of(session);
         Some(snapshot::keep(session))
     }
 

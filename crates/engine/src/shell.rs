@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use handover_kernel::command::Command;
-use handover_kernel::{Limits, Session};
+use handover_kernel::{AgentId, Limits, Session};
 use handover_store::{Fault, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
@@ -30,6 +30,7 @@ use crate::node::Call;
 use crate::quota::Quota;
 use crate::seldom::Seldom;
 use crate::shard::{self, Published, Shard};
+use crate::stored::Stored;
 use crate::timers::Timers;
 use crate::{index, node, repeat};
 
@@ -99,6 +100,7 @@ pub(super) struct Inner {
     shards: Vec<Mutex<Shard<Call<Reply>>>>,
     timers: Mutex<Timers>,
     quota: Mutex<Quota>,
+    stored: Stored,
     waiting: Mutex<Waiting>,
     /// What the readers are to load; nothing tells one of them to end.
     loads: mpsc::Sender<Option<Key>>,
@@ -124,6 +126,8 @@ impl Engine {
         index::refresh(&*store)?;
         let mut quota = Quota::default();
         quota.recount(store.open_counts()?);
+        let stored = Stored::default();
+        stored.recount(store.stored_bytes()?);
         let (loads, queue) = mpsc::channel();
         let shards = (0..settings.shards.max(1))
             .map(|_| Mutex::new(Shard::new(settings.shard.clone(), settings.limits.clone())))
@@ -138,6 +142,7 @@ impl Engine {
             shards,
             timers: Mutex::new(Timers::new()),
             quota: Mutex::new(quota),
+            stored,
             waiting: Mutex::default(),
             loads,
             committer: Signal::default(),
@@ -223,6 +228,17 @@ impl Engine {
         let (sender, answer) = oneshot::channel();
         node::look(&mut Locked(&self.inner), sender, key);
         answer
+    }
+
+    /// Who started a session, if it is in memory.
+    pub fn requester(&self, key: &SessionKey) -> Option<AgentId> {
+        let key = Key::from(key.clone());
+        lock(self.inner.shard(&key)).requester(&key)
+    }
+
+    /// How many bytes are stored of a tenant's sessions, and of those that one of its agents started.
+    pub fn stored(&self, tenant: &str, agent: &str) -> (u64, u64) {
+        self.inner.stored.of(tenant, agent)
     }
 
     /// What the kernel allows.

@@ -1,14 +1,13 @@
 //! What is stored joined to what is live, as a stream of events without a gap and without a repeat.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use handover_store::{Fault, Feed, Store};
+use handover_store::{Fault, Feed, Store, is_full};
 use tokio::sync::Notify;
 
 use crate::answer::Denied;
 use crate::codec;
-use crate::hub::{Delivery, Follower, Need, PAGE_MAX, SubscriberId, Taken, Topic};
+use crate::hub::{Delivery, Follower, Need, PAGE_MAX, Page, SubscriberId, Taken, Topic};
 use crate::key::Key;
 use crate::locks::lock;
 use crate::shell::Engine;
@@ -32,7 +31,6 @@ pub struct Subscription {
     follower: Follower,
     joined: Option<SubscriberId>,
     notify: Arc<Notify>,
-    ready: VecDeque<Delivery>,
 }
 
 impl Engine {
@@ -45,50 +43,55 @@ impl Engine {
             follower: Follower::after(after),
             joined: None,
             notify: Arc::new(Notify::new()),
-            ready: VecDeque::new(),
         }
     }
 }
 
 impl Subscription {
-    /// The next event. Waits for it.
-    pub async fn next(&mut self) -> Result<Delivery, Ended> {
-        loop {
-            if let Some(delivery) = self.ready.pop_front() {
-                return Ok(delivery);
+    /// The next events: a page of what is stored, or what has happened since. Waits for them. There are none where what
+    /// follows must be looked for among what is stored: ask again.
+    pub async fn next(&mut self) -> Result<Vec<Delivery>, Ended> {
+        match self.follower.need() {
+            Need::Page { after } => {
+                let page = self.page(after).await?;
+                Ok(self.follower.page(page))
             }
-            match self.follower.need() {
-                Need::Page { after } => {
-                    let page = self.page(after).await?;
-                    self.ready.extend(self.follower.page(page));
-                }
-                Need::Join { .. } => {
-                    let inner = self.engine.inner();
-                    let queue_max = inner.settings.subscriber_queue_max;
-                    let id = lock(&inner.hub).join(&self.topic, queue_max, Arc::clone(&self.notify));
-                    self.joined = Some(id);
-                    self.follower.joined();
-                }
-                Need::Live => self.live().await?,
+            Need::Join { .. } => {
+                let inner = self.engine.inner();
+                let queue_max = inner.settings.subscriber_queue_max;
+                let id = lock(&inner.hub).join(&self.topic, queue_max, Arc::clone(&self.notify));
+                self.joined = Some(id);
+                self.follower.joined();
+                Ok(Vec::new())
             }
+            Need::Live => self.live().await,
         }
     }
 
-    async fn live(&mut self) -> Result<(), Ended> {
+    /// Whether what comes next is read from what is stored.
+    pub fn reads_stored(&self) -> bool {
+        matches!(self.follower.need(), Need::Page { .. })
+    }
+
+    async fn live(&mut self) -> Result<Vec<Delivery>, Ended> {
         let Some(id) = self.joined else {
             unreachable!("a follower is live only after it has joined");
         };
-        let taken = lock(&self.engine.inner().hub).take(id, PAGE_MAX);
-        match taken {
-            Taken::Events(events) if events.is_empty() => self.notify.notified().await,
-            Taken::Events(events) => self.ready.extend(self.follower.live(events)),
-            Taken::Missed => self.follower.missed(),
-            Taken::Cut => return Err(Ended::TooSlow { resume_after: self.follower.last() }),
+        loop {
+            let taken = lock(&self.engine.inner().hub).take(id, PAGE_MAX);
+            match taken {
+                Taken::Events(events) if events.is_empty() => self.notify.notified().await,
+                Taken::Events(events) => return Ok(self.follower.live(events)),
+                Taken::Missed => {
+                    self.follower.missed();
+                    return Ok(Vec::new());
+                }
+                Taken::Cut => return Err(Ended::TooSlow { resume_after: self.follower.last() }),
+            }
         }
-        Ok(())
     }
 
-    async fn page(&self, after: u64) -> Result<Vec<Delivery>, Ended> {
+    async fn page(&self, after: u64) -> Result<Page, Ended> {
         let store = Arc::clone(&self.engine.inner().store);
         let topic = self.topic.clone();
         let read = tokio::task::spawn_blocking(move || read_page(&*store, &topic, after));
@@ -107,8 +110,8 @@ impl Drop for Subscription {
     }
 }
 
-/// A page of what is stored on a topic.
-pub fn read_page(store: &dyn Store, topic: &Topic, after: u64) -> Result<Vec<Delivery>, Denied> {
+/// A page of what is stored on a topic, cut by bytes.
+pub fn read_page(store: &dyn Store, topic: &Topic, after: u64) -> Result<Page, Denied> {
     let fault = |fault: Fault| Denied::Fault(Arc::new(fault));
     let decode = |bytes: &[u8], key: &dyn std::fmt::Display| {
         codec::decode(bytes)
@@ -118,23 +121,21 @@ pub fn read_page(store: &dyn Store, topic: &Topic, after: u64) -> Result<Vec<Del
     let feed = match topic {
         Topic::Session(key) => {
             let stored = store.read(key, after, PAGE_MAX).map_err(fault)?;
-            return stored
-                .into_iter()
-                .map(|stored| {
-                    let event = decode(&stored.bytes, key)?;
-                    Ok(Delivery { number: stored.seq, key: key.clone(), event })
-                })
-                .collect();
+            let more = is_full(&stored, PAGE_MAX);
+            let events = stored.into_iter().map(|stored| {
+                let event = decode(&stored.bytes, key)?;
+                Ok(Delivery { number: stored.seq, key: key.clone(), event })
+            });
+            return Ok(Page { events: events.collect::<Result<_, _>>()?, more });
         }
         Topic::Agent { tenant, agent } => Feed::Agent { tenant: tenant.clone(), agent: agent.clone() },
         Topic::Everything => Feed::Everything,
     };
     let items = store.feed(&feed, after, PAGE_MAX).map_err(fault)?;
-    items
-        .into_iter()
-        .map(|item| {
-            let event = decode(&item.event.bytes, &item.key)?;
-            Ok(Delivery { number: item.event.position, key: Key::from(item.key), event })
-        })
-        .collect()
+    let more = is_full(&items, PAGE_MAX);
+    let events = items.into_iter().map(|item| {
+        let event = decode(&item.event.bytes, &item.key)?;
+        Ok(Delivery { number: item.event.position, key: Key::from(item.key), event })
+    });
+    Ok(Page { events: events.collect::<Result<_, _>>()?, more })
 }

@@ -51,6 +51,12 @@ pub struct Args {
     /// How many bytes one payload of it may have, at most the server's bound [default: the server's]
     #[arg(long, value_name = "BYTES")]
     payload_bytes: Option<u64>,
+    /// How many bytes may be in memory on its behalf [default: the server's]
+    #[arg(long, value_name = "BYTES")]
+    memory_bytes: Option<u64>,
+    /// How many bytes may be stored of the sessions that it starts; 0 is any number [default: the server's]
+    #[arg(long, value_name = "BYTES")]
+    stored_bytes: Option<u64>,
 }
 
 #[derive(clap::Subcommand)]
@@ -143,6 +149,8 @@ fn entry(args: &Args, token: &str, now: Timestamp) -> String {
         ("streams", args.streams),
         ("sessions_open", args.sessions_open),
         ("payload_bytes", args.payload_bytes),
+        ("memory_bytes", args.memory_bytes),
+        ("stored_bytes", args.stored_bytes),
     ];
     let set: Vec<String> =
         limits.iter().filter_map(|(name, limit)| Some(format!("{name} = {}", (*limit)?))).collect();
@@ -244,6 +252,8 @@ mod tests {
             streams: Some(3),
             sessions_open: Some(4),
             payload_bytes: None,
+            memory_bytes: Some(5),
+            stored_bytes: Some(0),
         };
         let at = Timestamp(5_000);
         let tokens = Tokens::parse(&(entry(&args, "one", at) + &entry(&args, "two", at))).unwrap();
@@ -255,6 +265,7 @@ mod tests {
         assert_eq!((limits.starts_per_minute, limits.messages_per_minute), (Some(0), Some(600)));
         assert_eq!(limits.requests_per_minute, Some(900));
         assert_eq!((limits.streams, limits.sessions_open, limits.payload_bytes), (Some(3), Some(4), None));
+        assert_eq!((limits.memory_bytes, limits.stored_bytes), (Some(5), Some(0)));
         assert!(tokens.find("two", at).is_ok() && tokens.find("three", at).is_err());
     }
 

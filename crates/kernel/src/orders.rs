@@ -11,6 +11,9 @@ use crate::command::Answer;
 use crate::event::{Event, Fact};
 use crate::id::{AgentId, Blob, QuestionKey, Seq, Text};
 
+/// How many bytes of orders one answer carries. It ends with the order that reaches them, so that it always has one.
+pub const DELIVERY_BYTES_MAX: usize = 256 * 1024;
+
 /// Something that waits for the assignee.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
@@ -95,8 +98,19 @@ impl Orders {
         Fact::Delivered { up_to, orders: orders.collect() }
     }
 
-    pub(crate) fn last_waiting(&self) -> Option<Seq> {
-        self.waiting.back().map(|order| order.seq)
+    pub(crate) fn any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The last order that one answer hands over, if any waits: the one that reaches [`DELIVERY_BYTES_MAX`], or the last.
+    /// Those after it are handed over with the next answer.
+    pub(crate) fn next_delivery(&self) -> Option<Seq> {
+        let mut bytes = 0;
+        let reaches = |order: &&Order| {
+            bytes += order.weight();
+            bytes >= DELIVERY_BYTES_MAX
+        };
+        self.waiting.iter().find(reaches).or(self.waiting.back()).map(|order| order.seq)
     }
 
     pub(crate) fn push(&mut self, order: Order) {

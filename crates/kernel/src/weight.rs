@@ -1,4 +1,7 @@
-//! How many bytes commands and events carry: the very bytes of the wire or their meaning, whichever is more.
+//! How many bytes commands and events carry: the very bytes of the wire or their meaning, whichever is more. And how many
+//! a session holds of them.
+
+use std::sync::Arc;
 
 use crate::command::{
     Act, Answer, Command, Contract, Failure, HandoffAct, NewOffer, NewQuestion, OfferContext, Opening,
@@ -6,9 +9,15 @@ use crate::command::{
 };
 use crate::event::{Event, Fact, Question};
 use crate::id::Blob;
+use crate::orders::{Order, OrderKind};
+use crate::session::{Mode, Session};
+use crate::task::{Phase, Report, Task};
 
 /// What every event costs beside what it carries: its number, time, author and ids.
 pub(crate) const EVENT_BYTES: u64 = 64;
+
+/// What every session takes beside what was carried into it.
+const SESSION_BYTES: usize = 2048;
 
 impl Command {
     /// How many bytes the command carries.
@@ -186,5 +195,62 @@ impl OfferContext {
 impl Failure {
     fn weight(&self) -> usize {
         self.code.len() + self.reason.len() + self.output.len()
+    }
+}
+
+impl Session {
+    /// About how many bytes it takes in memory: what was carried into it and is still held.
+    pub fn weight(&self) -> usize {
+        let binding = &self.binding;
+        let participants = binding.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>();
+        let contract = binding.contract.as_ref().map_or(0, |contract| contract.weight());
+        let mode = match &self.mode {
+            Mode::Task(task) => task.weight(),
+            Mode::Handoff(handoff) => handoff.offers.iter().map(|offer| offer.scope.len()).sum(),
+        };
+        SESSION_BYTES + binding.intent.len() + binding.context_id.len() + participants + contract + mode
+    }
+}
+
+impl Task {
+    fn weight(&self) -> usize {
+        let phase = match &self.phase {
+            Phase::Pending => 0,
+            Phase::Requested { request } => request.weight(),
+            Phase::Working { request, progress, .. } => request.weight() + held(progress),
+            Phase::Waiting { request, progress, questions, .. } => {
+                request.weight() + held(progress) + questions.iter().map(Question::weight).sum::<usize>()
+            }
+            Phase::Reported { request, report, wire: (_, verbatim), .. } => {
+                request.weight() + report.weight() + wire(verbatim)
+            }
+        };
+        let orders = self.orders.waiting().map(Order::weight).sum::<usize>();
+        let words = self.conversation.last_words.as_ref().map_or(0, |words| words.len());
+        phase + orders + words
+    }
+}
+
+fn held(progress: &Option<Arc<Progress>>) -> usize {
+    progress.as_ref().map_or(0, |progress| progress.weight())
+}
+
+impl Report {
+    fn weight(&self) -> usize {
+        match self {
+            Report::Complete { output, summary } => output.len() + summary.len(),
+            Report::Fail(failure) => failure.weight(),
+        }
+    }
+}
+
+impl Order {
+    /// How many bytes it carries.
+    pub fn weight(&self) -> usize {
+        match &self.what {
+            OrderKind::Steer(text) | OrderKind::Pause(text) => text.len(),
+            OrderKind::Answers(answers) => answers.iter().map(Answer::weight).sum(),
+            OrderKind::Message { body, .. } => body.len(),
+        }
     }
 }

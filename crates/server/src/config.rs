@@ -95,6 +95,8 @@ keys! {
         queue_max: usize = 4096, number(1..=1_000_000);
         /// How many sessions may be in memory.
         sessions_in_memory_max: usize = 100_000, number(1..=100_000_000);
+        /// How many bytes they may have.
+        sessions_in_memory_bytes_max: usize = 268_435_456, number(1_048_576..=1_000_000_000_000);
         /// After how long without a command a session leaves memory.
         idle_seconds: u64 = 60, number(1..=86_400);
         /// How many events may wait for a subscriber before it is cut off.
@@ -134,6 +136,16 @@ keys! {
         check_wait_ms: u64 = 2000, number(1..=60_000);
         /// How many streams and watches an agent may have open.
         streams_per_agent_max: usize = 1000, number(1..=1_000_000);
+        /// How many bytes may be in memory on behalf of an agent: requests, answers and streams that are not read yet.
+        memory_per_agent_bytes: u64 = 67_108_864, number(1_048_576..=1_000_000_000_000);
+        /// How many for all agents of a tenant together.
+        memory_per_tenant_bytes: u64 = 268_435_456, number(1_048_576..=1_000_000_000_000);
+        /// How many for all tenants together.
+        memory_bytes: u64 = 1_073_741_824, number(1_048_576..=1_000_000_000_000);
+        /// How many bytes may be stored of the sessions that an agent started. 0 is any number; auto is 16 GiB, or any number in development.
+        stored_per_agent_bytes: Option<u64> = "auto", auto_or(0..=1_000_000_000_000_000);
+        /// How many of all sessions of a tenant. 0 is any number; auto is 64 GiB, or any number in development.
+        stored_per_tenant_bytes: Option<u64> = "auto", auto_or(0..=1_000_000_000_000_000);
         /// How many bytes an agent may be sending in requests that are not whole yet.
         reading_bytes_per_agent_max: u64 = 67_108_864, number(1_048_576..=1_000_000_000_000);
         /// How many HTTP connections may be open; auto is 10000, or what the limit of open files allows.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use handover_desk::checks;
 use handover_desk::gate::{self, Rates};
 use handover_desk::identity::Identity;
+use handover_desk::memory;
 use handover_desk::open::{EngineSettings, Failed, Limits, ShardSettings};
 use handover_desk::shutdown::Shutdown;
 use handover_desk::{Data, Desk};
@@ -68,6 +69,7 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
                 queue_max: engine.queue_max,
                 batch_events_max: engine.batch_events_max,
                 sessions_in_memory_max: engine.sessions_in_memory_max.div_ceil(shards),
+                sessions_bytes_max: engine.sessions_in_memory_bytes_max.div_ceil(shards),
                 idle_ms: engine.idle_seconds.saturating_mul(1000),
                 ..ShardSettings::default()
             },
@@ -107,9 +109,18 @@ pub fn gate_settings(limits: &config::Limits, identity: &Identity) -> gate::Sett
         starts_per_minute: limits.starts_per_minute,
         messages_per_minute: limits.messages_per_minute,
         requests_per_minute: limits.requests_per_minute,
+        stored_per_agent: limits.stored_per_agent_bytes,
+        stored_per_tenant: limits.stored_per_tenant_bytes,
+    };
+    // One request of the largest size must fit, several times over: as it comes, as it is decided, as it is stored.
+    let least = 8 * limits.payload_bytes_max as u64;
+    let memory = memory::Settings {
+        per_agent: limits.memory_per_agent_bytes.max(least),
+        per_tenant: limits.memory_per_tenant_bytes.max(least),
+        server: limits.memory_bytes.max(least),
     };
     // The largest request always fits.
     let one = (Bounds::new(limits).body_bytes_max as u64).next_multiple_of(gate::READING_STEP);
-    let settings = gate::Settings::new(rates, limits.streams_per_agent_max as u64, identity);
+    let settings = gate::Settings::new(rates, limits.streams_per_agent_max as u64, memory, identity);
     gate::Settings { reading_bytes_max: limits.reading_bytes_per_agent_max.max(one), ..settings }
 }

@@ -7,6 +7,7 @@
 //! - [`tokens`]: the file of static tokens
 //! - [`face`]: the faces, each a protocol
 //! - [`house`]: the one place where a server is wired together
+//! - `queue`: what waits for the network, counted in bytes
 //! - [`http`]: health, readiness, metrics, and the bounds of every request
 //! - [`tls`]: the certificate that is shown, and connections
 //! - [`files`]: how many connections fit into the limit of open files
@@ -19,6 +20,7 @@ pub mod files;
 pub mod house;
 pub mod http;
 pub mod issuer;
+mod queue;
 pub mod telemetry;
 pub mod tls;
 pub mod tokens;

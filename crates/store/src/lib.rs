@@ -16,8 +16,8 @@ pub mod sqlite;
 pub use fault::Fault;
 pub use log::{
     Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow, Listed,
-    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredEvent,
-    Waiting, Waits, Wake,
+    OpenCount, Order, Outcome, PAGE_BYTES_MAX, Page, Position, Put, Record, SessionKey, Snapshot, Store,
+    StoredBytes, StoredEvent, Waiting, Waits, Wake, Weight, is_full,
 };
 pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;

@@ -29,6 +29,84 @@ impl fmt::Display for SessionKey {
     }
 }
 
+/// How many bytes are read for one page. A page ends with the item that reaches them, so that it always has one.
+pub const PAGE_BYTES_MAX: usize = 256 * 1024;
+
+/// The items of one page: as many as there are, up to the one that reaches [`PAGE_BYTES_MAX`].
+pub(crate) fn cut<T: Weight, E>(items: impl IntoIterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    for item in items {
+        let item = item?;
+        bytes += item.weight();
+        page.push(item);
+        if bytes >= PAGE_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// A page of items that have a place, cut in the same way, and where the next one begins if there is one.
+pub(crate) fn placed<T: Weight, E>(
+    items: impl IntoIterator<Item = Result<T, E>>,
+    max: usize,
+    place: impl Fn(&T) -> Cursor,
+) -> Result<(Vec<T>, Option<Cursor>), E> {
+    let mut items = items.into_iter();
+    let page = cut(items.by_ref().take(max))?;
+    let more = items.next().transpose()?.is_some();
+    let next = page.last().map(place).filter(|_| more);
+    Ok((page, next))
+}
+
+/// Whether a page that was asked for with `max` is full. One that is not is the last; after one that is, there may be more.
+pub fn is_full<T: Weight>(page: &[T], max: usize) -> bool {
+    page.len() >= max || page.iter().map(Weight::weight).sum::<usize>() >= PAGE_BYTES_MAX
+}
+
+/// What is read in pages: how many bytes it takes on one.
+pub trait Weight {
+    /// About as many as it has in memory.
+    fn weight(&self) -> usize;
+}
+
+impl Weight for StoredEvent {
+    fn weight(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Weight for FeedItem {
+    fn weight(&self) -> usize {
+        self.event.weight()
+    }
+}
+
+impl Weight for Record {
+    fn weight(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+}
+
+impl Weight for Listed {
+    fn weight(&self) -> usize {
+        self.key.session.len() + self.row.weight()
+    }
+}
+
+impl Weight for Waiting {
+    fn weight(&self) -> usize {
+        self.key.session.len() + self.row.weight()
+    }
+}
+
+impl Weight for IndexRow {
+    fn weight(&self) -> usize {
+        let agents = self.agents.iter().chain(self.waits.iter().map(|waits| &waits.agent));
+        self.summary.len() + self.requester.len() + agents.map(|agent| agent.len()).sum::<usize>()
+    }
+}
+
 /// Where an event stands among all events of the store, in the order of their commits. The first is 1.
 /// Appends leave no holes; deleting a finished session does.
 pub type Position = u64;
@@ -207,6 +285,8 @@ pub struct Cursor(pub u64);
 pub struct Listed {
     /// Which session.
     pub key: SessionKey,
+    /// Where a page that ends with it ends.
+    pub place: Cursor,
     /// Its index row.
     pub row: IndexRow,
 }
@@ -217,7 +297,7 @@ pub struct Page {
     /// The sessions, in order.
     pub sessions: Vec<Listed>,
     /// Where the next page begins, if there may be one. A page can be short, even empty, and still have a next one: a
-    /// store looks at a bounded number of sessions for one page.
+    /// store looks at a bounded number of sessions for one page, and reads a bounded number of bytes.
     pub next: Option<Cursor>,
 }
 
@@ -226,6 +306,8 @@ pub struct Page {
 pub struct Waiting {
     /// Which session.
     pub key: SessionKey,
+    /// Where a page that ends with it ends.
+    pub place: Cursor,
     /// Its index row.
     pub row: IndexRow,
     /// All kinds for which it waits for the agent, also those that were not asked for.
@@ -237,7 +319,7 @@ pub struct Waiting {
 pub struct InboxPage {
     /// The sessions, the oldest first.
     pub sessions: Vec<Waiting>,
-    /// Where the next page begins, if there is one.
+    /// Where the next page begins, if there is one. A page that was cut by bytes is shorter than what was asked for.
     pub next: Option<Cursor>,
 }
 
@@ -297,7 +379,14 @@ pub struct Deleted {
     pub key: SessionKey,
     /// When it had ended.
     pub finished_at: u64,
+    /// Who had started it.
+    pub requester: Box<str>,
+    /// How many bytes its events had.
+    pub bytes: u64,
 }
+
+/// How many bytes the events of the sessions that a requester started have: tenant, agent, bytes.
+pub type StoredBytes = (Box<str>, Box<str>, u64);
 
 /// How many unfinished sessions a requester has: tenant, agent, count.
 pub type OpenCount = (Box<str>, Box<str>, u64);
@@ -311,8 +400,8 @@ pub trait Store: Send + Sync {
     /// On a fault nothing may be assumed: the items may be there or not, and reading the heads settles it.
     fn append(&self, batch: &[Append]) -> Result<Vec<Outcome>, Fault>;
 
-    /// The events of a session after sequence number `after`, at most `max` of them. Empty if there are none, or no
-    /// such session. An event that does not match its checksum, or is missing in the middle, is a fault.
+    /// The events of a session after sequence number `after`, at most `max` of them, cut by bytes: [`is_full`] says
+    /// whether there may be more. Empty if there are none, or no such session. An event that does not match its checksum, or is missing in the middle, is a fault.
     fn read(&self, key: &SessionKey, after: u64, max: usize) -> Result<Vec<StoredEvent>, Fault>;
 
     /// The last sequence number of a session, if there is such a session.
@@ -322,7 +411,7 @@ pub trait Store: Send + Sync {
     /// state can be made from it.
     fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault>;
 
-    /// The events after `after` in the order of their positions, at most `max` of them.
+    /// The events after `after` in the order of their positions, at most `max` of them, cut by bytes.
     fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault>;
 
     /// The position of the last event of all, 0 if there is none.
@@ -357,13 +446,20 @@ pub trait Store: Send + Sync {
     /// How many unfinished sessions each requester has, in the order of their names.
     fn open_counts(&self) -> Result<Vec<OpenCount>, Fault>;
 
+    /// How many bytes are stored of each requester's sessions, in the order of their names. Reads what was appended since
+    /// they were last counted: much after an upgrade, once, and otherwise as little as [`Store::count_stored`] leaves.
+    fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault>;
+
+    /// Go on counting what is stored, if much was appended since; costs a few milliseconds. Says whether there may be more.
+    fn count_stored(&self) -> Result<bool, Fault>;
+
     /// Write a record, durably. False if it was to be left and something is there.
     fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault>;
 
     /// Read a record.
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault>;
 
-    /// The records of a space and tenant in the order of their keys, after `after`, at most `max` of them.
+    /// The records of a space and tenant in the order of their keys, after `after`, at most `max` of them, cut by bytes.
     fn records(
         &self,
         space: &str,

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::fault::Fault;
 use crate::log::{
     Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow, Listed,
-    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredEvent,
-    Waiting, Wake,
+    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredBytes,
+    StoredEvent, Waiting, Wake, cut, placed,
 };
 
 /// Logs and rows in memory. Nothing is ever lost, except with the process.
@@ -60,6 +60,10 @@ struct Session {
 }
 
 impl Session {
+    fn bytes(&self) -> u64 {
+        self.events.iter().map(|event| event.bytes.len() as u64).sum()
+    }
+
     fn head(&self) -> u64 {
         self.events.len() as u64
     }
@@ -204,7 +208,7 @@ impl Store for MemoryStore {
         let data = self.data();
         let events = data.session(key).map_or(&[][..], |session| &session.events);
         let from = usize::try_from(after).unwrap_or(usize::MAX);
-        Ok(events.iter().skip(from).take(max).cloned().collect())
+        cut(events.iter().skip(from).take(max).cloned().map(Ok))
     }
 
     fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
@@ -229,7 +233,7 @@ impl Store for MemoryStore {
                 let event = &session.events[(seq - 1) as usize];
                 shown.then(|| FeedItem { key: session.key.clone(), event: event.clone() })
             });
-        Ok(items.take(max).collect())
+        cut(items.take(max).map(Ok))
     }
 
     fn last_position(&self) -> Result<Position, Fault> {
@@ -240,27 +244,19 @@ impl Store for MemoryStore {
         let data = self.data();
         let found = |(number, session): (&Number, &Session)| {
             let row = session.row.as_ref().filter(|row| matches(filter, session, row))?;
-            Some((*number, Listed { key: session.key.clone(), row: row.clone() }))
+            Some(Ok(Listed { key: session.key.clone(), place: Cursor(*number), row: row.clone() }))
         };
-        let wanted = max.saturating_add(1);
-        let mut listed: Vec<(Number, Listed)> = match (order, after) {
-            (Order::Oldest, None) => data.sessions.iter().filter_map(found).take(wanted).collect(),
-            (Order::Oldest, Some(Cursor(after))) => data
-                .sessions
-                .range((Bound::Excluded(after), Bound::Unbounded))
-                .filter_map(found)
-                .take(wanted)
-                .collect(),
-            (Order::Newest, None) => data.sessions.iter().rev().filter_map(found).take(wanted).collect(),
-            (Order::Newest, Some(Cursor(after))) => {
-                data.sessions.range(..after).rev().filter_map(found).take(wanted).collect()
-            }
+        let from = match (order, after) {
+            (Order::Oldest, Some(Cursor(after))) => (Bound::Excluded(after), Bound::Unbounded),
+            (Order::Newest, Some(Cursor(after))) => (Bound::Unbounded, Bound::Excluded(after)),
+            (Order::Oldest | Order::Newest, None) => (Bound::Unbounded, Bound::Unbounded),
         };
-        let more = listed.len() > max;
-        listed.truncate(max);
-        let end = listed.last().map(|(number, _)| Cursor(*number)).or(after);
-        let sessions = listed.into_iter().map(|(_, listed)| listed).collect();
-        Ok(Page { sessions, next: end.filter(|_| more) })
+        let sessions = data.sessions.range(from);
+        let (sessions, next) = match order {
+            Order::Oldest => placed(sessions.filter_map(found), max, |listed| listed.place)?,
+            Order::Newest => placed(sessions.rev().filter_map(found), max, |listed| listed.place)?,
+        };
+        Ok(Page { sessions, next })
     }
 
     fn inbox(
@@ -271,12 +267,15 @@ impl Store for MemoryStore {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<InboxPage, Fault> {
-        let (sessions, next) = self.data().page(after, max, |session| {
+        let data = self.data();
+        let from = after.map_or(Bound::Unbounded, |Cursor(after)| Bound::Excluded(after));
+        let waiting = data.sessions.range((from, Bound::Unbounded)).filter_map(|(number, session)| {
             let row = session.row.as_ref().filter(|_| &*session.key.tenant == tenant)?;
             let waits = row.waits_for(agent);
-            let waiting = || Waiting { key: session.key.clone(), row: row.clone(), kinds: waits };
-            (waits & kinds != 0).then(waiting)
+            let (key, place) = (session.key.clone(), Cursor(*number));
+            (waits & kinds != 0).then(|| Ok(Waiting { key, place, row: row.clone(), kinds: waits }))
         });
+        let (sessions, next) = placed(waiting, max, |waiting| waiting.place)?;
         Ok(InboxPage { sessions, next })
     }
 
@@ -304,6 +303,21 @@ impl Store for MemoryStore {
             }
         }
         Ok(counts.into_iter().map(|((tenant, agent), count)| (tenant, agent, count)).collect())
+    }
+
+    fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault> {
+        let mut stored: BTreeMap<(Box<str>, Box<str>), u64> = BTreeMap::new();
+        for session in self.data().sessions.values() {
+            if let Some(row) = &session.row {
+                let of = (session.key.tenant.clone(), row.requester.clone());
+                *stored.entry(of).or_default() += session.bytes();
+            }
+        }
+        Ok(stored.into_iter().map(|((tenant, agent), bytes)| (tenant, agent, bytes)).collect())
+    }
+
+    fn count_stored(&self) -> Result<bool, Fault> {
+        Ok(false)
     }
 
     fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
@@ -334,7 +348,7 @@ impl Store for MemoryStore {
         let records = data.records.range((from, Bound::Unbounded)).map(|((space, tenant, key), value)| {
             Record { space: space.clone(), tenant: tenant.clone(), key: key.clone(), value: value.clone() }
         });
-        Ok(records.take_while(|found| &*found.space == space && &*found.tenant == tenant).take(max).collect())
+        cut(records.take_while(|found| &*found.space == space && &*found.tenant == tenant).take(max).map(Ok))
     }
 
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
@@ -348,10 +362,12 @@ impl Store for MemoryStore {
             (finished_at < finished_before && session.wake.is_none()).then_some((finished_at, *number))
         });
         let oldest: BTreeSet<(u64, Number)> = finished.collect();
-        let deleted = oldest
-            .into_iter()
-            .take(max)
-            .map(|(finished_at, number)| Deleted { key: data.delete(number, now), finished_at });
+        let deleted = oldest.into_iter().take(max).map(|(finished_at, number)| {
+            let session = &data.sessions[&number];
+            let requester = session.row.as_ref().map_or_else(Box::default, |row| row.requester.clone());
+            let bytes = session.bytes();
+            Deleted { key: data.delete(number, now), finished_at, requester, bytes }
+        });
         Ok(deleted.collect())
     }
 

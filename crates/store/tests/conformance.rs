@@ -7,8 +7,8 @@ use std::sync::mpsc::TryRecvError;
 use std::thread;
 
 use handover_store::{
-    Append, Cursor, Feed, Filter, Hint, IndexRow, Listed, MemoryStore, Order, Outcome, Put, Record,
-    SessionKey, Snapshot, SqliteStore, Store, Waits, Wake,
+    Append, Cursor, Feed, Filter, Hint, IndexRow, Listed, MemoryStore, Order, Outcome, PAGE_BYTES_MAX, Put,
+    Record, SessionKey, Snapshot, SqliteStore, Store, Waits, Wake, is_full,
 };
 
 /// Makes one test per store out of each check.
@@ -28,6 +28,7 @@ macro_rules! suite {
 
 suite! {
     what_is_appended_can_be_read,
+    every_page_is_cut_by_bytes_and_goes_on_to_the_end,
     a_second_writer_gets_a_conflict,
     items_of_one_session_in_a_batch_follow_each_other,
     one_conflict_leaves_the_other_items_alone,
@@ -58,6 +59,7 @@ suite! {
     unfinished_sessions_can_be_paged_through,
     restoring_rows_replaces_those_that_are_there,
     open_sessions_are_counted_by_requester,
+    what_is_stored_is_counted_by_requester_and_given_back_when_it_is_deleted,
     all_sessions_can_be_paged_through,
     a_cleared_index_can_be_restored_to_the_same_rows,
     tenants_with_equal_session_ids_are_separate,
@@ -426,7 +428,7 @@ fn a_row_replaces_the_one_before(store: &dyn Store) {
     assert_eq!(store.row(&key("one")).unwrap(), Some(second.clone()));
     let filter = Filter { tenant: Some("acme".into()), agent: Some("b".into()), ..Filter::default() };
     let page = store.list(&filter, Order::Newest, None, 10).unwrap();
-    assert_eq!(page.sessions, [Listed { key: key("one"), row: second }]);
+    assert_eq!(page.sessions, [Listed { key: key("one"), place: page.sessions[0].place, row: second }]);
 }
 
 fn the_last_row_and_wake_time_of_a_batch_win(store: &dyn Store) {
@@ -483,6 +485,102 @@ fn a_record_can_be_put_replaced_and_removed(store: &dyn Store) {
     assert_eq!(get(), None);
     assert_eq!(store.record("agent", "zeta", "a").unwrap(), Some(b"other".to_vec()));
     assert_eq!(store.record("policy", "zeta", "a").unwrap(), None);
+}
+
+/// Pages of items that are a third of a page each, and of items that are larger than one.
+fn every_page_is_cut_by_bytes_and_goes_on_to_the_end(store: &dyn Store) {
+    let large =
+        |session: usize| vec![0; if session == 0 { PAGE_BYTES_MAX + 1 } else { PAGE_BYTES_MAX / 3 + 1 }];
+    for session in 0..7 {
+        let events = (0..5).map(|_| large(session)).collect();
+        let waits = vec![Waits { agent: "a".into(), kinds: 1 }];
+        let row = IndexRow { summary: large(session), waits, ..row("a", &["a"]) };
+        let name = session.to_string();
+        appended(store, Append { events, ..started(&name, row) });
+        let record = Record { value: large(session), ..record("acme", &name, "") };
+        store.put_record(&record, Put::Replace).unwrap();
+    }
+    let agent = Feed::Agent { tenant: "acme".into(), agent: "a".into() };
+    let per_page = |pages: &[usize]| assert!(pages.iter().all(|page| (1..=3).contains(page)), "{pages:?}");
+    let counted = |mut page: Box<dyn FnMut() -> (usize, bool) + '_>| {
+        let mut pages = Vec::new();
+        loop {
+            let (found, more) = page();
+            pages.extend((found > 0).then_some(found));
+            if !more {
+                per_page(&pages);
+                return pages.iter().sum::<usize>();
+            }
+        }
+    };
+    for session in ["0", "6"] {
+        let mut after = 0;
+        let events = counted(Box::new(|| {
+            let page = store.read(&key(session), after, 1000).unwrap();
+            after += page.len() as u64;
+            (page.len(), is_full(&page, 1000))
+        }));
+        assert_eq!(events, 5);
+    }
+    for feed in [Feed::Everything, agent] {
+        let mut after = 0;
+        let events = counted(Box::new(|| {
+            let page = store.feed(&feed, after, 1000).unwrap();
+            after = page.last().map_or(after, |item| item.event.position);
+            (page.len(), is_full(&page, 1000))
+        }));
+        assert_eq!(events, 35);
+    }
+    let filter = Filter { tenant: Some("acme".into()), ..Filter::default() };
+    for order in [Order::Newest, Order::Oldest] {
+        let mut after = None;
+        let sessions = counted(Box::new(|| {
+            let page = store.list(&filter, order, after, 1000).unwrap();
+            after = page.next;
+            (page.sessions.len(), after.is_some())
+        }));
+        assert_eq!(sessions, 7);
+    }
+    let mut after = None;
+    let waiting = counted(Box::new(|| {
+        let page = store.inbox("acme", "a", 1, after, 1000).unwrap();
+        after = page.next;
+        (page.sessions.len(), after.is_some())
+    }));
+    let mut after: Option<Box<str>> = None;
+    let records = counted(Box::new(|| {
+        let page = store.records("agent", "acme", after.as_deref(), 1000).unwrap();
+        after = page.last().map(|record| record.key.clone()).or(after.take());
+        (page.len(), is_full(&page, 1000))
+    }));
+    assert_eq!((waiting, records), (7, 7));
+}
+
+fn what_is_stored_is_counted_by_requester_and_given_back_when_it_is_deleted(store: &dyn Store) {
+    let large = |bytes: usize| vec![vec![0; bytes]];
+    let begun = |session: &str, requester: &str, bytes| {
+        appended(store, Append { events: large(bytes), ..started(session, row(requester, &[requester])) });
+    };
+    let of = |agent: &str, bytes| (Box::<str>::from("acme"), Box::<str>::from(agent), bytes);
+    begun("one", "b", 100);
+    begun("two", "a", 30);
+    assert_eq!(store.stored_bytes().unwrap(), [of("a", 30), of("b", 100)]);
+    appended(store, Append { events: large(7), ..item(&key("one"), 1, 1) });
+    begun("three", "b", 1000);
+    assert!(!store.count_stored().unwrap());
+    assert_eq!(store.stored_bytes().unwrap(), [of("a", 30), of("b", 1107)]);
+    // One that was counted, with an event that was not.
+    let finished = IndexRow { finished_at: Some(5), ..row("b", &["b"]) };
+    appended(store, Append { events: large(2), row: Some(finished), ..item(&key("one"), 2, 1) });
+    let deleted = store.delete_finished(10, 10, 10).unwrap();
+    let told: Vec<_> = deleted.iter().map(|deleted| (&*deleted.requester, deleted.bytes)).collect();
+    assert_eq!(told, [("b", 109)]);
+    assert_eq!(store.stored_bytes().unwrap(), [of("a", 30), of("b", 1000)]);
+    // It can be made again from what is there.
+    let rows = ["two", "three"].map(|name| (key(name), store.row(&key(name)).unwrap().unwrap(), Wake::Never));
+    store.clear_index().unwrap();
+    store.restore_index(&rows).unwrap();
+    assert_eq!(store.stored_bytes().unwrap(), [of("a", 30), of("b", 1000)]);
 }
 
 fn records_page_in_the_order_of_their_keys(store: &dyn Store) {

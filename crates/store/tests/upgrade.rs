@@ -32,7 +32,7 @@ fn opened(schema: &str, version: u32) -> (tempfile::TempDir, SqliteStore) {
     fs::copy(data.join("handover.db"), dir.path().join("handover.db")).unwrap();
     assert_eq!(schema_version(dir.path()), version);
     let store = SqliteStore::open(dir.path()).unwrap();
-    assert_eq!(schema_version(dir.path()), 3);
+    assert_eq!(schema_version(dir.path()), 4);
     (dir, store)
 }
 
@@ -49,6 +49,9 @@ fn data_of_schema_1_opens_and_can_be_worked_with() {
         assert_eq!(store.snapshot(key).unwrap(), None);
     }
     assert_eq!(store.list(&Filter::default(), Order::Oldest, None, 100).unwrap().sessions.len(), 12);
+    let all = keys.iter().flat_map(|key| store.read(key, 0, 100).unwrap());
+    let bytes: u64 = all.map(|event| event.bytes.len() as u64).sum();
+    assert_eq!(store.stored_bytes().unwrap().iter().map(|(_, _, bytes)| bytes).sum::<u64>(), bytes);
     assert_eq!(store.index_version().unwrap(), 0);
     let unfinished = UNFINISHED.map(|session| SessionKey::new("default", session));
     assert_eq!(store.unfinished(None, 100).unwrap(), (unfinished.to_vec(), None));

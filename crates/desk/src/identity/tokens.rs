@@ -312,9 +312,11 @@ fn allowance(found: Option<&Value>) -> Result<Allowance, String> {
             "streams" => (&mut allowance.streams, 1),
             "sessions_open" => (&mut allowance.sessions_open, 1),
             "payload_bytes" => (&mut allowance.payload_bytes, 1),
+            "memory_bytes" => (&mut allowance.memory_bytes, 1),
+            "stored_bytes" => (&mut allowance.stored_bytes, 0),
             other => {
                 let known = "starts_per_minute, messages_per_minute, requests_per_minute, streams, sessions_open, \
-                             payload_bytes";
+                             payload_bytes, memory_bytes, stored_bytes";
                 return Err(format!("expected only the limits {known}, found {other}"));
             }
         };

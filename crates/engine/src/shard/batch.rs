@@ -36,6 +36,8 @@ pub(super) struct Entry {
     /// When the session wants to be woken, if that changed.
     wake_at: Option<Option<Timestamp>>,
     ended: Option<End>,
+    /// How many bytes the events have as they are stored.
+    bytes: u64,
     /// The session after the last of the events, once they are being written.
     session: Option<Arc<Session>>,
 }
@@ -125,8 +127,8 @@ impl<T> Shard<T> {
         if let Some(at) = entry.wake_at {
             effects.push(Effect::Wake { key: key.clone(), at });
         }
-        let Entry { events, binding, ended, .. } = entry;
-        effects.push(Effect::Publish(Published { key, binding, events, first, ended }));
+        let Entry { events, binding, ended, bytes, .. } = entry;
+        effects.push(Effect::Publish(Published { key, binding, events, first, bytes, ended }));
     }
 
     /// Someone else was first: forget the session, read it again, and decide again what was decided on it.
@@ -160,6 +162,7 @@ impl<T> Shard<T> {
         self.backlog -= effects.len();
         self.slots.retain(|_, slot| matches!(slot, Slot::Loading { .. }));
         self.idle.clear();
+        self.bytes = 0;
         effects
     }
 }
@@ -182,9 +185,14 @@ impl<T> Batch<T> {
             binding: Arc::clone(&session.binding),
             wake_at: None,
             ended: None,
+            bytes: 0,
             session: None,
         });
-        entry.append.events.extend(events.iter().map(codec::encode));
+        for event in &events {
+            let bytes = codec::encode(event);
+            entry.bytes += bytes.len() as u64;
+            entry.append.events.push(bytes);
+        }
         entry.ended = entry.ended.or_else(|| events.iter().find_map(|event| End::of(&event.fact)));
         entry.events.extend(events.into_iter().map(Arc::new));
         if Listed::of(session) != listed {

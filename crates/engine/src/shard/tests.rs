@@ -326,6 +326,33 @@ fn when_there_are_too_many_the_finished_ones_go_first_and_then_those_that_waited
 }
 
 #[test]
+fn sessions_of_too_many_bytes_leave_at_once_those_that_were_used_longest_ago_first() {
+    let mut shard = shard(Settings { sessions_bytes_max: 10_000, ..Settings::default() });
+    let load = |shard: &mut Shard<u32>, name: &str, at: u64| {
+        let mut other = self::shard(Settings::default());
+        let events = settled(&mut other, name).remove(&*key(name)).unwrap();
+        shard.read(1, &key(name), NOW.plus(at));
+        shard.loaded(&key(name), Ok(Log { events, ..Log::default() }), NOW.plus(at));
+    };
+    for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+        load(&mut shard, name, at as u64);
+    }
+    assert_eq!(shard.sessions(), 3);
+    shard.read(2, &key("a"), NOW.plus(4));
+    for (at, name) in ["d", "e"].into_iter().enumerate() {
+        load(&mut shard, name, 5 + at as u64);
+    }
+    assert!(shard.bytes <= 10_000, "{}", shard.bytes);
+    assert!(shard.glance(&key("a"), NOW.plus(8)).is_some() && shard.glance(&key("b"), NOW.plus(8)).is_none());
+    let left: usize = ["a", "b", "c", "d", "e"]
+        .iter()
+        .filter_map(|name| shard.glance(&key(name), NOW.plus(9)))
+        .map(|session| session.weight())
+        .sum();
+    assert_eq!(shard.bytes, left, "what left is not counted");
+}
+
+#[test]
 fn a_session_is_kept_beside_its_log_with_the_last_event_of_every_so_many() {
     let mut shard = shard(Settings { snapshot_every: 3, ..Settings::default() });
     put(&mut shard, 0, "s", start(None));
@@ -348,10 +375,11 @@ fn a_session_is_kept_beside_its_log_with_the_last_event_of_every_so_many() {
 fn a_session_that_was_loaded_from_its_snapshot_counts_from_there() {
     let mut shard = shard(Settings { snapshot_every: 3, ..Settings::default() });
     let events = settled(&mut shard, "s").remove(&*key("s")).unwrap();
-    let kept = revive(&key("s"), Log { events, ..Log::default() }).unwrap().map(Box::new);
+    let begun = revive(&key("s"), Log { events, ..Log::default() }).unwrap().map(Box::new);
+    let kept = begun.as_deref().map(Kept::of).unwrap();
     let mut shard = self::shard(Settings { snapshot_every: 3, ..Settings::default() });
     put(&mut shard, 0, "s", accept("worker"));
-    shard.loaded(&key("s"), Ok(Log { kept, ..Log::default() }), NOW);
+    shard.loaded(&key("s"), Ok(Log { begun, kept, ..Log::default() }), NOW);
     put(&mut shard, 0, "s", steer());
     let batch = shard.take_batch().unwrap();
     assert_eq!((batch[0].expected, batch[0].events.len()), (2, 2));

@@ -91,7 +91,16 @@ impl Inner {
             in_memory += shard.sessions();
         }
         self.counters.sessions_in_memory.set(in_memory as i64);
-        self.counters.subscribers.set(lock(&self.hub).len() as i64);
+        let (subscribers, queued) = {
+            let hub = lock(&self.hub);
+            (hub.len(), hub.bytes())
+        };
+        self.counters.subscribers.set(subscribers as i64);
+        self.counters.subscriber_bytes.set(signed(queued));
+        self.counters.stored_bytes.set(signed(self.stored.total()));
+        if let Err(fault) = self.store.count_stored() {
+            tracing::error!(error = %chain(&fault), "what is stored could not be counted");
+        }
     }
 
     /// Delete finished sessions past their time; their ids stay taken for as long again.
@@ -101,7 +110,11 @@ impl Inner {
         };
         let before = now().0.saturating_sub(keep);
         loop {
-            match self.store.delete_finished(before, now().0, RETENTION_BATCH) {
+            let deleted = self.store.delete_finished(before, now().0, RETENTION_BATCH);
+            for gone in deleted.iter().flatten() {
+                self.stored.take(&gone.key.tenant, &gone.requester, gone.bytes);
+            }
+            match deleted {
                 Ok(deleted) if deleted.len() < RETENTION_BATCH => break,
                 Ok(_) if self.stopping.load(Ordering::Acquire) => return,
                 Ok(_) => {}
@@ -119,6 +132,10 @@ impl Inner {
             tracing::error!(error = %chain(&fault), unsaid, "tombstones could not be removed");
         }
     }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// How many wakes may begin now, so that there are never more than [`WAKES_PER_MS`] over a longer time.

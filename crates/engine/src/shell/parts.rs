@@ -86,6 +86,8 @@ impl Parts for Locked<'_> {
 
 impl Inner {
     fn published(&self, published: &Published) {
+        let requester = published.binding.requester.as_str();
+        self.stored.add(&published.key.tenant, requester, published.bytes);
         if let Some(end) = published.ended {
             self.counters.count_end(end);
         }

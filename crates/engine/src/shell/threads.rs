@@ -59,7 +59,9 @@ impl Inner {
     fn recount(&self, commits: &mut Commits) {
         if commits.wants_count()
             && let Ok(open) = self.store.open_counts()
+            && let Ok(stored) = self.store.stored_bytes()
         {
+            self.stored.recount(stored);
             commits.counted(&mut Locked(self), open);
         }
     }

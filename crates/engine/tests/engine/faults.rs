@@ -17,7 +17,7 @@ on_every_store! {
             let stage = Stage::on(&watched);
             let name = format!("{how:?}");
             stage.working(&name, task(Charter::macp())).await;
-            let mut follower = stage.engine.subscribe(of_session(&name), 0);
+            let mut follower = stage.subscribe(of_session(&name), 0);
             take(&mut follower, 3).await;
 
             faulty.fail_append(how);

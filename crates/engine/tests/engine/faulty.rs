@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use handover_store::{
     Append, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow,
     MemoryStore, OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store,
-    StoredEvent, Wake,
+    StoredBytes, StoredEvent, Wake,
 };
 
 /// How an append fails.
@@ -233,6 +233,14 @@ impl Store for Faulty {
     ) -> Result<Vec<Record>, Fault> {
         self.record_reads.fetch_add(1, Ordering::SeqCst);
         self.inner.records(space, tenant, after, max)
+    }
+
+    fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault> {
+        self.inner.stored_bytes()
+    }
+
+    fn count_stored(&self) -> Result<bool, Fault> {
+        self.inner.count_stored()
     }
 
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {

@@ -2,12 +2,13 @@
 //!
 //! The cast: `planner` asks for work, `worker` and `helper` do it, `outsider` has no part in anything.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use handover_engine::clock::now;
 use handover_engine::codec;
-use handover_engine::{Accepted, Counters, Delivery, Denied, Engine, Settings, Subscription, Topic};
+use handover_engine::{Accepted, Counters, Delivery, Denied, Ended, Engine, Settings, Subscription, Topic};
 use handover_kernel::command::{
     Act, Command, HandoffAct, ModeKind, NewOffer, Progress, Request, Start, TaskAct,
 };
@@ -162,7 +163,14 @@ pub fn agent(name: &str) -> AgentId {
 
 /// The log of a session: contiguous, never going back in time, and a session that can be replayed.
 pub fn log(store: &dyn Store, session: &str) -> Vec<Event> {
-    let stored = store.read(&key(session), 0, usize::MAX).unwrap();
+    let mut stored = Vec::new();
+    loop {
+        let page = store.read(&key(session), stored.len() as u64, usize::MAX).unwrap();
+        if page.is_empty() {
+            break;
+        }
+        stored.extend(page);
+    }
     let events: Vec<Event> = stored.iter().map(|stored| codec::decode(&stored.bytes).unwrap()).collect();
     for (index, event) in events.iter().enumerate() {
         assert_eq!((event.seq.0, stored[index].seq), (index as u64 + 1, index as u64 + 1), "{session}");
@@ -309,7 +317,7 @@ pub fn of_agent(name: &str) -> Topic {
 }
 
 /// The next events, this many.
-pub async fn take(subscription: &mut Subscription, count: usize) -> Vec<Delivery> {
+pub async fn take(subscription: &mut Following, count: usize) -> Vec<Delivery> {
     let mut taken = Vec::new();
     while taken.len() < count {
         taken.push(subscription.next().await.unwrap());
@@ -327,5 +335,28 @@ impl Random {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) % end as u64) as usize
+    }
+}
+
+/// A subscription, of which the events are taken one by one.
+pub struct Following {
+    subscription: Subscription,
+    ready: VecDeque<Delivery>,
+}
+
+impl Stage {
+    pub fn subscribe(&self, topic: Topic, after: u64) -> Following {
+        Following { subscription: self.engine.subscribe(topic, after), ready: VecDeque::new() }
+    }
+}
+
+impl Following {
+    pub async fn next(&mut self) -> Result<Delivery, Ended> {
+        loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Ok(delivery);
+            }
+            self.ready = self.subscription.next().await?.into();
+        }
     }
 }

@@ -18,9 +18,9 @@ fn stored(store: &dyn Store, topic: &Topic, after: u64) -> Vec<(u64, Event)> {
     let mut last = after;
     loop {
         let page = handover_engine::subscription::read_page(store, topic, last).unwrap();
-        let Some(end) = page.last() else { return all };
+        let Some(end) = page.events.last() else { return all };
         last = end.number;
-        all.extend(page.iter().map(told));
+        all.extend(page.events.iter().map(told));
     }
 }
 
@@ -32,7 +32,7 @@ fn told(delivery: &Delivery) -> (u64, Event) {
 async fn follow(stage: &Stage, topic: Topic, after: u64, done: &AtomicBool) -> (Vec<(u64, Event)>, u64) {
     let mut heard: Vec<(u64, Event)> = Vec::new();
     let mut cuts = 0;
-    let mut subscription = stage.engine.subscribe(topic.clone(), after);
+    let mut subscription = stage.subscribe(topic.clone(), after);
     loop {
         let last = heard.last().map_or(after, |(number, _)| *number);
         if done.load(Ordering::SeqCst) && stored(&*stage.store, &topic, last).is_empty() {
@@ -44,7 +44,7 @@ async fn follow(stage: &Stage, topic: Topic, after: u64, done: &AtomicBool) -> (
             Ok(Err(Ended::TooSlow { resume_after })) => {
                 assert_eq!(resume_after, last, "it resumes where it was");
                 cuts += 1;
-                subscription = stage.engine.subscribe(topic.clone(), resume_after);
+                subscription = stage.subscribe(topic.clone(), resume_after);
             }
             Ok(Err(Ended::Denied(denied))) => panic!("found {denied:?}"),
             // Nothing new yet: see whether all is over.
@@ -116,8 +116,8 @@ on_every_store! {
     async fn a_follower_is_told_what_is_stored_and_then_what_happens(store) {
         let stage = Stage::on(&store);
         stage.working("s", task(Charter::macp())).await;
-        let mut all = stage.engine.subscribe(of_session("s"), 0);
-        let mut rest = stage.engine.subscribe(of_session("s"), 2);
+        let mut all = stage.subscribe(of_session("s"), 0);
+        let mut rest = stage.subscribe(of_session("s"), 2);
         let names = |heard: &[Delivery]| -> Vec<String> { heard.iter().map(|one| kind(&one.event.fact)).collect() };
         assert_eq!(names(&take(&mut all, 3).await), ["Started", "Requested", "Accepted"]);
         assert_eq!(names(&take(&mut rest, 1).await), ["Accepted"]);
@@ -139,7 +139,7 @@ async fn a_follower_that_does_not_keep_up_is_cut_off_and_resumes_without_a_gap()
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let stage = Stage::with(&store, Settings { subscriber_queue_max: 3, ..Settings::default() });
         stage.working("s", task(Charter::macp())).await;
-        let mut slow = stage.engine.subscribe(of_session("s"), 0);
+        let mut slow = stage.subscribe(of_session("s"), 0);
         take(&mut slow, 3).await;
         // It joins the live events when it asks for what is not stored yet.
         stage.ok("s", "worker", update("4")).await;
@@ -154,7 +154,7 @@ async fn a_follower_that_does_not_keep_up_is_cut_off_and_resumes_without_a_gap()
         let Err(Ended::TooSlow { resume_after }) = ended else { panic!("found {ended:?}") };
         assert_eq!((heard.clone(), resume_after), (vec![5, 6, 7], 7));
         assert_eq!(stage.metrics.subscribers_cut.get(), 1);
-        let mut again = stage.engine.subscribe(of_session("s"), resume_after);
+        let mut again = stage.subscribe(of_session("s"), resume_after);
         heard.extend(take(&mut again, 13).await.iter().map(|one| one.number));
         assert_eq!(heard, (5..=20).collect::<Vec<_>>());
     })
@@ -167,7 +167,7 @@ async fn a_subscription_that_is_dropped_is_forgotten() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let stage = Stage::on(&store);
         stage.life("s").await;
-        let mut follower = stage.engine.subscribe(Topic::Everything, 0);
+        let mut follower = stage.subscribe(Topic::Everything, 0);
         take(&mut follower, LIFE.len()).await;
         let waiting = tokio::time::timeout(std::time::Duration::from_millis(20), follower.next()).await;
         assert!(waiting.is_err(), "there is nothing more");
@@ -223,7 +223,7 @@ on_every_store! {
 
     async fn an_agent_that_may_only_bind_the_outcome_hears_of_the_session_as_well(store) {
         let stage = Stage::on(&store);
-        let mut follower = stage.engine.subscribe(of_agent("judge"), 0);
+        let mut follower = stage.subscribe(of_agent("judge"), 0);
         let authority = Authority::Designated([agent("judge")].into());
         let charter = Charter { authority, ..Charter::macp() };
         stage.requested("s", task(charter)).await;

@@ -381,7 +381,7 @@ impl Session {
 impl Command {
     /// Whether a full log takes it: what leads to the end of the session, hands over or acknowledges what is in it, or is
     /// the runtime's. None of it can be repeated for ever, so that the log still has an end.
-    fn always_fits(&self) -> bool {
+    pub fn always_fits(&self) -> bool {
         let asked = match &self.act {
             Act::Cancel { .. }
             | Act::Resume { .. }

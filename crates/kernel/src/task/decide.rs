@@ -278,7 +278,7 @@ impl Task {
         let mut drafts = self.as_assignee(scene, &None)?;
         // A safe point at which nothing waits and nothing is learnt need not be remembered, unless it has a name: whoever
         // sends it again is told what came after it.
-        let nothing_new = self.orders.last_waiting().is_none() && !self.conversation.awaits_sign();
+        let nothing_new = !self.orders.any_waiting() && !self.conversation.awaits_sign();
         if drafts.is_empty() && nothing_new && self.pause.is_none() && scene.command.id.is_none() {
             return Ok(drafts);
         }
@@ -291,7 +291,7 @@ impl Task {
     fn hold(&self, scene: &Scene<'_>, reason: &Text) -> Result<Vec<Draft>, Refusal> {
         let mut drafts = self.as_assignee(scene, &None)?;
         drafts.push(scene.says(Fact::Checkpointed));
-        if let (Some(up_to), true) = (self.orders.last_waiting(), scene.command.takes_orders) {
+        if let (Some(up_to), true) = (self.orders.next_delivery(), scene.command.takes_orders) {
             drafts.push(Draft::also(scene.command, self.orders.delivered(up_to)));
         }
         drafts.push(Draft::runtime(scene.session.suspended(reason, scene.now)));
@@ -300,7 +300,7 @@ impl Task {
 
     /// At a safe point the orders are handed over, if the answer can carry them, and a pause takes effect.
     fn safe_point(&self, scene: &Scene<'_>, drafts: &mut Vec<Draft>) {
-        if let (Some(up_to), true) = (self.orders.last_waiting(), scene.command.takes_orders) {
+        if let (Some(up_to), true) = (self.orders.next_delivery(), scene.command.takes_orders) {
             drafts.push(Draft::also(scene.command, self.orders.delivered(up_to)));
         }
         if let Some(why) = &self.pause {

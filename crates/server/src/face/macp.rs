@@ -78,7 +78,8 @@ impl Macp {
         }
         let peer = request.extensions().get().map(|peer: &Peer| peer.address);
         let token = door::token(request.metadata().as_ref());
-        Ok(self.desk.gate.authenticate(token, Face::Macp, peer)?)
+        let caller = self.desk.gate.authenticate(token, Face::Macp, peer)?;
+        Ok(self.desk.gate.take_in(caller, 0)?)
     }
 
     /// Whose call it is, and its place among the agent's streams.

@@ -45,7 +45,6 @@ use handover_kernel::command::{Act, Command};
 use handover_kernel::{Refusal, Session};
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
 
 use self::caller::{Caller, Era};
 use self::handshake::Levels;
@@ -53,10 +52,8 @@ pub(crate) use self::message::params;
 use self::message::{Error, INVALID_PARAMS};
 use crate::config::Config;
 use crate::http::Bounds;
+use crate::queue;
 use crate::telemetry::Unread;
-
-/// How many messages may wait for the network before whoever makes them waits too.
-pub(crate) const FRAMES_MAX: usize = 64;
 
 /// How long an answer may take before at least its head goes out: less than anything in between waits for one.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -124,7 +121,7 @@ impl Settings {
 }
 
 /// Where a request's notifications go before its answer.
-pub type Outbox = mpsc::Sender<String>;
+pub(crate) type Outbox = queue::Sender<String>;
 
 impl Mcp {
     /// The face of a desk, which counts what it does not read.

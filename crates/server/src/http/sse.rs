@@ -11,8 +11,10 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_core::Stream;
-use tokio::sync::mpsc;
+use handover_desk::memory::Room;
 use tokio::time::{Instant, Interval, interval_at};
+
+use crate::queue;
 
 /// After how long without an event a stream says that it is alive.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -55,25 +57,27 @@ impl fmt::Display for Frame<'_> {
 }
 
 /// A stream of events that are all there.
-pub fn whole<'a>(frames: impl IntoIterator<Item = Frame<'a>>) -> Response {
-    respond(Body::from(frames.into_iter().map(|frame| frame.to_string()).collect::<String>()))
+pub fn whole<'a>(frames: impl IntoIterator<Item = Frame<'a>>, room: Option<&Room>) -> Response {
+    let frames: String = frames.into_iter().map(|frame| frame.to_string()).collect();
+    let lease = room.map(|room| room.hold(frames.len() as u64));
+    respond(Body::from(queue::held(frames, lease)))
 }
 
-/// A stream, and where its events go in. At most `frames_max` wait for the network; it ends when the sender is dropped.
-pub fn channel(frames_max: usize) -> (Sender, Response) {
-    let (frames, waiting) = mpsc::channel(frames_max);
+/// A stream, and where its events go in. Few wait for the network; it ends when the sender is dropped.
+pub fn channel(room: Option<Room>) -> (Sender, Response) {
+    let (frames, waiting) = queue::queue(room);
     let alive = interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
     (Sender(frames), respond(Body::from_stream(Events { waiting, alive })))
 }
 
 /// Where the events of a stream go in.
-#[derive(Clone, Debug)]
-pub struct Sender(mpsc::Sender<Bytes>);
+#[derive(Clone)]
+pub struct Sender(queue::Sender<String>);
 
 impl Sender {
     /// Send an event, waiting for room. False if the client has gone.
     pub async fn send(&self, frame: Frame<'_>) -> bool {
-        self.0.send(Bytes::from(frame.to_string())).await.is_ok()
+        self.0.send(frame.to_string()).await.is_ok()
     }
 
     /// Returns when the client has gone.
@@ -84,7 +88,7 @@ impl Sender {
 
 /// The body of a stream.
 struct Events {
-    waiting: mpsc::Receiver<Bytes>,
+    waiting: queue::Receiver<String>,
     alive: Interval,
 }
 
@@ -93,9 +97,9 @@ impl Stream for Events {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let events = self.get_mut();
-        if let Poll::Ready(frame) = events.waiting.poll_recv(cx) {
+        if let Poll::Ready(frame) = events.waiting.poll_held(cx) {
             events.alive.reset();
-            return Poll::Ready(frame.map(Ok));
+            return Poll::Ready(frame.map(|(frame, lease)| Ok(queue::held(frame, lease))));
         }
         ready!(events.alive.poll_tick(cx));
         // A stream that was not read for long is told once that it is alive.
@@ -144,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_is_not_kept_by_anything_on_the_way() {
         let data = |data| Frame { data: Some(data), ..Frame::default() };
-        let whole = whole([data("1"), data("2")]);
+        let whole = whole([data("1"), data("2")], None);
         for (name, value) in [
             ("content-type", "text/event-stream"),
             ("cache-control", "no-store"),
@@ -162,7 +166,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_without_events_says_that_it_is_alive() {
-        let (events, response) = channel(1);
+        let (events, response) = channel(None);
         let mut body = response.into_body();
         let began = Instant::now();
         assert_eq!(next(&mut body).await.unwrap(), ": alive\n\n");
@@ -179,8 +183,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_sends_waits_for_room_and_learns_that_the_client_has_gone() {
-        let (events, response) = channel(1);
-        let frame = Frame { data: Some("1"), ..Frame::default() };
+        let (events, response) = channel(None);
+        let large = "1".repeat(100_000);
+        let frame = Frame { data: Some(&large), ..Frame::default() };
         assert!(events.send(frame).await);
         let mut second = Box::pin(events.send(frame));
         assert!(looked_at(&mut second).await.is_none(), "there was room for two");

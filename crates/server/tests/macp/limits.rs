@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use handover_desk::bucket::{BURST_MIN, burst};
-use handover_desk::gate::{self, MESSAGES_PER_MINUTE, REQUESTS_PER_MINUTE, STARTS_PER_MINUTE};
+use handover_desk::gate::{
+    self, MESSAGES_PER_MINUTE, REQUESTS_PER_MINUTE, STARTS_PER_MINUTE, STORED_PER_AGENT, STORED_PER_TENANT,
+};
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_engine::Settings;
@@ -226,18 +228,19 @@ async fn development_has_no_rates_unless_somebody_sets_them() {
         handover_server::house::gate_settings(&config.limits, identity)
     };
     let tokens = Identity::Tokens(Arc::new(Tokens::default()));
+    let storage = gate::Storage { per_agent: STORED_PER_AGENT, per_tenant: STORED_PER_TENANT };
     assert_eq!(settings(&config, &Identity::Development), limits(0, 0, 1000));
     let proven = limits(STARTS_PER_MINUTE, MESSAGES_PER_MINUTE, 1000);
     assert_eq!(
         settings(&config, &tokens),
-        gate::Settings { requests_per_minute: REQUESTS_PER_MINUTE, ..proven }
+        gate::Settings { requests_per_minute: REQUESTS_PER_MINUTE, storage, ..proven }
     );
     config.limits.starts_per_minute = Some(30);
     assert_eq!(settings(&config, &Identity::Development), limits(30, 0, 1000));
     config.limits.messages_per_minute = Some(0);
     assert_eq!(
         settings(&config, &tokens),
-        gate::Settings { requests_per_minute: REQUESTS_PER_MINUTE, ..limits(30, 0, 1000) }
+        gate::Settings { requests_per_minute: REQUESTS_PER_MINUTE, storage, ..limits(30, 0, 1000) }
     );
 
     let stage = Stage::in_memory().await;

@@ -18,6 +18,7 @@ mod ids;
 mod issued;
 mod limits;
 mod lists;
+mod memory;
 mod orders;
 mod policies;
 mod retention;

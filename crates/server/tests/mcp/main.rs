@@ -47,6 +47,7 @@ mod histories;
 mod interaction;
 mod listen;
 mod lists;
+mod memory;
 mod meta;
 mod pausing;
 mod registrations;

@@ -9,7 +9,7 @@ use super::reader::{ROW_COLUMNS, Readers, index_row, session_key};
 use super::writer::{Number, Writer};
 use super::{natural, signed};
 use crate::fault::Fault;
-use crate::log::{Cursor, InboxPage, Waiting, Waits, kinds_for};
+use crate::log::{Cursor, InboxPage, Waiting, Waits, kinds_for, placed};
 
 impl Writer {
     /// Move a session from the inboxes that it was in, by the blob in its row, to those that it is in now.
@@ -53,22 +53,18 @@ impl Readers {
         if kinds == 0 {
             return Ok(InboxPage { sessions: Vec::new(), next: None });
         }
-        let mut found = self.ask("reading an inbox", |connection| {
+        let (sessions, next) = self.ask("reading an inbox", |connection| {
             let mut select = connection.prepare_cached(&inbox_sql(kinds))?;
             let from = after.map_or(0, |Cursor(number)| signed(number));
             let many = signed(max as u64).saturating_add(1);
             let rows = select.query_map(params![tenant, agent, from, many], |row| {
                 let (key, index) = (session_key(row, 1)?, index_row(row, 3)?);
                 let kinds = index.waits_for(agent);
-                Ok((natural(row.get(0)?), Waiting { key, row: index, kinds }))
+                Ok(Waiting { key, place: Cursor(natural(row.get(0)?)), row: index, kinds })
             })?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
+            placed(rows, max, |waiting| waiting.place)
         })?;
-        let more = found.len() > max;
-        found.truncate(max);
-        let end = found.last().map(|(number, _)| Cursor(*number)).or(after);
-        let sessions = found.into_iter().map(|(_, waiting)| waiting).collect();
-        Ok(InboxPage { sessions, next: end.filter(|_| more) })
+        Ok(InboxPage { sessions, next })
     }
 }
 

@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, params};
 use super::reader::{ROW_COLUMNS, Readers, index_row, session_key};
 use super::{natural, signed};
 use crate::fault::Fault;
-use crate::log::{Cursor, Filter, Listed, Order, Page};
+use crate::log::{Cursor, Filter, Listed, Order, Page, placed};
 
 impl Readers {
     pub(super) fn list(
@@ -15,7 +15,7 @@ impl Readers {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<Page, Fault> {
-        let (mut listed, end) = self.ask("listing sessions", |connection| {
+        let ((sessions, next), end) = self.ask("listing sessions", |connection| {
             let sql = list_sql(filter, order);
             let cursor = after.map(|Cursor(number)| signed(number));
             let end: Option<i64> = if is_sparse(filter) {
@@ -40,19 +40,13 @@ impl Readers {
                     signed(max as u64).saturating_add(1),
                 ],
                 |row| {
-                    Ok((natural(row.get(0)?), Listed { key: session_key(row, 1)?, row: index_row(row, 3)? }))
+                    let place = Cursor(natural(row.get(0)?));
+                    Ok(Listed { key: session_key(row, 1)?, place, row: index_row(row, 3)? })
                 },
             )?;
-            Ok((rows.collect::<rusqlite::Result<Vec<_>>>()?, end))
+            Ok((placed(rows, max, |listed| listed.place)?, end))
         })?;
-        let next = if listed.len() > max {
-            listed.truncate(max);
-            listed.last().map(|(number, _)| Cursor(*number)).or(after)
-        } else {
-            end.map(|number| Cursor(natural(number)))
-        };
-        let sessions = listed.into_iter().map(|(_, listed)| listed).collect();
-        Ok(Page { sessions, next })
+        Ok(Page { sessions, next: next.or(end.map(|number| Cursor(natural(number)))) })
     }
 }
 

@@ -33,7 +33,8 @@ use self::writer::Writer;
 use crate::fault::Fault;
 use crate::log::{
     Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow,
-    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredEvent, Wake,
+    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredBytes,
+    StoredEvent, Wake,
 };
 
 /// How much memory to use, and when to pause for what.
@@ -261,6 +262,19 @@ fn io_fault(doing: &'static str, source: io::Error) -> Fault {
     if full { Fault::Full { doing, source } } else { Fault::Unavailable { doing, source } }
 }
 
+/// How many events are counted in one commit, while others wait to write and when nobody does.
+const COUNTED_AT_ONCE: u64 = 4096;
+const COUNTED_AT_THE_START: u64 = 100_000;
+
+impl SqliteStore {
+    fn count(&self, least: u64, most: u64) -> Result<bool, Fault> {
+        let Reply::Changed(more) = self.submit(Work::CountStored { least, most })? else {
+            unreachable!("counting is answered with whether there is more");
+        };
+        Ok(more)
+    }
+}
+
 impl Store for SqliteStore {
     fn append(&self, batch: &[Append]) -> Result<Vec<Outcome>, Fault> {
         if batch.is_empty() {
@@ -317,6 +331,15 @@ impl Store for SqliteStore {
 
     fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {
         self.readers.open_counts()
+    }
+
+    fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault> {
+        while self.count(1, COUNTED_AT_THE_START)? {}
+        self.readers.stored_bytes()
+    }
+
+    fn count_stored(&self) -> Result<bool, Fault> {
+        self.count(COUNTED_AT_ONCE, COUNTED_AT_ONCE)
     }
 
     fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {

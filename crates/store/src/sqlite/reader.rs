@@ -10,7 +10,7 @@ use super::{Options, agents, checksum, fault, natural, schema, signed};
 use crate::fault::Fault;
 use crate::log::{
     Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Position, Record, SessionKey, Snapshot,
-    StoredEvent,
+    StoredBytes, StoredEvent, Weight, cut, is_full,
 };
 
 /// A pool of connections, opened when they are first needed.
@@ -98,7 +98,7 @@ impl Readers {
                 .query_map(params![key.session, key.tenant, signed(after), signed(max as u64)], |row| {
                     stored(row, 0)
                 })?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
+            cut(rows)
         })?;
         let mut events = Vec::with_capacity(found.len());
         for ((event, found), expected) in found.into_iter().zip(after.saturating_add(1)..) {
@@ -126,8 +126,7 @@ impl Readers {
             Feed::Everything => {
                 let sql = format!("{FEED_EVENT} WHERE e.position > ?1 ORDER BY e.position LIMIT ?2");
                 let mut select = connection.prepare_cached(&sql)?;
-                let rows = select.query_map([signed(after), signed(max as u64)], feed_item)?;
-                rows.collect::<rusqlite::Result<Vec<_>>>()
+                cut(select.query_map([signed(after), signed(max as u64)], feed_item)?)
             }
             Feed::Agent { tenant, agent } => agent_feed(connection, tenant, agent, signed(after), max),
         })?;
@@ -184,6 +183,16 @@ impl Readers {
         })
     }
 
+    pub(super) fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault> {
+        self.ask("reading what is stored", |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT tenant, agent, bytes FROM index_stored WHERE bytes > 0 ORDER BY tenant, agent",
+            )?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, natural(row.get(2)?))))?;
+            rows.collect()
+        })
+    }
+
     pub(super) fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
         self.ask("reading a record", |connection| {
             let mut select = connection
@@ -219,7 +228,7 @@ impl Readers {
                     value: row.get(1)?,
                 })
             })?;
-            rows.collect()
+            cut(rows)
         })
     }
 
@@ -300,6 +309,18 @@ impl Readers {
 /// The checksum that was stored beside an event.
 type Found = i64;
 
+impl Weight for (StoredEvent, Found) {
+    fn weight(&self) -> usize {
+        self.0.weight()
+    }
+}
+
+impl Weight for (SessionKey, StoredEvent, Found) {
+    fn weight(&self) -> usize {
+        self.1.weight()
+    }
+}
+
 fn stored(row: &Row<'_>, at: usize) -> rusqlite::Result<(StoredEvent, Found)> {
     let event = StoredEvent {
         seq: natural(row.get(at)?),
@@ -371,9 +392,9 @@ fn agent_feed(
     );
     let mut select = connection.prepare_cached(&near)?;
     let rows = select.query_map([after, end, list, signed(max as u64)], feed_item)?;
-    let mut found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut found = cut(rows)?;
     let last: i64 = connection.prepare_cached(LAST_POSITION)?.query_row([], |row| row.get(0))?;
-    if found.len() < max && end < last {
+    if !is_full(&found, max) && end < last {
         let far = format!(
             "{FEED_EVENT} WHERE e.position IN (
                  SELECT p.position FROM index_listed l
@@ -383,7 +404,7 @@ fn agent_feed(
         );
         let mut select = connection.prepare_cached(&far)?;
         let rows = select.query_map([list, end, signed((max - found.len()) as u64)], feed_item)?;
-        found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+        found = cut(found.into_iter().map(Ok).chain(rows))?;
     }
     Ok(found)
 }

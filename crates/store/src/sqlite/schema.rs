@@ -9,7 +9,7 @@ use super::Options;
 use crate::fault::Fault;
 
 /// Each step takes the file from its place in the list to the next version. A released step never changes.
-const STEPS: &[&str] = &[V1, V2, V3];
+const STEPS: &[&str] = &[V1, V2, V3, V4];
 
 /// The newest version that this release knows.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
@@ -130,6 +130,18 @@ DROP INDEX index_open;
 CREATE INDEX index_todo ON index_rows (wake) WHERE finished_at IS NULL OR wake IS NOT NULL;
 ";
 
+/// How many bytes the events of each requester's sessions have, up to a position. Counted now and then and not with every
+/// append: a page more in every commit would cost more than reading the last events again.
+const V4: &str = "
+CREATE TABLE index_stored (
+    tenant TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (tenant, agent)
+) WITHOUT ROWID;
+INSERT INTO counters VALUES ('stored', 0);
+";
+
 /// Empties the `index_` tables.
 pub(super) const CLEAR_INDEX: &str = "
 DELETE FROM index_rows;
@@ -137,7 +149,8 @@ DELETE FROM index_lists;
 DELETE FROM index_listed;
 DELETE FROM index_inbox;
 DELETE FROM index_snapshots;
-UPDATE counters SET value = 0 WHERE name = 'index_version';
+DELETE FROM index_stored;
+UPDATE counters SET value = 0 WHERE name IN ('index_version', 'stored');
 ";
 
 const BUSY_MS: u64 = 10_000;

@@ -94,6 +94,7 @@ impl Writer {
                     Reply::Deleted(self.delete_finished(*finished_before, *now, *max)?)
                 }
                 Work::ForgetTombstones { deleted_before } => Reply::Count(self.forget(*deleted_before)?),
+                Work::CountStored { least, most } => Reply::Changed(self.count_stored(*least, *most)?),
                 Work::ClearIndex => self.clear_index().map(|()| Reply::Done)?,
                 Work::RestoreIndex(rows) => self.restore_index(rows).map(|()| Reply::Done)?,
                 Work::SetIndexVersion(version) => {
@@ -227,19 +228,22 @@ impl Writer {
 
     fn delete_finished(&mut self, before: u64, now: u64, max: usize) -> rusqlite::Result<Vec<Deleted>> {
         let mut oldest = self.connection.prepare_cached(
-            "SELECT r.number, s.tenant, s.session, r.finished_at
+            "SELECT r.number, s.tenant, s.session, r.finished_at, r.requester,
+                 (SELECT ifnull(sum(length(e.bytes)), 0) FROM events e WHERE e.number = r.number)
              FROM index_rows r INDEXED BY index_finished JOIN sessions s ON s.number = r.number
              WHERE r.finished_at < ?1 AND r.wake IS NULL
              ORDER BY r.finished_at, r.number LIMIT ?2",
         )?;
         let found = oldest.query_map([signed(before), signed(max as u64)], |row| {
             let key = SessionKey::new(row.get::<_, Box<str>>(1)?, row.get::<_, Box<str>>(2)?);
-            let deleted = Deleted { key, finished_at: natural(row.get(3)?) };
+            let (requester, bytes) = (row.get(4)?, natural(row.get(5)?));
+            let deleted = Deleted { key, finished_at: natural(row.get(3)?), requester, bytes };
             Ok((row.get::<_, Number>(0)?, deleted))
         });
         let found = found?.collect::<rusqlite::Result<Vec<_>>>()?;
         drop(oldest);
         for (number, deleted) in &found {
+            self.uncount(*number, deleted)?;
             self.delete(*number, &deleted.key, now)?;
         }
         if !found.is_empty() {
@@ -264,6 +268,53 @@ impl Writer {
         insert.execute(params![key.session, key.tenant, signed(now)])?;
         self.sessions.remove(key);
         Ok(())
+    }
+
+    /// Take out of the count what was counted of a session.
+    fn uncount(&self, number: Number, deleted: &Deleted) -> rusqlite::Result<()> {
+        let mut uncount = self.connection.prepare_cached(
+            "UPDATE index_stored SET bytes = max(0, bytes - (
+                 SELECT ifnull(sum(length(e.bytes)), 0) FROM events e WHERE e.number = ?1
+                 AND e.position <= (SELECT value FROM counters WHERE name = 'stored')))
+             WHERE tenant = ?2 AND agent = ?3",
+        )?;
+        uncount.execute(params![number, deleted.key.tenant, deleted.requester])?;
+        Ok(())
+    }
+
+    /// Count what was appended since it was last counted. Says whether there is more.
+    fn count_stored(&self, least: u64, most: u64) -> rusqlite::Result<bool> {
+        let counted: i64 = self
+            .connection
+            .prepare_cached("SELECT value FROM counters WHERE name = 'stored'")?
+            .query_row([], |row| row.get(0))?;
+        if self.last_position - counted < signed(least) {
+            return Ok(false);
+        }
+        let end = self.last_position.min(counted.saturating_add(signed(most)));
+        // Added up here: grouping them in SQL would gather the bytes themselves to sort them.
+        let mut select = self.connection.prepare_cached(
+            "SELECT s.tenant, r.requester, length(e.bytes)
+             FROM events e CROSS JOIN index_rows r ON r.number = e.number
+             CROSS JOIN sessions s ON s.number = e.number
+             WHERE e.position > ?1 AND e.position <= ?2",
+        )?;
+        let mut sums: BTreeMap<(Box<str>, Box<str>), i64> = BTreeMap::new();
+        let mut rows = select.query([counted, end])?;
+        while let Some(row) = rows.next()? {
+            *sums.entry((row.get(0)?, row.get(1)?)).or_default() += row.get::<_, i64>(2)?;
+        }
+        let mut add = self.connection.prepare_cached(
+            "INSERT INTO index_stored VALUES (?1, ?2, ?3)
+             ON CONFLICT (tenant, agent) DO UPDATE SET bytes = bytes + excluded.bytes",
+        )?;
+        for ((tenant, agent), bytes) in sums {
+            add.execute(params![tenant, agent, bytes])?;
+        }
+        let mut keep =
+            self.connection.prepare_cached("UPDATE counters SET value = ?1 WHERE name = 'stored'")?;
+        keep.execute([end])?;
+        Ok(end < self.last_position)
     }
 
     fn forget(&self, deleted_before: u64) -> rusqlite::Result<u64> {

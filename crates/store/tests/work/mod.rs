@@ -137,7 +137,7 @@ impl Acked {
         let mut there = BTreeMap::new();
         let (sessions, _) = store.sessions(None, usize::MAX).map_err(said)?;
         for key in &sessions {
-            for event in store.read(key, 0, usize::MAX).map_err(said)? {
+            for event in whole(|after| store.read(key, after, usize::MAX), |event| event.seq).map_err(said)? {
                 let text = String::from_utf8(event.bytes).map_err(|error| error.to_string())?;
                 let words: Vec<&str> = text.split(' ').collect();
                 let total = words[3].parse().map_err(|_| format!("expected a number in {text}"))?;
@@ -155,13 +155,29 @@ impl Acked {
                 return Err(format!("batch {name} has {found} of {total} events"));
             }
         }
-        let feed = store.feed(&Feed::Everything, 0, usize::MAX).map_err(said)?;
+        let feed = |after| store.feed(&Feed::Everything, after, usize::MAX);
+        let feed = whole(feed, |item| item.event.position).map_err(said)?;
         let positions = feed.iter().map(|item| item.event.position);
         if feed.len() != there.len() || !positions.eq(1..=there.len() as u64) {
             return Err("the feed has holes".into());
         }
         check_index(store, &sessions)?;
         Ok(there.len() as u64)
+    }
+}
+
+/// All pages, each beginning after the number of the last item.
+pub fn whole<T>(
+    page: impl Fn(u64) -> Result<Vec<T>, Fault>,
+    number: impl Fn(&T) -> u64,
+) -> Result<Vec<T>, Fault> {
+    let mut all: Vec<T> = Vec::new();
+    loop {
+        let next = page(all.last().map_or(0, &number))?;
+        if next.is_empty() {
+            return Ok(all);
+        }
+        all.extend(next);
     }
 }
 

@@ -67,7 +67,7 @@ impl Task {
         }
         // A reader whose answer carries the orders is at a safe point.
         let working = self.phase.assignee() == Some(agent) && scene.session.must_be_open().is_ok();
-        let waits = self.orders.last_waiting().is_some() || self.pause.is_some();
+        let waits = self.orders.any_waiting() || self.pause.is_some();
         if scene.command.takes_orders && working && waits && !matches!(self.phase, Phase::Reported { .. }) {
             let fact = Fact::Checkpointed;
             drafts.push(if drafts.is_empty() { scene.says(fact) } else { Draft::also(scene.command, fact) });

@@ -17,6 +17,7 @@ use super::proto::v1::{CommitmentPayload, Envelope, SessionStartPayload};
 use super::proto::{handoff, task};
 use super::refused::Refused;
 use handover_desk::gate::Caller;
+use handover_desk::names::ID_BYTES_MAX;
 use handover_desk::schema::Schema;
 
 /// The version of the protocol.
@@ -29,9 +30,6 @@ pub const HANDOFF_MODE: &str = "macp.mode.handoff.v1";
 pub const SESSION_START: &str = "SessionStart";
 /// The status of an update that asks a question.
 pub const INPUT_REQUIRED: &str = "input_required";
-
-/// How long an id may be.
-const ID_BYTES_MAX: usize = 256;
 
 /// What an envelope turned out to be.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! The part of our own service that is about the directory: register, unregister, list.
 
 use handover_kernel::{AgentId, Face};
-use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::Macp;
@@ -14,15 +13,11 @@ use super::render::signed;
 use super::service::some;
 use handover_desk::directory::{Agent, Skill};
 use handover_desk::gate::Caller;
-use handover_desk::page;
 use handover_desk::timeline;
 
 /// How many agents a page has if the caller does not say, and at most.
 const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1000;
-
-/// How large a page may grow: clients of gRPC take 4 MiB unless they are told otherwise.
-const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 impl Macp {
     pub(super) async fn register_own(
@@ -65,17 +60,8 @@ impl Macp {
         };
         let page = self.desk.agents(&caller, some(&message.page_token), max).await;
         let (found, next) = page.map_err(Refused::from)?;
-        let (mut agents, mut bytes) = (Vec::with_capacity(found.len()), 0);
-        for agent in &found {
-            bytes += agent.encoded_len();
-            if bytes > PAGE_BYTES_MAX && !agents.is_empty() {
-                break;
-            }
-            agents.push(self.listed(&caller, agent));
-        }
-        let cut = agents.len() < found.len();
-        let last = agents.last().filter(|_| cut).map(|agent| page::of_name(&agent.agent_id));
-        let next_page_token = last.or(next).unwrap_or_default();
+        let agents = found.iter().map(|agent| self.listed(&caller, agent)).collect();
+        let next_page_token = next.unwrap_or_default();
         Ok(Response::new(ListAgentsResponse { agents, next_page_token }))
     }
 

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,8 +15,9 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, Response};
 use handover_desk::Desk;
 use handover_desk::caller::Caller;
+use handover_desk::memory::Room;
 use handover_kernel::Face;
-use hyper::body::{Body as HttpBody, Frame, Incoming};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -26,7 +27,7 @@ use super::whole::Whole;
 use crate::http::body::{Strangers, Unread};
 use crate::http::line::note;
 use crate::http::{Peer, bearer, trace};
-use crate::telemetry;
+use crate::{queue, telemetry};
 
 /// How many calls of strangers that go on, such as those of reflection, may be open.
 const STREAMS_OF_STRANGERS_MAX: usize = 64;
@@ -150,7 +151,15 @@ impl Service<Request<Incoming>> for Door {
                     Ok(admitted) => admitted,
                     Err(refused) => return Ok(refused.into_http()),
                 };
+                let room = match request.extensions().get() {
+                    Some(Who(Ok(caller))) => caller.room().cloned(),
+                    Some(Who(Err(_))) | None => None,
+                };
                 let answer = calls.call(request).await?;
+                let answer = match room {
+                    Some(room) => answer.map(|body| Body::new(Counted { body, room })),
+                    None => answer,
+                };
                 Ok(match held {
                     Some(place) => answer.map(|body| Body::new(Held { body, _place: place })),
                     None => answer,
@@ -222,6 +231,7 @@ impl Inner {
         let caller = caller?.traced(trace::of(headers));
         note("agent", caller.agent.as_str());
         gate.request(&caller)?;
+        let caller = gate.take_in(caller, 0)?;
         if let Some(peer) = peer {
             peer.is_known();
         }
@@ -269,6 +279,38 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
         "n" => Duration::from_nanos(count),
         _ => return None,
     })
+}
+
+/// An answer whose bytes count as held in memory, for the agent that asked, until the network has taken them.
+struct Counted {
+    body: Body,
+    room: Room,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Counted { body, room } = self.get_mut();
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        let held = |bytes: Bytes| {
+            let lease = room.hold(bytes.len() as u64);
+            queue::held(bytes, Some(lease))
+        };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// An answer that holds a place until it has ended.

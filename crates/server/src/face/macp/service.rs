@@ -174,10 +174,10 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchModeRegistryRequest>,
     ) -> Result<Response<Self::WatchModeRegistryStream>, Status> {
-        let (_, stay) = self.listener(&request)?;
+        let (caller, stay) = self.listener(&request)?;
         let change = v1::RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: at() };
         let first = v1::WatchModeRegistryResponse { change: Some(change) };
-        Ok(Response::new(Macp::once_and_wait(stay, first)))
+        Ok(Response::new(Macp::once_and_wait(&caller, stay, first)))
     }
 
     async fn list_roots(
@@ -193,9 +193,9 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::WatchRootsRequest>,
     ) -> Result<Response<Self::WatchRootsStream>, Status> {
-        let (_, stay) = self.listener(&request)?;
+        let (caller, stay) = self.listener(&request)?;
         let first = v1::WatchRootsResponse { change: Some(v1::RootsChanged { observed_at_unix_ms: at() }) };
-        Ok(Response::new(Macp::once_and_wait(stay, first)))
+        Ok(Response::new(Macp::once_and_wait(&caller, stay, first)))
     }
 
     async fn list_ext_modes(

@@ -15,8 +15,6 @@ use handover_kernel::command::Reply;
 use handover_kernel::orders::{Order, OrderKind};
 use handover_kernel::{Blob, Fact, Seq, Session};
 use prost::Message;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::admit::{self, MACP_VERSION};
@@ -25,14 +23,12 @@ use super::refused::Refused;
 use super::render::signed;
 use super::service::some;
 use super::{Macp, ended};
-
-/// How many frames may wait for the network.
-const FRAMES_MAX: usize = 64;
+use crate::queue::{self, queue};
 
 /// How many tasks in hand are looked at together.
 const PAGE: usize = 256;
 
-type Out = mpsc::Sender<Result<WatchSignalsResponse, Status>>;
+type Out = queue::Sender<Result<WatchSignalsResponse, Status>>;
 
 /// Whether an envelope is a signal: it belongs to no session and to no mode.
 pub fn is_signal(envelope: &Envelope) -> bool {
@@ -69,7 +65,7 @@ impl Macp {
         caller: Caller,
         stay: Stay,
     ) -> Pin<Box<dyn Stream<Item = Result<WatchSignalsResponse, Status>> + Send>> {
-        let (out, answers) = mpsc::channel(FRAMES_MAX);
+        let (out, answers) = queue(caller.room().cloned());
         // Listen before the call is answered: what is told after that is heard.
         let told = self.desk.listen(&caller);
         tokio::spawn(async move {
@@ -77,7 +73,7 @@ impl Macp {
                 _ = out.send(Err(status)).await;
             }
         });
-        Box::pin(ReceiverStream::new(answers))
+        Box::pin(answers)
     }
 
     async fn serve_signals(

@@ -12,19 +12,15 @@ use handover_desk::caller::Caller;
 use handover_desk::follow::{Events, Over, Stay};
 use handover_desk::limit::Kind;
 use handover_kernel::{Fact, Ordinal, Session, Text};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::proto::v1::stream_session_response::Response as Frame;
 use super::proto::v1::{Envelope, StreamSessionRequest, StreamSessionResponse};
 use super::refused::Refused;
 use super::{Macp, ended, render};
+use crate::queue::{self, queue};
 
-/// How many frames may wait for the network.
-const FRAMES_MAX: usize = 64;
-
-type Out = mpsc::Sender<Result<StreamSessionResponse, Status>>;
+type Out = queue::Sender<Result<StreamSessionResponse, Status>>;
 
 /// The session that a stream is bound to.
 struct Bound {
@@ -52,14 +48,14 @@ impl Macp {
         stay: Stay,
         frames: Streaming<StreamSessionRequest>,
     ) -> Pin<Box<dyn Stream<Item = Result<StreamSessionResponse, Status>> + Send>> {
-        let (out, answers) = mpsc::channel(FRAMES_MAX);
+        let (out, answers) = queue(caller.room().cloned());
         tokio::spawn(async move {
             if let Err(status) = self.serve_stream(&mut caller, stay, frames, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;
             }
         });
-        Box::pin(ReceiverStream::new(answers))
+        Box::pin(answers)
     }
 
     async fn serve_stream(

@@ -9,36 +9,36 @@ use handover_desk::clock::now;
 use handover_desk::follow::Stay;
 use handover_desk::gate::Caller;
 use handover_desk::look::Query;
-use handover_kernel::{Fact, Session, SessionId};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use handover_kernel::{Fact, Session, SessionId, Timestamp};
+use prost::Message;
 use tonic::Status;
 
 use super::proto::v1::session_lifecycle_event::EventType;
 use super::proto::v1::{SessionLifecycleEvent, WatchPoliciesResponse, WatchSessionsResponse};
 use super::refused::Refused;
 use super::{Macp, ended, render};
-
-/// How many frames may wait for the network.
-const FRAMES_MAX: usize = 64;
+use crate::queue::{self, queue};
 
 /// How many sessions are read at a time.
 const PAGE: usize = 256;
 
+/// A session that was created longer ago than this is not among the events that come, whatever the clock does.
+const STARTED_WITHIN_MS: u64 = 60_000;
+
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-type Out<T> = mpsc::Sender<Result<T, Status>>;
+type Out<T> = queue::Sender<Result<T, Status>>;
 
 impl Macp {
     /// One CREATED for each session that the caller may see, then what happens to them.
     pub(super) fn follow_sessions(self, caller: Caller, stay: Stay) -> Answers<WatchSessionsResponse> {
-        let (out, answers) = mpsc::channel(FRAMES_MAX);
+        let (out, answers) = queue(caller.room().cloned());
         tokio::spawn(async move {
             if let Err(status) = self.serve_sessions(&caller, stay, &out).await {
                 // Whoever has gone away need not be told.
                 _ = out.send(Err(status)).await;
             }
         });
-        Box::pin(ReceiverStream::new(answers))
+        Box::pin(answers)
     }
 
     async fn serve_sessions(
@@ -81,6 +81,8 @@ impl Macp {
         caller: &Caller,
         out: &Out<WatchSessionsResponse>,
     ) -> Result<BTreeSet<SessionId>, Status> {
+        // Those that began before the events that are followed will not be heard of as created.
+        let since = Timestamp(now().0.saturating_sub(STARTED_WITHIN_MS));
         let mut known = BTreeSet::new();
         let mut after: Option<String> = None;
         loop {
@@ -88,7 +90,9 @@ impl Macp {
             let (page, next) =
                 self.desk.sessions(caller, query, after.as_deref(), PAGE).await.map_err(Refused::from)?;
             for session in page {
-                known.insert(session.binding.id.clone());
+                if session.binding.created_at >= since {
+                    known.insert(session.binding.id.clone());
+                }
                 if !tell(&session, EventType::Created, render::signed(now().0), out).await {
                     return Ok(known);
                 }
@@ -102,7 +106,7 @@ impl Macp {
 
     /// The whole set of policies now and on each change.
     pub(super) fn follow_policies(self, caller: Caller, mut stay: Stay) -> Answers<WatchPoliciesResponse> {
-        let (out, answers) = mpsc::channel(FRAMES_MAX);
+        let (out, answers) = queue(caller.room().cloned());
         let mut changes = self.desk.policies.watch();
         tokio::spawn(async move {
             loop {
@@ -127,12 +131,16 @@ impl Macp {
                 }
             }
         });
-        Box::pin(ReceiverStream::new(answers))
+        Box::pin(answers)
     }
 
     /// A registry that never changes: say how it is, and wait.
-    pub(super) fn once_and_wait<T: Send + 'static>(mut stay: Stay, first: T) -> Answers<T> {
-        let (out, answers) = mpsc::channel(1);
+    pub(super) fn once_and_wait<T: Message + 'static>(
+        caller: &Caller,
+        mut stay: Stay,
+        first: T,
+    ) -> Answers<T> {
+        let (out, answers) = queue(caller.room().cloned());
         tokio::spawn(async move {
             _ = out.send(Ok(first)).await;
             tokio::select! {
@@ -140,7 +148,7 @@ impl Macp {
                 () = out.closed() => {}
             }
         });
-        Box::pin(ReceiverStream::new(answers))
+        Box::pin(answers)
     }
 }
 

@@ -33,13 +33,13 @@ impl Macp {
         session_id: &str,
         candidate: &Descriptor,
     ) -> Result<WhatIfReplayResponse, Refused> {
-        let (session, events) = self.desk.whole_history(caller, session_id).await?;
-        let charter = candidate.compile(session.kind())?;
-        let steps = STEPS_PER_EVENT * events.len() as u64 + session.log_bytes;
+        let whole = self.desk.whole_history(caller, session_id).await?;
+        let charter = candidate.compile(whole.session.kind())?;
+        let steps = STEPS_PER_EVENT * whole.events.len() as u64 + whole.session.log_bytes;
         let candidate = candidate.clone();
         let replay = move || {
-            let rehearsal = rehearse(&session.binding.id, &events, &charter);
-            (response(&session, &candidate, &events, &rehearsal), steps)
+            let rehearsal = rehearse(&whole.session.binding.id, &whole.events, &charter);
+            (response(&whole.session, &candidate, &whole.events, &rehearsal), steps)
         };
         Ok(self.desk.run_long(caller, replay).await?)
     }

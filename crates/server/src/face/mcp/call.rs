@@ -222,6 +222,12 @@ impl Mcp {
             let session = self.task(&caller.who, id).await?;
             telling.up_to(&mut events, session.head.0).await?;
             if let Some(outcome) = outcome(&session) {
+                // Many calls may end at the same moment: what is made of the result must find room.
+                let bytes = session.weight() as u64;
+                let _held = match caller.room() {
+                    Some(room) => Some(room.wait(bytes).await),
+                    None => None,
+                };
                 return returned(caller, outcome);
             }
             let task = session.task().map(|task| &task.phase);

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::message::{Error, MISSING_CAPABILITY, UNSUPPORTED_VERSION, object, shorten};
-use handover_desk::gate;
+use super::message::{Error, ID_BYTES_MAX, MISSING_CAPABILITY, UNSUPPORTED_VERSION, object, shorten};
+use handover_desk::{gate, names};
 
 pub use handover_client::mcp::MODERN;
 
@@ -144,9 +144,11 @@ pub fn missing(required: &serde_json::Value, what: &str) -> Error {
 
 /// The revision is not spoken here.
 pub fn unsupported(requested: &str) -> Error {
+    // Given back as it came, unless it is nothing that any revision is called.
+    let said: String = requested.chars().take(ID_BYTES_MAX).collect();
     let supported: Vec<&str> = std::iter::once(MODERN).chain(HANDSHAKES).collect();
     Error::new(UNSUPPORTED_VERSION, format!("the revision {} is not spoken here", shorten(requested)))
-        .data(json!({ "supported": supported, "requested": requested }))
+        .data(json!({ "supported": supported, "requested": said }))
         .status(400)
 }
 
@@ -315,15 +317,24 @@ pub fn modern(who: gate::Caller, meta: Meta<'_>) -> Result<Caller, Error> {
         progress: progress_token(meta.progress_token)?,
         log,
         takes_back: true,
-        idempotency_key: meta.idempotency_key.as_deref().map(Box::from),
+        idempotency_key: meta.idempotency_key.as_deref().map(idempotency_key).transpose()?,
     })
+}
+
+/// What a client may call its request: it is kept with what the request did.
+fn idempotency_key(key: &str) -> Result<Box<str>, Error> {
+    let what = "a dev.handover/idempotencyKey";
+    names::check(what, key).map_err(|refusal| Error::invalid(refusal.to_string()).status(400))?;
+    Ok(Box::from(key))
 }
 
 /// A progress token is a string or an integer.
 pub fn progress_token(token: Option<&RawValue>) -> Result<Option<Box<RawValue>>, Error> {
     match token {
         Some(token) if super::message::is_id(token) => Ok(Some(token.to_owned())),
-        Some(_) => Err(Error::invalid("expected a progressToken that is a string or an integer")),
+        Some(_) => Err(Error::invalid(format!(
+            "expected a progressToken that is a string or an integer of at most {ID_BYTES_MAX} bytes"
+        ))),
         None => Ok(None),
     }
 }

@@ -20,6 +20,9 @@ use super::{Mcp, discover, params};
 /// How many sessions' levels are remembered.
 const LEVELS_MAX: usize = 10_000;
 
+/// No session id that was given out is longer.
+const SESSION_BYTES_MAX: usize = 64;
+
 /// What our own requests to a client begin with.
 const ASKED: &str = "handover:";
 
@@ -34,8 +37,12 @@ impl Levels {
         levels.get(session).copied().unwrap_or(Level::Info)
     }
 
-    /// Remember it. When there are too many, all are forgotten: each falls back to the default.
+    /// Remember it, for an id that can be one of ours. When there are too many, all are forgotten: each falls back to the
+    /// default.
     pub fn set(&self, session: &str, level: Level) {
+        if session.len() > SESSION_BYTES_MAX {
+            return;
+        }
         let mut levels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if levels.len() >= LEVELS_MAX {
             levels.clear();

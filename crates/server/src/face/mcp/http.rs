@@ -16,17 +16,18 @@ use handover_client::mcp::{SESSION_HEADER, VERSION_HEADER, may_stream};
 use handover_kernel::Face;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
 
 use self::reply::{Work, json_answer};
 use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
-use super::{FRAMES_MAX, Mcp, handshake};
+use super::{Mcp, Outbox, handshake};
 use crate::http::line::{note, short};
 use crate::http::{Peer, bearer, gather, host, origin, problem, trace};
-use handover_desk::codes::own;
+use crate::queue::queue;
+use handover_desk::codes::own::{self, Own};
 use handover_desk::gate;
 use handover_desk::limit::Limited;
+use handover_desk::memory::Room;
 pub use headers::ParameterHeaders;
 
 static SESSION_ID: HeaderName = HeaderName::from_static(SESSION_HEADER);
@@ -76,11 +77,15 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
         Err(refused) => return *refused,
     };
     if let Err(limited) = mcp.desk().gate.request(&who) {
-        return too_often(&limited);
+        return too_much(&own::RATE_LIMITED, &limited);
     }
     if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
         return problem(&own::UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json");
     }
+    let mut who = match mcp.desk().gate.take_in(who, 0) {
+        Ok(who) => who,
+        Err(limited) => return too_much(&own::MEMORY_BUDGET_SPENT, &limited),
+    };
     // A body that comes in one part needs no place among those that are coming.
     let mut reading = None;
     let grow = |bytes| reading.get_or_insert_with(|| mcp.desk().gate.reading(&who)).grow(bytes);
@@ -88,6 +93,10 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
         Ok(body) => body,
         Err(refused) => return *refused,
     };
+    who.brings(body.len() as u64);
+    drop(reading);
+    let room = who.room().cloned();
+    let error = |id: Option<&RawValue>, error: &Error| self::error(id, error, room.as_ref());
     let message = match Incoming::parse(&body) {
         Ok(message) => message,
         Err(unreadable) => return error(unreadable.id, &unreadable.error),
@@ -110,9 +119,9 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
     }
 }
 
-/// Who asks too often is told so before its body is read, and so without the id of its request.
-fn too_often(limited: &Limited) -> Response {
-    let mut response = problem(&own::RATE_LIMITED, &limited.to_string());
+/// Who asks too often or holds too much is told so before its body is read, and so without the id of its request.
+fn too_much(code: &Own, limited: &Limited) -> Response {
+    let mut response = problem(code, &limited.to_string());
     if let Some(wait) = limited.retry_after_ms() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1000)));
     }
@@ -197,6 +206,7 @@ impl Mcp {
         params: Option<&RawValue>,
     ) -> Result<Response, Error> {
         note("rpc", short(method));
+        let room = who.room().cloned();
         let mut said = Opening::of(params)?;
         if let Some(task) = said.task_id {
             note("session", short(task.get().trim_matches('"')));
@@ -216,7 +226,7 @@ impl Mcp {
             Era::Handshake => {
                 if method == "initialize" {
                     let (result, session) = handshake::initialize(params)?;
-                    let mut response = json_answer(200, answer(id, &result));
+                    let mut response = json_answer(200, answer(id, &result), room.as_ref());
                     let session = HeaderValue::from_str(&session).expect("a session id is visible ASCII");
                     response.headers_mut().insert(&SESSION_ID, session);
                     return Ok(response);
@@ -226,14 +236,14 @@ impl Mcp {
                     if let Some(session) = text(headers, &SESSION_ID) {
                         self.parts.levels.set(session, level);
                     }
-                    return Ok(json_answer(200, answer(id, "{}")));
+                    return Ok(json_answer(200, answer(id, "{}"), room.as_ref()));
                 }
                 handshaken(self, who, headers, progress_token(meta.progress_token)?)
             }
         };
         if !may_stream(method) {
             let result = self.answer(&caller, method, params).await?;
-            return Ok(json_answer(200, answer(id, &result)));
+            return Ok(json_answer(200, answer(id, &result), room.as_ref()));
         }
         Box::pin(self.stream(caller, headers, id, method, params)).await
     }
@@ -248,13 +258,14 @@ impl Mcp {
         params: Option<&RawValue>,
     ) -> Result<Response, Error> {
         let events = headers::takes_events(headers) || method == "subscriptions/listen";
-        let (out, inbox) = mpsc::channel(FRAMES_MAX);
+        let room = caller.room().cloned();
+        let (out, inbox) = queue(room.clone());
         let work = self.work(caller, headers, id, method, params, out);
         let within = self.parts.settings.head_within;
         if events {
-            Ok(reply::with_events(work, inbox, within).await)
+            Ok(reply::with_events(work, inbox, within, room).await)
         } else {
-            Ok(reply::without_events(work, inbox, within).await)
+            Ok(reply::without_events(work, inbox, within, room).await)
         }
     }
 
@@ -266,7 +277,7 @@ impl Mcp {
         id: &RawValue,
         method: &str,
         params: Option<&RawValue>,
-        out: mpsc::Sender<String>,
+        out: Outbox,
     ) -> Work {
         let (mcp, id, method) = (self.clone(), id.to_owned(), method.to_owned());
         let params = params.map(ToOwned::to_owned);
@@ -285,7 +296,7 @@ impl Mcp {
     }
 }
 
-fn error(id: Option<&RawValue>, error: &Error) -> Response {
+fn error(id: Option<&RawValue>, error: &Error, room: Option<&Room>) -> Response {
     note("code", error.code);
-    json_answer(error.status, refusal(id, error))
+    json_answer(error.status, refusal(id, error), room)
 }

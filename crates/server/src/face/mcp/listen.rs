@@ -6,12 +6,12 @@ use handover_kernel::Session;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
 
 use super::caller::{Caller, Declared};
 use super::message::{Error, notification, object};
 use super::task::Shown;
-use super::{FRAMES_MAX, Mcp, No, Outbox, params, resources};
+use super::{Mcp, No, Outbox, params, resources};
+use crate::queue::queue;
 use handover_desk::gate;
 
 /// How many tasks one subscription may follow.
@@ -62,7 +62,7 @@ impl Mcp {
         let subscription = json!({ "io.modelcontextprotocol/subscriptionId": id });
         // Listen before saying so: what happens in between must be heard.
         let mut changes = self.desk().directory.changes(&caller.tenant);
-        let (told, mut news) = mpsc::channel(FRAMES_MAX);
+        let (told, mut news) = queue(caller.room().cloned());
         let tasks =
             self.follow_all(caller, filter.task_ids.as_deref(), Telling::Task, &subscription, &told).await?;
         let uris = filter.resource_subscriptions;
@@ -115,7 +115,7 @@ impl Mcp {
         ids: Option<&[String]>,
         telling: Telling,
         subscription: &Value,
-        told: &mpsc::Sender<String>,
+        told: &Outbox,
     ) -> Result<Vec<String>, Error> {
         let mut followed = Vec::new();
         let wanted: BTreeSet<&String> = ids.unwrap_or_default().iter().collect();
@@ -149,7 +149,7 @@ struct Follower {
     id: String,
     telling: Telling,
     subscription: Box<RawValue>,
-    told: mpsc::Sender<String>,
+    told: Outbox,
 }
 
 impl Follower {

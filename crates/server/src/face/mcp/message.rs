@@ -1,8 +1,8 @@
 //! JSON-RPC, and the codes that MCP adds to it.
 
 pub use handover_client::jsonrpc::{
-    Error, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, PARSE_ERROR,
-    Unreadable, answer, is_id, notification, object, params, refusal, request, result, shorten,
+    Error, ID_BYTES_MAX, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND,
+    PARSE_ERROR, Unreadable, answer, is_id, notification, object, params, refusal, request, result, shorten,
 };
 pub use handover_client::mcp::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 

@@ -11,12 +11,13 @@ use handover_client::pipe::{self, Line, Running};
 use handover_kernel::Face;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::caller::{Caller, Declared, Era, Level, era, meta_of, modern, progress_token};
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
-use super::{Mcp, No, handshake};
+use super::{Mcp, No, Outbox, handshake};
+use crate::queue::queue;
 use handover_desk::codes::own;
 use handover_desk::gate;
 
@@ -53,7 +54,7 @@ pub async fn serve(
         .gate
         .authenticate(token, Face::Mcp, None)
         .map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.to_string()))?;
-    let (lines, written) = mpsc::channel(pipe::LINES_MAX);
+    let (lines, written) = queue(None);
     let writer = tokio::spawn(pipe::write(output, written));
     let mut connection = Connection {
         mcp,
@@ -83,7 +84,7 @@ enum End {
 struct Connection {
     mcp: Mcp,
     who: gate::Caller,
-    lines: mpsc::Sender<String>,
+    lines: Outbox,
     shaken: Shaken,
     running: Running,
     long: Arc<Semaphore>,

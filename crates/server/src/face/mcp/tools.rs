@@ -14,6 +14,7 @@ pub mod requester;
 pub mod worker;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -32,6 +33,9 @@ use handover_desk::page;
 
 /// How many tools a page lists.
 const PAGE: usize = 1000;
+
+/// How many bytes: more than other pages, for clients that look at no other page than the first.
+const PAGE_BYTES_MAX: usize = 4 * page::BYTES_MAX;
 
 /// How long the list may be kept: a subscription tells of changes before that.
 const LIST_TTL_MS: u64 = 5 * 60 * 1000;
@@ -141,21 +145,32 @@ impl Mcp {
         let List { cursor } = params(given)?;
         let catalogue =
             self.desk().directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
-        let skills = catalogue.tools().iter().map(|tool| (&*tool.name, listed_skill(tool)));
-        let own = BUILTINS.iter().map(|(name, (_, listed))| (*name, listed.clone()));
-        let mut all: BTreeMap<&str, Value> = skills.chain(own).collect();
         // The tool that a page ended with may be gone by now.
-        if let Some(after) = page::name(cursor.as_deref()).map_err(No)? {
-            all = all.split_off(after.as_str());
-            all.remove(after.as_str());
+        let after = page::name(cursor.as_deref()).map_err(No)?;
+        let (skills, own) = match &after {
+            Some(after) => {
+                let beyond = (Bound::Excluded(after.as_str()), Bound::Unbounded);
+                (catalogue.after(after), BUILTINS.range::<str, _>(beyond))
+            }
+            None => (catalogue.tools(), BUILTINS.range::<str, _>(..)),
+        };
+        let own = own.map(|(name, (_, listed))| (*name, Tooled::Own(listed)));
+        let skills = skills.iter().take(PAGE + 1).map(|tool| (&*tool.name, Tooled::Skill(tool)));
+        let all: BTreeMap<&str, Tooled<'_>> = skills.chain(own).collect();
+        let (mut tools, mut bytes, mut last) = (Vec::new(), 0, None);
+        for (name, tool) in &all {
+            if tools.len() >= PAGE || bytes >= PAGE_BYTES_MAX {
+                break;
+            }
+            bytes += tool.bytes();
+            last = Some(*name);
+            tools.push(tool.listed());
         }
-        let more = all.len() > PAGE;
-        let tools: Vec<(&str, Value)> = all.into_iter().take(PAGE).collect();
         let mut result = Map::new();
-        if let (true, Some((last, _))) = (more, tools.last()) {
+        if let Some(last) = last.filter(|_| tools.len() < all.len()) {
             result.insert("nextCursor".to_owned(), json!(page::of_name(last)));
         }
-        result.insert("tools".to_owned(), tools.into_iter().map(|(_, tool)| tool).collect());
+        result.insert("tools".to_owned(), Value::Array(tools));
         Ok(cacheable(caller, result, LIST_TTL_MS))
     }
 
@@ -193,6 +208,33 @@ impl Mcp {
             Run::Requester(tool) => self.run_requester(caller, tool, given).await,
             Run::Worker(tool) => self.run_worker(caller, tool, given).await,
             Run::Handoffs(tool) => self.run_handoffs(caller, tool, given).await,
+        }
+    }
+}
+
+/// A tool that a list may show.
+enum Tooled<'a> {
+    Own(&'a Value),
+    Skill(&'a Tool),
+}
+
+impl Tooled<'_> {
+    /// About how many bytes it has on a page.
+    fn bytes(&self) -> usize {
+        match self {
+            Tooled::Own(_) => 1024,
+            Tooled::Skill(tool) => {
+                let skill = &tool.offer.skill;
+                let texts = [&skill.title, &skill.description, &skill.input_schema, &skill.output_schema];
+                texts.into_iter().chain([&skill.annotations]).map(|text| text.len()).sum()
+            }
+        }
+    }
+
+    fn listed(&self) -> Value {
+        match self {
+            Tooled::Own(listed) => (*listed).clone(),
+            Tooled::Skill(tool) => listed_skill(tool),
         }
     }
 }

@@ -13,31 +13,37 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::face::mcp::FRAMES_MAX;
+use handover_desk::memory::Room;
+
 use crate::http::sse::{self, Frame};
+use crate::queue;
 
 /// What a request comes to that may take long: its status, and its answer as a message.
 pub(super) type Work = Pin<Box<dyn Future<Output = (u16, String)> + Send>>;
 
+/// What is told before an answer.
+type Inbox = queue::Receiver<String>;
+
 /// The answer and what is told before it, or the answer alone if there is nothing to tell and it comes soon.
 pub(super) async fn with_events(
     mut work: Work,
-    mut inbox: mpsc::Receiver<String>,
+    mut inbox: Inbox,
     head_within: Duration,
+    room: Option<Room>,
 ) -> Response {
     let first = tokio::select! {
         biased;
         (status, message) = &mut work => {
-            let told: Vec<String> = std::iter::from_fn(|| inbox.try_recv().ok()).collect();
+            let told: Vec<String> = std::iter::from_fn(|| inbox.try_recv()).collect();
             if told.is_empty() {
-                return json_answer(status, message);
+                return json_answer(status, message, room.as_ref());
             }
-            return sse::whole(told.iter().chain([&message]).map(|message| frame(message)));
+            return sse::whole(told.iter().chain([&message]).map(|message| frame(message)), room.as_ref());
         }
         Some(first) = inbox.recv() => Some(first),
         () = sleep(head_within) => None,
     };
-    let (events, response) = sse::channel(FRAMES_MAX);
+    let (events, response) = sse::channel(room);
     tokio::spawn(async move {
         pump(work, inbox, first, events).await;
     });
@@ -47,8 +53,9 @@ pub(super) async fn with_events(
 /// The answer alone, for a client that takes no events: what is told before it is told to nobody.
 pub(super) async fn without_events(
     mut work: Work,
-    mut inbox: mpsc::Receiver<String>,
+    mut inbox: Inbox,
     head_within: Duration,
+    room: Option<Room>,
 ) -> Response {
     let mut answer = Box::pin(async move {
         loop {
@@ -61,7 +68,7 @@ pub(super) async fn without_events(
     });
     tokio::select! {
         biased;
-        (status, message) = &mut answer => return json_answer(status, message),
+        (status, message) = &mut answer => return json_answer(status, message, room.as_ref()),
         () = sleep(head_within) => {}
     }
     let (whole, body) = mpsc::channel::<Result<Bytes, Infallible>>(1);
@@ -70,7 +77,8 @@ pub(super) async fn without_events(
             biased;
             () = whole.closed() => {}
             (_, message) = answer => {
-                _ = whole.send(Ok(Bytes::from(message))).await;
+                let lease = room.map(|room| room.hold(message.len() as u64));
+                _ = whole.send(Ok(queue::held(message, lease))).await;
             }
         }
     });
@@ -78,7 +86,7 @@ pub(super) async fn without_events(
 }
 
 /// Carry what the work tells, then its answer, to the client. When the client goes, the work is dropped.
-async fn pump(mut work: Work, mut inbox: mpsc::Receiver<String>, first: Option<String>, events: sse::Sender) {
+async fn pump(mut work: Work, mut inbox: Inbox, first: Option<String>, events: sse::Sender) {
     let mut next = first;
     let mut open = true;
     loop {
@@ -95,7 +103,7 @@ async fn pump(mut work: Work, mut inbox: mpsc::Receiver<String>, first: Option<S
                 next = told;
             }
             (_, message) = &mut work => {
-                while let Ok(told) = inbox.try_recv() {
+                while let Some(told) = inbox.try_recv() {
                     if !events.send(frame(&told)).await {
                         return;
                     }
@@ -112,9 +120,11 @@ fn frame(message: &str) -> Frame<'_> {
     Frame { event: Some("message"), data: Some(message), ..Frame::default() }
 }
 
-/// An answer as JSON.
-pub(super) fn json_answer(status: u16, message: String) -> Response {
-    json_body(StatusCode::from_u16(status).unwrap_or(StatusCode::OK), Body::from(message))
+/// An answer as JSON, held until the network has taken it.
+pub(super) fn json_answer(status: u16, message: String, room: Option<&Room>) -> Response {
+    let lease = room.map(|room| room.hold(message.len() as u64));
+    let body = Body::from(queue::held(message, lease));
+    json_body(StatusCode::from_u16(status).unwrap_or(StatusCode::OK), body)
 }
 
 /// It is somebody's: nothing on the way may keep it.

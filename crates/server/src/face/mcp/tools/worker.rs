@@ -12,6 +12,7 @@ use std::time::Duration;
 use handover_desk::calendar::rfc3339;
 use handover_desk::contract::skill_of;
 use handover_desk::follow::{Events, Stay};
+use handover_desk::orders::Told;
 use handover_desk::payload;
 use handover_desk::{Accepted, WaitKind};
 use handover_kernel::command::{Act, Command, Failure, Need, NewQuestion, Progress, TaskAct};
@@ -76,7 +77,7 @@ impl Mcp {
                 let Reasoned { task_id, reason } = read_arguments(given)?;
                 let act = Act::Task(TaskAct::Hold { reason: Text::from(reason) });
                 let accepted = self.put(caller, &task_id, taking_orders(caller, act)).await?;
-                Ok(structured(safe_point(&accepted, &[])))
+                Ok(structured(safe_point(&accepted, &Told::default())))
             }
             Tool::Ask => self.work_ask(caller, read_arguments(given)?).await,
             Tool::Complete => self.work_complete(caller, read_arguments(given)?).await,
@@ -132,7 +133,7 @@ impl Mcp {
         let mut command = caller.name(taking_orders(caller, act));
         command.verbatim = Some(Blob::from(Value::Object(given).to_string().into_bytes()));
         match self.put(caller, &asked.task_id, command).await {
-            Ok(accepted) => Ok(structured(safe_point(&accepted, &[]))),
+            Ok(accepted) => Ok(structured(safe_point(&accepted, &Told::default()))),
             Err(no) => match no.refusal() {
                 Some(Refusal::SessionSuspended) => {
                     Ok(structured(json!({ "orders": [], "paused": true, "ended": false })))
@@ -148,7 +149,7 @@ impl Mcp {
         // Orders that were handed over before, for a worker that lost the answer which carried them.
         let mut told = match asked.after {
             Some(after) => self.desk().orders_since(&caller.who, &asked.task_id, after).await?,
-            None => Vec::new(),
+            None => Told::default(),
         };
         let mut events = self.follow(caller, &asked.task_id).await?;
         let mut stay =
@@ -161,22 +162,23 @@ impl Mcp {
                 Ok(accepted) if accepted.receipt.duplicate => {
                     told = self.desk().told_again(&caller.who, &accepted, told).await?;
                     last = safe_point(&accepted, &told);
-                    if !told.is_empty() {
+                    if !told.is_nothing() {
                         return Ok(structured(last));
                     }
                 }
                 Ok(accepted) => {
                     let paused = accepted.standing() == Standing::Suspended;
                     last = safe_point(&accepted, &told);
-                    let told = !told.is_empty() || !accepted.receipt.orders.is_empty();
+                    let told = !told.is_nothing() || !accepted.receipt.orders.is_empty();
                     if told || (!paused && asked.wait_ms.is_none()) {
                         return Ok(structured(last));
                     }
                 }
                 Err(no) => match no.refusal() {
-                    Some(Refusal::SessionSuspended) if told.is_empty() => {}
+                    Some(Refusal::SessionSuspended) if told.is_nothing() => {}
                     Some(Refusal::SessionSuspended) => {
-                        last["orders"] = told.iter().map(order).collect();
+                        last["orders"] = told.orders.iter().map(order).collect();
+                        say_what_follows(&mut last, &told);
                         return Ok(structured(last));
                     }
                     Some(Refusal::SessionEnded { state }) => return Ok(structured(over(state))),
@@ -236,10 +238,11 @@ impl Mcp {
         let (mut answers, mut orders) = (Map::new(), Vec::new());
         let mut last = json!({ "paused": accepted.standing() == Standing::Suspended, "ended": false });
         let told = match accepted.receipt.duplicate {
-            true => self.desk().told_again(&caller.who, &accepted, Vec::new()).await?,
-            false => accepted.receipt.orders,
+            true => self.desk().told_again(&caller.who, &accepted, Told::default()).await?,
+            false => Told { orders: accepted.receipt.orders, next: None },
         };
-        sort_orders(told, &mut open, &mut answers, &mut orders);
+        say_what_follows(&mut last, &told);
+        sort_orders(told.orders, &mut open, &mut answers, &mut orders);
         while !open.is_empty() && self.something_happens(caller, &mut stay, &mut events, until).await? {
             let act = Act::Task(TaskAct::Checkpoint);
             match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
@@ -380,12 +383,25 @@ fn shown(session: &Session) -> Value {
 }
 
 /// What a safe point brought, after what was told before. What is in both, as when it is asked again under its key, is told
-/// once.
-fn safe_point(accepted: &Accepted, before: &[Order]) -> Value {
-    let last = before.last().map(|order| order.seq);
+/// once. Orders that did not fit into the answer are there for the next safe point.
+fn safe_point(accepted: &Accepted, before: &Told) -> Value {
+    let last = before.orders.last().map(|order| order.seq);
     let brought = accepted.receipt.orders.iter().filter(|order| Some(order.seq) > last);
-    let orders: Vec<Value> = before.iter().chain(brought).map(order).collect();
-    json!({ "orders": orders, "paused": accepted.standing() == Standing::Suspended, "ended": false })
+    let orders: Vec<Value> = before.orders.iter().chain(brought).map(order).collect();
+    let mut shown =
+        json!({ "orders": orders, "paused": accepted.standing() == Standing::Suspended, "ended": false });
+    if accepted.session.orders().next().is_some() {
+        shown["more_orders"] = json!(true);
+    }
+    say_what_follows(&mut shown, before);
+    shown
+}
+
+/// Of orders that are told again: after which event to ask for the rest.
+fn say_what_follows(shown: &mut Value, told: &Told) {
+    if let Some(next) = told.next {
+        shown["next_after"] = json!(next);
+    }
 }
 
 /// The task is over, whatever its worker was about to say.

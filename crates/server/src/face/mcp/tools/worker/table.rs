@@ -108,7 +108,8 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         title: "Reach a safe point",
         description: "Say nothing, but take the orders that came meanwhile (see work_update). With wait_ms it waits for some. While the task \
             is paused it waits in any case, and answers when the task goes on, or with paused: true when the time is up. If you lost an \
-            answer, give the seq of the last order that you have as `after`: what came since is told again.",
+            answer, give the seq of the last order that you have as `after`: what came since is told again. If the answer has next_after, \
+            give that as `after` for the rest; if it says more_orders, call this again for what waits.",
         reads: false,
         arguments: || {
             object(

@@ -104,6 +104,15 @@ impl Desk {
         let (agent, found) = (&caller.agent, cut(found.as_str(), 64));
         Err(self.not_allowed(caller, format!("expected agents that {agent} may {what}, found {found:?}")))
     }
+
+    /// Run what may take long on the threads for that, and charge the caller for the steps that it says it took.
+    pub async fn run_long<R: Send + 'static>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce() -> (R, u64) + Send + 'static,
+    ) -> Result<R, No> {
+        self.contracts.checks().run(&self.gate, caller, work).await
+    }
 }
 
 /// What starting a session of this mode wants of its participants.

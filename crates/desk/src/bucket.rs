@@ -1,4 +1,4 @@
-//! A bucket of tokens that fills with time. Its whole state is one number: when it will be full again.
+//! A bucket of tokens that fills with time. Its state is when it will be full again, and how far it is overdrawn.
 
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub fn burst(per_minute: u64) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
     full_at: u64,
+    /// Until when more was used than a burst: nothing is let through before.
+    owes_until: u64,
 }
 
 impl Bucket {
@@ -48,7 +50,8 @@ impl Bucket {
     pub fn take(&mut self, rate: Rate, now: Duration) -> Result<(), Duration> {
         let now = nanos(now);
         // Under a rate that was raised meanwhile, what was taken before weighs no more than its whole burst.
-        self.full_at = self.full_at.min(now.saturating_add(rate.ahead_max));
+        let burst_from = now.max(self.owes_until);
+        self.full_at = self.full_at.min(burst_from.saturating_add(rate.ahead_max));
         let full_at = self.full_at.max(now).saturating_add(rate.every);
         let ahead = full_at - now;
         if ahead > rate.ahead_max {
@@ -61,6 +64,7 @@ impl Bucket {
     /// Take what was used already, even if it is more than there is: the next ones wait for it.
     pub fn charge(&mut self, rate: Rate, count: u64, now: Duration) {
         self.full_at = self.full_at.max(nanos(now)).saturating_add(rate.every.saturating_mul(count));
+        self.owes_until = self.owes_until.max(self.full_at.saturating_sub(rate.ahead_max));
     }
 
     /// Whether it is as good as new.

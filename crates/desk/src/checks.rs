@@ -11,7 +11,6 @@ use handover_engine::locks::lock;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::Desk;
 use crate::gate::{Caller, Gate};
 use crate::limit::Limited;
 use crate::no::No;
@@ -118,17 +117,6 @@ impl Checks {
 
     fn retry_after_ms(&self) -> u64 {
         u64::try_from(self.settings.wait.as_millis()).unwrap_or(u64::MAX).max(1)
-    }
-}
-
-impl Desk {
-    /// Run what may take long on the threads for that, and charge the caller for the steps that it says it took.
-    pub async fn run_long<R: Send + 'static>(
-        &self,
-        caller: &Caller,
-        work: impl FnOnce() -> (R, u64) + Send + 'static,
-    ) -> Result<R, No> {
-        self.contracts.checks().run(&self.gate, caller, work).await
     }
 }
 

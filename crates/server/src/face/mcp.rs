@@ -247,12 +247,11 @@ impl No {
 impl From<No> for Error {
     fn from(no: No) -> Error {
         let code = if no.is_unknown() { INVALID_PARAMS } else { no.meaning().json_rpc };
-        let said = match &no.0 {
-            // The field of the form is named as the client sent it.
-            handover_desk::No::Unfit(Unfit { part: Part::Answer(key), why }) => {
-                format!("inputResponses.{key}: {why}")
-            }
-            _ => no.said(),
+        // The field of the form is named as the client sent it.
+        let said = if let handover_desk::No::Unfit(Unfit { part: Part::Answer(key), why }) = &no.0 {
+            format!("inputResponses.{key}: {why}")
+        } else {
+            no.said()
         };
         let error = Error::new(code, said).named(no.said_code());
         match &no.0 {

@@ -11,12 +11,15 @@ use crate::caller::{Caller, sees};
 use crate::codes;
 use crate::contract::Contracts;
 use crate::gate::Pass;
-use crate::limit::Kind;
+use crate::limit::{Kind, Lane};
 use crate::names;
 use crate::no::No;
 
 /// How many times what a command carries is in memory while it is on its way.
 const COPIES: u64 = 3;
+
+/// Requests with more bytes than this are large.
+const LARGE_BYTES: usize = 32 * 1024;
 
 /// How many participants of a session cost as much as a message: each has a row in its inbox.
 const PARTICIPANTS_PER_MESSAGE: u64 = 10;
@@ -103,6 +106,15 @@ impl Desk {
         };
         let (agent, found) = (&caller.agent, cut(found.as_str(), 64));
         Err(self.not_allowed(caller, format!("expected agents that {agent} may {what}, found {found:?}")))
+    }
+
+    /// Work on a request that brings so many bytes. Large ones, and those of callers who have used much, are worked on in
+    /// turns, so that they do not hold up the others.
+    pub async fn work_on<F: Future>(&self, lane: Lane, bytes: usize, work: F) -> F::Output {
+        if lane == Lane::Fast && bytes <= LARGE_BYTES {
+            return work.await;
+        }
+        self.contracts.checks().in_turns(work).await
     }
 
     /// Run what may take long on the threads for that, and charge the caller for the steps that it says it took.

@@ -61,6 +61,11 @@ impl Bucket {
         Ok(())
     }
 
+    /// Whether more than half of what may come at once was used.
+    pub fn is_half_spent(self, rate: Rate, now: Duration) -> bool {
+        self.full_at.saturating_sub(nanos(now)) > rate.ahead_max / 2
+    }
+
     /// Take what was used already, even if it is more than there is: the next ones wait for it.
     pub fn charge(&mut self, rate: Rate, count: u64, now: Duration) {
         self.full_at = self.full_at.max(nanos(now)).saturating_add(rate.every.saturating_mul(count));

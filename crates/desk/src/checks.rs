@@ -2,12 +2,16 @@
 //! a bounded queue and not for ever, and an agent has only a share of it.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use handover_engine::Denied;
 use handover_engine::locks::lock;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -101,6 +105,22 @@ impl Checks {
         Ok(found)
     }
 
+    /// Do work that takes long in parts: only as many at a time as there are threads for long checks, and none of them
+    /// in the way of others' requests. Whoever waits for something else keeps nobody waiting.
+    pub async fn in_turns<F: Future>(&self, work: F) -> F::Output {
+        let mut work = pin!(work);
+        loop {
+            let turn = self.threads.acquire().await;
+            let polled = poll_fn(|cx| Poll::Ready(apart(|| work.as_mut().poll(cx)))).await;
+            drop(turn);
+            match polled {
+                Poll::Ready(done) => return done,
+                // The work has taken note of whom to wake.
+                Poll::Pending => woken().await,
+            }
+        }
+    }
+
     /// A place in the queue, unless it is full or the agent has its share of it.
     fn place(&self, caller: &Caller) -> Option<Place<'_>> {
         let max = self.settings.queue_max;
@@ -118,6 +138,18 @@ impl Checks {
     fn retry_after_ms(&self) -> u64 {
         u64::try_from(self.settings.wait.as_millis()).unwrap_or(u64::MAX).max(1)
     }
+}
+
+/// Run something that takes long while others take over the tasks of this thread, where they can.
+fn apart<R>(work: impl FnOnce() -> R) -> R {
+    let others_can = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if others_can { tokio::task::block_in_place(work) } else { work() }
+}
+
+/// Returns when this task is looked at again.
+async fn woken() {
+    let mut is_first = true;
+    poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
 /// A place in the queue, given back when it is dropped.

@@ -26,7 +26,7 @@ use crate::counters::Counters;
 use crate::identity::jwt::keys::Difference;
 use crate::identity::tokens::{Malformed, Tokens};
 use crate::identity::{Identity, Principal, Unauthenticated};
-use crate::limit::{Kind, Limit, Limited, Whose};
+use crate::limit::{Kind, Lane, Limit, Limited, Whose};
 use crate::memory::{self, Lease, Memory};
 use crate::names;
 use handover_engine::{Accepted, Denied, Engine};
@@ -38,6 +38,9 @@ pub const MESSAGES_PER_MINUTE: u64 = 12_000;
 
 /// Requests a minute, unless somebody says otherwise: enough to look at 600 tasks every second.
 pub const REQUESTS_PER_MINUTE: u64 = 36_000;
+
+/// How many bytes that a caller sends, or has read for it, count as one more request.
+const BYTES_PER_REQUEST: u64 = 16 * 1024;
 
 /// Open streams, unless somebody says otherwise.
 pub const STREAMS_MAX: u64 = 1000;
@@ -326,32 +329,44 @@ impl Gate {
     /// Let a caller submit one command, if it has not submitted too many. To be asked before the command is looked at,
     /// so that too many cost little.
     pub fn admit<'a>(&self, caller: &'a Caller, kind: Kind) -> Result<Pass<'a>, Limited> {
+        self.take(caller, kind).map(|_| Pass { caller })
+    }
+
+    fn take(&self, caller: &Caller, kind: Kind) -> Result<Lane, Limited> {
         let per_minute = self.inner.settings.per_minute(caller, kind);
         let Some(rate) = Rate::per_minute(per_minute) else {
-            return Ok(Pass { caller });
+            return Ok(Lane::Fast);
         };
         let taken = self.inner.ledger.take(&caller.tenant, caller.agent.as_str(), kind, rate, self.now());
-        match taken {
-            Ok(()) => Ok(Pass { caller }),
-            Err(wait) => {
-                let retry_after_ms = wait.as_nanos().div_ceil(1_000_000) as u64;
-                Err(self.limited(caller, Limited::Rate { kind, per_minute, retry_after_ms }))
-            }
-        }
+        taken.map_err(|wait| {
+            let retry_after_ms = wait.as_nanos().div_ceil(1_000_000) as u64;
+            self.limited(caller, Limited::Rate { kind, per_minute, retry_after_ms })
+        })
     }
 
     /// Let a caller ask for anything at all, if it has not asked too often. To be asked as soon as it is known who asks, so
     /// that what cannot be read, or asks for what is not there, counts too.
-    pub fn request(&self, caller: &Caller) -> Result<(), Limited> {
-        self.admit(caller, Kind::Request).map(|_| ())
+    pub fn request(&self, caller: &Caller) -> Result<Lane, Limited> {
+        self.take(caller, Kind::Request)
     }
 
     /// Count what a caller has used as so many messages.
     pub fn charge(&self, caller: &Caller, messages: u64) {
-        let kind = Kind::Message;
+        self.charge_as(caller, Kind::Message, messages);
+    }
+
+    /// Count the bytes that a caller has sent, or that were read for it: many at a time are as much work as many requests.
+    pub fn charge_bytes(&self, caller: &Caller, bytes: u64) {
+        self.charge_as(caller, Kind::Request, bytes / BYTES_PER_REQUEST);
+    }
+
+    fn charge_as(&self, caller: &Caller, kind: Kind, count: u64) {
+        if count == 0 {
+            return;
+        }
         if let Some(rate) = Rate::per_minute(self.inner.settings.per_minute(caller, kind)) {
             let (tenant, agent) = (&caller.tenant, caller.agent.as_str());
-            self.inner.ledger.charge(tenant, agent, (kind, messages), rate, self.now());
+            self.inner.ledger.charge(tenant, agent, (kind, count), rate, self.now());
         }
     }
 

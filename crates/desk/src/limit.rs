@@ -4,6 +4,15 @@ use std::fmt;
 
 use handover_kernel::Refusal;
 
+/// How a request is worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// At once.
+    Fast,
+    /// In turns with others who have used more than half of what may come at once.
+    Slow,
+}
+
 /// What is limited by a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -204,6 +204,7 @@ impl Desk {
                 }
             }
         }
+        self.gate.charge_bytes(caller, bytes as u64);
         let next = (last < session.head.0 && !events.is_empty()).then_some(last);
         Ok(History { session, events, next, _held: held.map(Arc::new) })
     }
@@ -219,6 +220,7 @@ impl Desk {
             .into());
         }
         let held = self.gate.hold(caller, READING * session.log_bytes)?;
+        self.gate.charge_bytes(caller, session.log_bytes);
         let key = SessionKey::new(caller.tenant.clone(), id);
         let mut events: Vec<Event> = Vec::new();
         while events.len() < session.head.0 as usize {

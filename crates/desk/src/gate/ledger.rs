@@ -9,7 +9,7 @@ use std::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::bucket::{Bucket, Rate};
-use crate::limit::Kind;
+use crate::limit::{Kind, Lane};
 use handover_engine::locks::lock;
 
 /// Into how many parts the agents are split.
@@ -119,10 +119,14 @@ impl Ledger {
         kind: Kind,
         rate: Rate,
         now: Duration,
-    ) -> Result<(), Duration> {
+    ) -> Result<Lane, Duration> {
         let mut part = lock(self.part(tenant, agent));
         part.forget_idle(now);
-        part.used(tenant, agent, |used| used.bucket(kind).take(rate, now))
+        part.used(tenant, agent, |used| {
+            let bucket = used.bucket(kind);
+            bucket.take(rate, now)?;
+            Ok(if bucket.is_half_spent(rate, now) { Lane::Slow } else { Lane::Fast })
+        })
     }
 
     /// Take as many of this kind as were used already.

@@ -15,6 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, Response};
 use handover_desk::Desk;
 use handover_desk::caller::Caller;
+use handover_desk::limit::Lane;
 use handover_desk::memory::Room;
 use handover_kernel::Face;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -155,7 +156,8 @@ impl Service<Request<Incoming>> for Door {
                     Some(Who(Ok(caller))) => caller.room().cloned(),
                     Some(Who(Err(_))) | None => None,
                 };
-                let answer = calls.call(request).await?;
+                let lane = request.extensions().get().copied().unwrap_or(Lane::Fast);
+                let answer = inner.desk.work_on(lane, 0, calls.call(request)).await?;
                 let answer = match room {
                     Some(room) => answer.map(|body| Body::new(Counted { body, room })),
                     None => answer,
@@ -185,7 +187,8 @@ impl Inner {
         let (needs, many) = (needs(path), takes_many(path));
         let (mut head, body) = request.into_parts();
         let refused = match self.who(&head.headers, head.extensions.get(), needs) {
-            Ok(caller) => {
+            Ok((caller, lane)) => {
+                head.extensions.insert(lane);
                 let caller = Arc::new(caller);
                 let whose = Some((self.desk.clone(), Arc::clone(&caller)));
                 head.extensions.insert(Who(Ok(caller)));
@@ -220,7 +223,7 @@ impl Inner {
         self.strangers.read(body).await.inspect_err(|why| self.unread.count(why.name()))
     }
 
-    fn who(&self, headers: &HeaderMap, peer: Option<&Peer>, needs: Needs) -> Result<Caller, Refused> {
+    fn who(&self, headers: &HeaderMap, peer: Option<&Peer>, needs: Needs) -> Result<(Caller, Lane), Refused> {
         let (token, address) = (token(headers), peer.map(|peer| peer.address));
         let gate = &self.desk.gate;
         let caller = match needs {
@@ -230,12 +233,12 @@ impl Inner {
         };
         let caller = caller?.traced(trace::of(headers));
         note("agent", caller.agent.as_str());
-        gate.request(&caller)?;
+        let lane = gate.request(&caller)?;
         let caller = gate.take_in(caller, 0)?;
         if let Some(peer) = peer {
             peer.is_known();
         }
-        Ok(caller)
+        Ok((caller, lane))
     }
 }
 

@@ -130,6 +130,9 @@ where
                             return Poll::Ready(Some(Err(Refused::from(limited).status().into())));
                         }
                         if let Some(passed) = passed {
+                            if let Some((desk, caller)) = &message.caller {
+                                desk.gate.charge_bytes(caller, passed.len() as u64);
+                            }
                             return Poll::Ready(Some(Ok(Frame::data(passed))));
                         }
                     }

@@ -76,9 +76,10 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
         Ok(who) => who,
         Err(refused) => return *refused,
     };
-    if let Err(limited) = mcp.desk().gate.request(&who) {
-        return too_much(&own::RATE_LIMITED, &limited);
-    }
+    let lane = match mcp.desk().gate.request(&who) {
+        Ok(lane) => lane,
+        Err(limited) => return too_much(&own::RATE_LIMITED, &limited),
+    };
     if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
         return problem(&own::UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json");
     }
@@ -95,24 +96,30 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
     };
     who.brings(body.len() as u64);
     drop(reading);
+    let desk = mcp.desk();
+    desk.gate.charge_bytes(&who, body.len() as u64);
+    desk.work_on(lane, body.len(), Box::pin(respond(&mcp, who, &headers, &body))).await
+}
+
+async fn respond(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, body: &[u8]) -> Response {
     let room = who.room().cloned();
     let error = |id: Option<&RawValue>, error: &Error| self::error(id, error, room.as_ref());
-    let message = match Incoming::parse(&body) {
+    let message = match Incoming::parse(body) {
         Ok(message) => message,
         Err(unreadable) => return error(unreadable.id, &unreadable.error),
     };
     match message {
         Incoming::Request { id, method, params } => {
-            match mcp.request(who, &headers, id, &method, params).await {
+            match mcp.request(who, headers, id, &method, params).await {
                 Ok(response) => response,
                 Err(refused) => error(Some(id), &refused),
             }
         }
-        Incoming::Notification { method, params } => match told(&headers, &method, params) {
+        Incoming::Notification { method, params } => match told(headers, &method, params) {
             Ok(()) => StatusCode::ACCEPTED.into_response(),
             Err(refused) => error(None, &refused),
         },
-        Incoming::Response { id, result } => match Box::pin(mcp.answered(who, &headers, &id, result)).await {
+        Incoming::Response { id, result } => match Box::pin(mcp.answered(who, headers, &id, result)).await {
             Ok(()) => StatusCode::ACCEPTED.into_response(),
             Err(refused) => error(None, &refused.status(400)),
         },

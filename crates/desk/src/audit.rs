@@ -92,11 +92,13 @@ pub enum What {
     KeyAdded,
     /// Tokens that are signed with a key count no longer.
     KeyWithdrawn,
+    /// The server started with another access list, or other static tokens, than the time before.
+    AccessChanged,
 }
 
 impl What {
     /// Everything that can happen.
-    pub const ALL: [What; 19] = [
+    pub const ALL: [What; 20] = [
         What::AuthenticationFailed,
         What::Forbidden,
         What::Limited,
@@ -116,6 +118,7 @@ impl What {
         What::TokenChanged,
         What::KeyAdded,
         What::KeyWithdrawn,
+        What::AccessChanged,
     ];
 
     /// The word for it.
@@ -140,6 +143,7 @@ impl What {
             What::TokenChanged => "token_changed",
             What::KeyAdded => "key_added",
             What::KeyWithdrawn => "key_withdrawn",
+            What::AccessChanged => "access_changed",
         }
     }
 
@@ -165,7 +169,8 @@ impl What {
             | What::TokenRevoked
             | What::TokenChanged
             | What::KeyAdded
-            | What::KeyWithdrawn => false,
+            | What::KeyWithdrawn
+            | What::AccessChanged => false,
         }
     }
 }
@@ -284,6 +289,11 @@ impl Record {
     /// What the issuer did about a key.
     pub fn of_key(what: What, name: &str) -> Record {
         Record::new(what).to(if name.is_empty() { "unnamed" } else { name })
+    }
+
+    /// What a setting that says who may do what is now, other than when the server started before.
+    pub fn of_access(setting: &str, now: String) -> Record {
+        Record::new(What::AccessChanged).to(setting).because("", now)
     }
 
     /// Whose bounds it counts against.

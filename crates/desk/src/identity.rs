@@ -171,6 +171,14 @@ impl Identity {
         }
     }
 
+    /// The static tokens, where there are any.
+    pub fn tokens(&self) -> Option<&Tokens> {
+        match self {
+            Identity::Tokens(tokens) | Identity::Jwt(_, tokens) => Some(tokens),
+            Identity::Development | Identity::Anonymous(_) => None,
+        }
+    }
+
     /// Whose token this is.
     pub fn authenticate(&self, token: Option<&str>) -> Result<Principal, Unauthenticated> {
         let token = token.map(str::trim).filter(|token| !token.is_empty());

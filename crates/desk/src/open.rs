@@ -11,7 +11,7 @@ pub use handover_engine::Settings as EngineSettings;
 pub use handover_engine::shard::Settings as ShardSettings;
 use handover_engine::{Engine, OnPublished};
 pub use handover_kernel::Limits;
-use handover_store::{Fault, MemoryStore, SqliteStore, Store};
+use handover_store::{Fault, MemoryStore, Put, SqliteStore, Store};
 use prometheus_client::registry::Registry;
 
 use crate::access::Access;
@@ -23,6 +23,7 @@ use crate::directory::Directory;
 use crate::gate::{self, Gate};
 use crate::id::Secret;
 use crate::identity::Identity;
+use crate::identity::tokens::Tokens;
 use crate::limit::Limit;
 use crate::policies::Policies;
 use crate::private;
@@ -155,6 +156,9 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
             told.for_each(|record| audit.record(record));
         })));
     }
+    if audit.is_on() {
+        note_access(&*store, &audit, &settings.access, identity.tokens()).map_err(failed)?;
+    }
     let engine_counters = handover_engine::Counters::new();
     let engine =
         Engine::start(Arc::clone(&store), engine_settings, Arc::clone(&engine_counters)).map_err(failed)?;
@@ -174,6 +178,49 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         engine_counters,
     };
     Ok(Desk { parts: Arc::new(parts) })
+}
+
+/// Write down who may do what if that is not what it was when the server started before: the operator may have changed it
+/// while nothing ran.
+fn note_access(
+    store: &dyn Store,
+    audit: &Audit,
+    access: &Access,
+    tokens: Option<&Tokens>,
+) -> Result<(), Fault> {
+    let rules = access.to_value();
+    let count = rules.as_array().map_or(0, Vec::len);
+    let none = Tokens::default();
+    let tokens = tokens.unwrap_or(&none);
+    let settings = [
+        (
+            "access.rules",
+            Access::default().to_value().to_string().into_bytes(),
+            rules.to_string().into_bytes(),
+            format!("{count} rules"),
+        ),
+        (
+            "identity.tokens",
+            none.digest().to_vec(),
+            tokens.digest().to_vec(),
+            format!("{} tokens", tokens.len()),
+        ),
+    ];
+    for (setting, default, value, shown) in settings {
+        let before = store.record("server", "", setting)?.unwrap_or(default);
+        if before != value {
+            let record = handover_store::Record {
+                space: "server".into(),
+                tenant: "".into(),
+                key: setting.into(),
+                value,
+            };
+            // In this order: told twice is better than never.
+            audit.record(Record::of_access(setting, shown));
+            store.put_record(&record, Put::Replace)?;
+        }
+    }
+    Ok(())
 }
 
 /// Say in the log if others than the owner can read what is kept here.
@@ -226,5 +273,33 @@ impl Desk {
     /// Whether the engine runs, or else why not.
     pub fn check_engine(&self) -> Result<(), String> {
         self.engine.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::tokens::hash_text;
+
+    #[test]
+    fn who_may_do_what_is_written_down_when_it_is_not_what_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let start = |rules: &str, tokens: &str| {
+            let audit = Audit::open(&path, 1_000_000, Counters::new([])).unwrap();
+            let tokens = Tokens::parse(tokens).unwrap();
+            note_access(&*store, &audit, &Access::parse(rules).unwrap(), Some(&tokens)).unwrap();
+            audit.stop();
+            let text = std::fs::read_to_string(&path).unwrap();
+            text.matches("access_changed").count()
+        };
+        let rule = r#"[{ agents = ["intern"], delegate = [] }]"#;
+        let token = format!("[[token]]\nsha256 = \"{}\"\nagent = \"planner\"\n", hash_text("one"));
+        let revoked = format!("{token}revoked = true\n");
+        assert_eq!(start("[]", ""), 0, "as it is when nobody has said anything");
+        assert_eq!((start(rule, ""), start(rule, "")), (1, 1));
+        assert_eq!((start(rule, &token), start(rule, &token)), (2, 2));
+        assert_eq!((start(rule, &revoked), start("[]", &revoked)), (3, 4));
     }
 }

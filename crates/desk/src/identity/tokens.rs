@@ -175,6 +175,23 @@ impl Tokens {
         self.changed.subscribe()
     }
 
+    /// A hash of who is let in and with which rights, the same as long as that is.
+    pub fn digest(&self) -> [u8; 32] {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let mut digest = Sha256::new();
+        for (hash, Entry { principal, revoked }) in &**entries {
+            let Principal { agent, tenant, observer, admin, expires_at, .. } = principal;
+            digest.update(hash);
+            for name in [agent.as_str(), tenant] {
+                digest.update((name.len() as u64).to_be_bytes());
+                digest.update(name);
+            }
+            digest.update([u8::from(*observer), u8::from(*admin), u8::from(*revoked)]);
+            digest.update(expires_at.map_or(u64::MAX, |at| at.0).to_be_bytes());
+        }
+        digest.finalize().into()
+    }
+
     /// How many entries the file has.
     pub fn len(&self) -> usize {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).len()

@@ -56,8 +56,11 @@ impl Audited {
         assert!(!text.contains(SECRET), "{text}");
         let report = verify(&dir.path().join("audit.jsonl")).unwrap();
         assert!(report.findings.is_empty() && report.not_chained == 0, "{report:?}");
-        // The first line is the chain's own.
-        text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+        // The first line is the chain's own, and the second says that there are tokens now.
+        let mut lines = text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap());
+        let tokens: Value = lines.next().unwrap();
+        assert_eq!((&tokens["event"], &tokens["to"]), (&"access_changed".into(), &"identity.tokens".into()));
+        lines.collect()
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Listening {
     desk: Desk,
     caller: Caller,
     heard: Heard,
+    /// Heard, and not yet known whether the agent may hear it: whoever stops waiting for the next one must not lose it.
+    unjudged: Option<Arc<Signal>>,
 }
 
 impl Desk {
@@ -39,7 +41,8 @@ impl Desk {
 
     /// Listen: what is told after this is heard.
     pub fn listen(&self, caller: &Caller) -> Listening {
-        Listening { desk: self.clone(), caller: caller.clone(), heard: self.signals.listen(&caller.tenant) }
+        let (desk, heard) = (self.clone(), self.signals.listen(&caller.tenant));
+        Listening { desk, caller: caller.clone(), heard, unjudged: None }
     }
 }
 
@@ -50,14 +53,19 @@ impl Listening {
         access.allows(&who.tenant, who.agent.as_str(), To::See, sender.as_str())
     }
 
-    /// The next signal that the agent may hear. Waits for it.
+    /// The next signal that the agent may hear. Waits for it; whoever gives up waiting misses nothing.
     pub async fn next(&mut self) -> Result<Arc<Signal>, Over> {
         loop {
-            let signal = self.heard.next().await.map_err(|Lagging| Over::Lagging)?;
+            let signal = match self.unjudged.clone() {
+                Some(signal) => signal,
+                None => self.heard.next().await.map_err(|Lagging| Over::Lagging)?,
+            };
+            self.unjudged = Some(Arc::clone(&signal));
             let hears = match &signal.about {
                 Some(session) => self.desk.sees(&self.caller, session).await,
                 None => self.hears(&signal.sender),
             };
+            self.unjudged = None;
             if hears {
                 return Ok(signal);
             }

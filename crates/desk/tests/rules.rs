@@ -507,3 +507,27 @@ async fn what_costs_more_counts_as_more_messages() {
     assert_eq!(told(desk.act(&mcp("planner"), TASK, steer("right")).await).0, "RATE_LIMITED");
     desk.stop();
 }
+
+#[tokio::test]
+async fn who_stops_waiting_for_a_signal_loses_none() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let (planner, worker) = (mcp("planner"), mcp("worker"));
+    let begun = desk.delegate(&planner, "a-task-to-talk-about", None, &PROFILE, work(None)).await.unwrap();
+    let session = begun.session.binding.id.to_string();
+    let mut listening = desk.listen(&worker);
+    for n in 0..20_u8 {
+        desk.signal(&planner, Some(&session), 1, blob(&n.to_string())).await.unwrap();
+    }
+    for n in 0..20_u8 {
+        // Polled once, and given up wherever that left it.
+        let mut first = Box::pin(listening.next());
+        let polled =
+            std::future::poll_fn(|context| std::task::Poll::Ready(first.as_mut().poll(context))).await;
+        drop(first);
+        let heard = match polled {
+            std::task::Poll::Ready(heard) => heard,
+            std::task::Poll::Pending => in_time(listening.next()).await,
+        };
+        assert_eq!(heard.unwrap().body, blob(&n.to_string()));
+    }
+}

@@ -96,15 +96,14 @@ async fn every_stream_ends_when_its_token_is_revoked_expires_or_changes_hands() 
         let (planner, worker) = (stage.agent("planner"), stage.agent("worker"));
         planner.ok(envelope(SESSION, start())).await;
         let others = worker.signals().await;
-        let streams = Streams::open(&planner).await;
+        let mut streams = Streams::open(&planner).await;
         let stays = tokens.replace("nonsense = 1");
         assert!(stays.is_err(), "and the old tokens stay");
         planner.ok(envelope(SESSION, request())).await;
+        assert_eq!(streams.bound.types(1).await, ["TaskRequest"]);
         tokens
             .replace(&entry.map_or_else(|| file("").split_off(file("").rfind("[[").unwrap()), file))
             .unwrap();
-        let mut streams = streams;
-        assert_eq!(streams.bound.types(1).await, ["TaskRequest"]);
         streams.all_end_with(why).await;
         if why != "the token's entry has changed" {
             let refused = planner.refused(envelope(SESSION, request())).await;

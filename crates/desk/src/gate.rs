@@ -186,13 +186,13 @@ pub struct Reading {
 impl Reading {
     /// So many bytes of it have come.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Limited> {
+        let (came, max) = (bytes as u64, self.gate.inner.settings.reading_bytes_max);
         // In steps, so that small parts cost little.
-        let (bytes, max) =
-            ((bytes as u64).next_multiple_of(READING_STEP), self.gate.inner.settings.reading_bytes_max);
-        if !self.bytes.grow(bytes, max) {
+        if !self.bytes.grow(came.next_multiple_of(READING_STEP), max) {
             return Err(self.gate.limited(&self.caller, Limited::Reading { max }));
         }
-        let held = self.held.as_mut().map_or(Ok(()), |held| held.grow_to(bytes));
+        // What is in memory is what came: many calls that have only begun must not spend it.
+        let held = self.held.as_mut().map_or(Ok(()), |held| held.grow_to(came));
         held.map_err(|limited| self.gate.limited(&self.caller, limited))
     }
 }

@@ -13,7 +13,7 @@ use handover_desk::directory::{Agent, Skill};
 use handover_desk::follow::Over;
 use handover_desk::gate;
 use handover_desk::identity::Identity;
-use handover_desk::limit::Limited;
+use handover_desk::limit::{Lane, Limited};
 use handover_desk::no::{Part, Unfit};
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, No, Settings};
@@ -530,4 +530,42 @@ async fn who_stops_waiting_for_a_signal_loses_none() {
         };
         assert_eq!(heard.unwrap().body, blob(&n.to_string()));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_count_as_requests_and_who_has_used_much_takes_the_slow_lane() {
+    let gate = gate::Settings { requests_per_minute: 600, ..gate::Settings::default() };
+    let (desk, _trigger) = opened(gate);
+    let (heavy, light) = (mcp("heavy"), mcp("light"));
+    assert_eq!(desk.gate.request(&heavy).unwrap(), Lane::Fast);
+    // Of the 60 that may come at once, 40 more are used.
+    desk.gate.charge_bytes(&heavy, 40 * 16 * 1024);
+    assert_eq!(desk.gate.request(&heavy).unwrap(), Lane::Slow);
+    desk.gate.charge_bytes(&heavy, 40 * 16 * 1024);
+    let refused = desk.gate.request(&heavy).unwrap_err();
+    assert!(refused.retry_after_ms().is_some_and(|wait| wait > 1000), "{refused:?}");
+    assert_eq!(desk.gate.request(&light).unwrap(), Lane::Fast);
+    desk.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_worked_on_in_turns_keeps_nobody_waiting_while_it_waits_itself() {
+    let checks = checks::Settings { threads: 1, ..checks::Settings::default() };
+    let (desk, _trigger) = opened_with(Settings { checks, ..Settings::default() });
+    let (go, wait) = tokio::sync::oneshot::channel::<u8>();
+    let first = tokio::spawn({
+        let desk = desk.clone();
+        async move { desk.work_on(Lane::Slow, 0, wait).await }
+    });
+    // The second has its turn although the first has not ended, and a large request is one of those who take turns.
+    assert_eq!(desk.work_on(Lane::Slow, 0, async { 2 }).await, 2);
+    let thread = occupy(&desk, "hog");
+    let mut large = std::pin::pin!(desk.work_on(Lane::Fast, 1 << 20, async { 3 }));
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(large.as_mut().poll(cx).is_pending())).await);
+    assert_eq!(desk.work_on(Lane::Fast, 0, async { 4 }).await, 4, "small ones wait for nobody");
+    thread.send(()).unwrap();
+    assert_eq!(in_time(large).await, 3);
+    go.send(1).unwrap();
+    assert_eq!(in_time(first).await.unwrap(), Ok(1));
+    desk.stop();
 }

@@ -196,6 +196,27 @@ async fn every_watch_is_a_stream_and_gives_its_place_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_closed_stream_gives_its_place_back() {
+    let settings = limits(1000, 1000, 1);
+    let stage = Stage::with_limits(
+        Identity::Development,
+        Arc::new(MemoryStore::new()),
+        Settings::default(),
+        settings,
+    )
+    .await;
+    stage.requested(SESSION).await;
+    let worker = stage.agent("worker");
+    for _ in 0..20 {
+        let (frames, mut listening) = worker.subscribed(SESSION, 1).await;
+        drop(frames);
+        assert_eq!(listening.types(1).await, ["TaskRequest"]);
+        assert_eq!(listening.next().await.unwrap(), None);
+    }
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_cut_gives_its_streams_back() {
     let stage = limited(limits(0, 0, 2)).await;
     let uri = stage.uri.clone();

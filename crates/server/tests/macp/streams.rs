@@ -199,6 +199,35 @@ async fn a_stream_stays_open_after_its_session_has_resolved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_closed_stream_delivers_what_was_accepted_before_and_ends() {
+    let stage = Stage::in_memory().await;
+    stage.working(SESSION).await;
+    let (worker, helper) = (stage.agent("worker"), stage.agent("helper"));
+    let total = 300;
+    for n in 4..=total {
+        worker.ok(envelope(SESSION, update(&n.to_string()))).await;
+    }
+    // The last event is no envelope: the end does not wait for one.
+    stage.agent("planner").macp.suspend_session(suspend(SESSION)).await.unwrap();
+    let (frames, mut listening) = helper.subscribed(SESSION, 0).await;
+    drop(frames);
+    assert_eq!(listening.types(3).await, ["SessionStart", "TaskRequest", "TaskAccept"]);
+    for n in 4..=total {
+        assert_eq!(status_of(&listening.envelope().await), n.to_string());
+    }
+    assert_eq!(listening.next().await.unwrap(), None);
+
+    // One that sent its last envelope and closed gets it back first.
+    let (frames, mut listening) = stage.agent("planner").stream().await;
+    frames.send(frame(envelope(OTHER, start()))).await.unwrap();
+    frames.send(frame(envelope(OTHER, request()))).await.unwrap();
+    drop(frames);
+    assert_eq!(listening.types(2).await, ["SessionStart", "TaskRequest"]);
+    assert_eq!(listening.next().await.unwrap(), None);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_envelope_is_not_on_the_stream() {
     let stage = Stage::in_memory().await;
     stage.working(SESSION).await;

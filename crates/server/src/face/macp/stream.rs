@@ -1,7 +1,7 @@
 //! `StreamSession`: envelopes in, the session's envelopes out, in the order in which they were accepted.
 //!
 //! The first frame that is accepted binds the stream to one session; a refused one binds nothing. A refusal is an
-//! inline error and the stream stays open.
+//! inline error and the stream stays open. A caller that closes its side gets what was accepted until then, and the end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ type Out = queue::Sender<Result<StreamSessionResponse, Status>>;
 struct Bound {
     session_id: String,
     events: Events,
+    /// The last event that was looked at.
+    seen: u64,
     /// Envelopes up to there are passed over.
     after: Ordinal,
     session: Arc<Session>,
@@ -66,13 +68,19 @@ impl Macp {
         out: &Out,
     ) -> Result<(), Status> {
         let mut bound: Option<Bound> = None;
-        let mut open = true;
+        // Once the caller has closed its side, the last event that is still to be delivered.
+        let mut last: Option<u64> = None;
         loop {
+            if let (Some(last), Some(bound)) = (last, &bound)
+                && bound.seen >= last
+            {
+                return Ok(());
+            }
             let next = tokio::select! {
                 biased;
                 over = stay.over() => return Err(ended(over)),
                 () = out.closed() => Next::Gone,
-                frame = frames.message(), if open => Next::Frame(frame.transpose()),
+                frame = frames.message(), if last.is_none() => Next::Frame(frame.transpose()),
                 event = event(bound.as_mut()), if bound.is_some() => Next::Event(event),
             };
             match next {
@@ -87,9 +95,10 @@ impl Macp {
                         }
                     }
                 }
-                Next::Frame(None) if bound.is_none() => return Ok(()),
-                // The caller has nothing more to say and still listens.
-                Next::Frame(None) => open = false,
+                Next::Frame(None) => match &bound {
+                    Some(bound) => last = Some(self.head(caller, &bound.session_id).await?),
+                    None => return Ok(()),
+                },
                 Next::Event(event) => {
                     let Some(bound) = bound.as_mut() else { continue };
                     if let Some(envelope) = bound.envelope(event)? {
@@ -174,11 +183,21 @@ impl Macp {
         Ok(())
     }
 
+    /// The last event of a session: what was acknowledged to anybody is not after it.
+    async fn head(&self, caller: &Caller, id: &str) -> Result<u64, Refused> {
+        match self.session(caller, id).await {
+            Ok(session) => Ok(session.head.0),
+            // Deleted meanwhile: there is nothing left to deliver.
+            Err(refused) if refused.grpc == Code::NotFound => Ok(0),
+            Err(refused) => Err(refused),
+        }
+    }
+
     fn bind(&self, caller: &Caller, session: Arc<Session>, after: u64, ordinal: Ordinal) -> Bound {
         let session_id = session.binding.id.to_string();
         let task = render::Frame::of(&session).task;
         let events = self.desk.events(caller, &session_id, after).telling_of_lag();
-        Bound { session_id, events, after: ordinal, session, task }
+        Bound { session_id, events, seen: after, after: ordinal, session, task }
     }
 }
 
@@ -193,6 +212,7 @@ impl Bound {
     /// The envelope of an event, if it is one that the caller has not seen.
     fn envelope(&mut self, event: Result<Delivery, Over>) -> Result<Option<Envelope>, Status> {
         let delivery = event.map_err(ended)?;
+        self.seen = delivery.number;
         if let Fact::Requested(request) = &delivery.event.fact {
             self.task = request.task.clone();
         }

@@ -31,6 +31,8 @@ pub struct Command {
     pub second_start: SecondStart,
     /// The bytes of the wire, where it must give back the very bytes that it took.
     pub verbatim: Option<Blob>,
+    /// What its sender takes the session to be about, on wires where each message says so.
+    pub mode: Option<ModeKind>,
     /// Whether the answer will carry the waiting orders to the assignee, so that they count as delivered.
     pub takes_orders: bool,
     /// The trace that it belongs to: no part of what makes two messages the same.
@@ -50,6 +52,7 @@ impl Command {
             id_scope: IdScope::Sender,
             second_start: SecondStart::MayBeRetry,
             verbatim: None,
+            mode: None,
             takes_orders: false,
             trace: None,
             act,
@@ -65,6 +68,7 @@ impl Command {
             id_scope: IdScope::Runtime,
             second_start: SecondStart::Refused,
             verbatim: None,
+            mode: None,
             takes_orders: false,
             trace: None,
             act,

@@ -3,11 +3,11 @@
 mod stage;
 
 use handover_kernel::charter::Authority;
-use handover_kernel::command::{Progress, TaskAct};
+use handover_kernel::command::{ModeKind, Progress, TaskAct};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::Report;
-use handover_kernel::{Act, AgentId, Charter, Ordinal, SessionId, Text};
+use handover_kernel::{Act, AgentId, Charter, Command, Ordinal, SessionId, Text};
 use stage::acts::*;
 use stage::{Stage, agent, start};
 
@@ -631,5 +631,12 @@ fn activity_counts_the_messages_of_the_mode() {
 
 #[test]
 fn a_task_takes_no_messages_of_another_mode() {
+    let mut reported = Stage::working(Charter::macp());
+    reported.ok("worker", complete("page"));
+    let of = |mode, stage: &Stage| Command { mode: Some(mode), ..stage.command("planner", commit_success()) };
+    let wrong = of(ModeKind::Handoff, &reported);
+    assert_eq!(reported.put(&wrong).answer.unwrap_err().code(), "WRONG_MODE");
+    let right = of(ModeKind::Task, &reported);
+    assert!(reported.put(&right).answer.is_ok());
     assert_eq!(Stage::working(Charter::macp()).no("planner", offer("h1", "worker")), "WRONG_MODE");
 }

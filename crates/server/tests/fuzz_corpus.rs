@@ -37,7 +37,7 @@ const TARGETS: [Target; 4] = [
         cases: 30_000,
         accepted_min: 1_100,
     },
-    Target { name: "payload", check: checks::payload, seeds: payloads, cases: 30_000, accepted_min: 1_800 },
+    Target { name: "payload", check: checks::payload, seeds: payloads, cases: 30_000, accepted_min: 1_400 },
     Target { name: "event", check: checks::event, seeds: events, cases: 15_000, accepted_min: 1_800 },
     Target { name: "jsonrpc", check: jsonrpc::jsonrpc, seeds: requests, cases: 25_000, accepted_min: 1_000 },
 ];

@@ -162,6 +162,9 @@ impl Session {
             return Err(Refusal::SessionExists);
         }
         check_shape(command, limits)?;
+        if command.mode.is_some_and(|mode| mode != self.kind()) {
+            return Err(Refusal::WrongMode { expected: self.kind().name() });
+        }
         if let Some((seq, at)) = self.seen.get(command) {
             return Ok(Decision::Duplicate { seq, at });
         }

@@ -285,7 +285,7 @@ fn start(participants: &[&str]) -> Vec<u8> {
     SessionStartPayload {
         intent: "read the report".to_owned(),
         participants: participants.iter().map(ToString::to_string).collect(),
-        mode_version: "1.0".to_owned(),
+        mode_version: "1.0.0".to_owned(),
         configuration_version: "c1".to_owned(),
         ttl_ms: 3_600_000,
         max_suspend_ms: 600_000,
@@ -397,7 +397,7 @@ fn commitment(of: &str, positive: bool) -> Vec<u8> {
         action: format!("{of}.{ending}"),
         authority_scope: of.to_owned(),
         reason: "reviewed".to_owned(),
-        mode_version: "1.0".to_owned(),
+        mode_version: "1.0.0".to_owned(),
         configuration_version: "c1".to_owned(),
         outcome_positive: positive,
         ..CommitmentPayload::default()

@@ -122,6 +122,7 @@ async fn a_wrong_session_start_begins_nothing() {
         ("the most time there is", "planner", with(|s| s.ttl_ms = i64::MAX), invalid),
         ("a negative cap on suspension", "planner", with(|s| s.max_suspend_ms = -1), invalid),
         ("no mode_version", "planner", with(|s| s.mode_version.clear()), invalid),
+        ("a mode_version that is not served", "planner", with(|s| s.mode_version = "2.0.0".into()), invalid),
         ("no configuration_version", "planner", with(|s| s.configuration_version.clear()), invalid),
         ("no participants", "planner", of(&[]), invalid),
         ("a participant twice", "planner", of(&["worker", "worker"]), invalid),
@@ -265,6 +266,7 @@ async fn a_wrong_commitment_binds_nothing() {
         ("superseding an uppercase hash", "planner", superseding(WORKING, sha("A")), invalid),
         ("a commitment by the assignee", "worker", with(|_| ()), "FORBIDDEN"),
         ("a commitment before the report", "planner", envelope(WORKING, commit()), invalid),
+        ("a commitment of the other mode", "planner", with(|_| ()).of_handoff(), invalid),
     ])
     .await;
 }

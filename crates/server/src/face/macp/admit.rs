@@ -16,6 +16,7 @@ use tonic::Code;
 use super::proto::v1::{CommitmentPayload, Envelope, SessionStartPayload};
 use super::proto::{handoff, task};
 use super::refused::Refused;
+use handover_desk::delegate::MODE_VERSION;
 use handover_desk::gate::Caller;
 use handover_desk::names::ID_BYTES_MAX;
 use handover_desk::schema::Schema;
@@ -131,6 +132,7 @@ pub fn admit(caller: &Caller, envelope: &Envelope) -> Result<Admitted, Refused> 
     let mut command = caller.command(Act::Tick);
     command.id = Some(MessageId::from(envelope.message_id.as_str()));
     command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
+    command.mode = Some(mode);
     if envelope.message_type == SESSION_START {
         return start(mode, envelope, command).map(|start| Admitted::Start(Box::new(start)));
     }
@@ -146,6 +148,11 @@ fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<St
     if payload.max_suspend_ms < 0 {
         let found = payload.max_suspend_ms;
         return Err(Refused::invalid(format!("expected max_suspend_ms of 0 or more, found {found}")));
+    }
+    // RFC-MACP-0002 §14. A start without a version lacks a field, which is said where every field is looked at.
+    if !payload.mode_version.trim().is_empty() && payload.mode_version != MODE_VERSION {
+        let (expected, found) = (Text::from(MODE_VERSION), Text::from(payload.mode_version));
+        return Err(Refused::from(Refusal::VersionMismatch { what: "mode_version", expected, found }));
     }
     for participant in &payload.participants {
         id("a participant", participant)?;

@@ -4,12 +4,11 @@ use serde_json::{Value, json};
 
 use super::admit::{HANDOFF_MODE, MACP_VERSION, TASK_MODE};
 use super::proto::v1;
+use handover_desk::delegate::MODE_VERSION;
 use handover_desk::directory::{Agent, Answers, Skill};
 
 /// The id of this runtime in its own manifest.
 pub const RUNTIME_ID: &str = "handover";
-
-const MODE_VERSION: &str = "1.0.0";
 
 /// The answer to `Initialize`.
 pub fn initialized() -> v1::InitializeResponse {

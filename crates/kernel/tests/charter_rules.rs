@@ -145,6 +145,29 @@ mod pause_and_resume {
         }
     }
 
+    // RFC-MACP-0001 §7.5: the initiator, and those to whom the bound policy gives the authority.
+    #[test]
+    fn whom_the_policy_delegates_it_to_pauses_resumes_and_cancels() {
+        let everybody = Authority::AnyParticipant;
+        let auditor = Authority::Designated([agent("auditor")].into());
+        for (authority, may, may_not) in [(everybody, "helper", "outsider"), (auditor, "auditor", "worker")] {
+            let charter = || Charter { authority: authority.clone(), ..Charter::macp() };
+            let mut stage = Stage::working(charter());
+            for act in [pause(), resume(), cancel()] {
+                let expected = if may_not == "outsider" { "NOT_PARTICIPANT" } else { "NOT_REQUESTER" };
+                assert_eq!(stage.no(may_not, act), expected);
+            }
+            stage.ok(may, pause());
+            stage.ok(may, resume());
+            // The requester is never locked out of its own session.
+            stage.ok("planner", pause());
+            stage.ok(may, cancel());
+            assert_eq!(stage.standing(), Standing::Cancelled);
+            let mut own = Stage::working(charter());
+            own.ok("planner", cancel());
+        }
+    }
+
     #[test]
     fn macp_takes_effect_at_once() {
         let mut stage = Stage::working(Charter::macp());

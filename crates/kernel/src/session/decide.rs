@@ -276,13 +276,30 @@ impl Session {
         }
     }
 
+    /// Whether the charter lets the agent bind the outcome.
+    fn is_authority(&self, agent: &AgentId) -> bool {
+        match &self.binding.charter.authority {
+            Authority::Requester => *agent == self.binding.requester,
+            Authority::AnyParticipant => self.involves(agent),
+            Authority::Designated(agents) => agents.contains(agent),
+        }
+    }
+
+    /// Refuses everybody but the requester, those who may bind the outcome, and the runtime (RFC-MACP-0001 §7.5).
+    fn must_control(&self, by: &Author) -> Result<(), Refusal> {
+        match by.agent() {
+            Some(agent) if self.is_authority(agent) => Ok(()),
+            Some(_) | None => self.must_be_requester(by),
+        }
+    }
+
     fn decide_cancel(&self, command: &Command, reason: &Text) -> Result<Vec<Draft>, Refusal> {
         let receiver = match (&self.binding.charter.cancel, &self.mode, command.by.agent()) {
             (Cancel::EitherParty, Mode::Task(task), Some(agent)) => task.is_receiver(&self.binding, agent),
             (Cancel::EitherParty, Mode::Handoff(_), _) | (Cancel::Requester, _, _) | (_, _, None) => false,
         };
         if !receiver {
-            self.must_be_requester(&command.by)?;
+            self.must_control(&command.by)?;
         }
         if self.lifecycle.is_terminal() {
             // Cancelling what has ended is no error and changes nothing.
@@ -298,7 +315,7 @@ impl Session {
         gently: bool,
         now: Timestamp,
     ) -> Result<Vec<Draft>, Refusal> {
-        self.must_be_requester(&command.by)?;
+        self.must_control(&command.by)?;
         match self.must_be_open() {
             Err(Refusal::SessionSuspended) => return Err(Refusal::AlreadyPaused),
             other => other?,
@@ -322,7 +339,7 @@ impl Session {
     }
 
     fn decide_resume(&self, command: &Command, reason: &Text) -> Result<Vec<Draft>, Refusal> {
-        self.must_be_requester(&command.by)?;
+        self.must_control(&command.by)?;
         match &self.lifecycle {
             Lifecycle::Suspended { banked_ms, .. } => Ok(vec![Draft::primary(
                 command,
@@ -340,12 +357,7 @@ impl Session {
         let Author::Agent(agent) = &command.by else {
             return Err(Refusal::invalid("expected an agent to commit, found the runtime"));
         };
-        let allowed = match &self.binding.charter.authority {
-            Authority::Requester => *agent == self.binding.requester,
-            Authority::AnyParticipant => self.involves(agent),
-            Authority::Designated(agents) => agents.contains(agent),
-        };
-        if !allowed {
+        if !self.is_authority(agent) {
             return Err(Refusal::NotAuthority { agent: agent.clone() });
         }
         commitment.check(&self.binding.versions)?;

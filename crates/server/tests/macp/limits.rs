@@ -96,9 +96,10 @@ async fn everything_that_is_submitted_and_no_start_is_a_message() {
     let before = stage.written();
     assert_eq!(planner.refused(again).await.code, "RATE_LIMITED");
     assert_eq!(planner.refused(signal("weather.rain", "")).await.code, "RATE_LIMITED");
+    for ack in planner.controls(SESSION).await {
+        assert_eq!(ack.error.unwrap().code, "RATE_LIMITED");
+    }
     let statuses = [
-        planner.macp.cancel_session(cancel(SESSION)).await.map(|_| ()).unwrap_err(),
-        planner.macp.suspend_session(suspend(SESSION)).await.map(|_| ()).unwrap_err(),
         planner.macp.register_policy(policy("policy.sun", "*", "{}")).await.map(|_| ()).unwrap_err(),
         planner.handover.steer(steer(SESSION, "left")).await.map(|_| ()).unwrap_err(),
         planner.handover.pause(pause(SESSION)).await.map(|_| ()).unwrap_err(),
@@ -110,7 +111,7 @@ async fn everything_that_is_submitted_and_no_start_is_a_message() {
         assert!((1..=60_000).contains(&wait.parse::<u64>().unwrap()), "call {index}: {wait}");
     }
     assert_eq!(stage.written(), before);
-    assert_eq!(stage.metric("handover_limited_total{limit=\"messages\"}"), 8);
+    assert_eq!(stage.metric("handover_limited_total{limit=\"messages\"}"), 9);
     // Reading is no message.
     assert_eq!(planner.kinds(SESSION).await.len(), 5);
     stage.stop().await;
@@ -197,14 +198,7 @@ async fn every_watch_is_a_stream_and_gives_its_place_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_closed_stream_gives_its_place_back() {
-    let settings = limits(1000, 1000, 1);
-    let stage = Stage::with_limits(
-        Identity::Development,
-        Arc::new(MemoryStore::new()),
-        Settings::default(),
-        settings,
-    )
-    .await;
+    let stage = limited(limits(0, 0, 1)).await;
     stage.requested(SESSION).await;
     let worker = stage.agent("worker");
     for _ in 0..20 {

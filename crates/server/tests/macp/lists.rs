@@ -1,6 +1,6 @@
 //! Who may see which session, one by one and in pages.
 
-use handover_server::face::macp::proto::v1::{GetSessionRequest, ListSessionsRequest, SessionState};
+use handover_server::face::macp::proto::v1::{Ack, GetSessionRequest, ListSessionsRequest, SessionState};
 use tonic::Code;
 
 use super::stage::*;
@@ -120,9 +120,6 @@ async fn a_stranger_is_forbidden_and_an_unknown_session_is_not_found() {
         let mut agent = stage.agent(name);
         let answers = [
             agent.macp.get_session(get(session)).await.map(|_| ()),
-            agent.macp.cancel_session(cancel(session)).await.map(|_| ()),
-            agent.macp.suspend_session(suspend(session)).await.map(|_| ()),
-            agent.macp.resume_session(resume(session)).await.map(|_| ()),
             agent.handover.steer(steer(session, "left")).await.map(|_| ()),
             agent.handover.answer(answer(session, "q1", "yes")).await.map(|_| ()),
             agent.handover.pause(pause(session)).await.map(|_| ()),
@@ -131,6 +128,12 @@ async fn a_stranger_is_forbidden_and_an_unknown_session_is_not_found() {
         for (index, answer) in answers.into_iter().enumerate() {
             let status = answer.unwrap_err();
             assert_eq!((status.code(), macp_code(&status)), (code, word), "{name}, call {index}");
+        }
+        for ack in agent.controls(session).await {
+            assert_eq!((ack.ok, ack.session_id.as_str(), ack.message_id.as_str()), (false, session, ""));
+            let error = ack.error.unwrap();
+            assert_eq!((error.code.as_str(), error.session_id.as_str()), (word, session));
+            assert!(!error.details.is_empty());
         }
     }
     assert_eq!(stage.written(), before);
@@ -195,21 +198,34 @@ async fn the_metadata_says_what_the_session_is_bound_to_and_who_spoke() {
 async fn suspending_twice_and_resuming_what_is_open_is_refused_but_cancelling_twice_is_not() {
     let stage = Stage::in_memory().await;
     stage.working(SESSION).await;
-    let mut planner = stage.agent("planner");
-    let status = planner.macp.resume_session(resume(SESSION)).await.unwrap_err();
-    assert_eq!(macp_code(&status), "SESSION_NOT_OPEN");
-    let ack = planner.macp.suspend_session(suspend(SESSION)).await.unwrap().into_inner().ack.unwrap();
+    let planner = stage.agent("planner");
+    let code = |ack: Ack| ack.error.map_or_else(String::new, |error| error.code);
+    assert_eq!(code(planner.resume(SESSION).await), "SESSION_NOT_OPEN");
+    let ack = planner.suspend(SESSION).await;
     assert_eq!((ack.ok, ack.session_state(), ack.message_id.as_str()), (true, SessionState::Suspended, ""));
-    let status = planner.macp.suspend_session(suspend(SESSION)).await.unwrap_err();
-    assert_eq!(macp_code(&status), "SESSION_NOT_OPEN");
+    assert_eq!(code(planner.suspend(SESSION).await), "SESSION_NOT_OPEN");
     let error = stage.agent("worker").refused(envelope(SESSION, update("going"))).await;
     assert_eq!(error.code, "SESSION_NOT_OPEN");
     for _ in 0..2 {
-        let ack = planner.macp.cancel_session(cancel(SESSION)).await.unwrap().into_inner().ack.unwrap();
+        let ack = planner.cancel(SESSION).await;
         assert_eq!((ack.ok, ack.session_state()), (true, SessionState::Cancelled));
     }
-    let status = stage.agent("worker").macp.cancel_session(cancel(SESSION)).await.unwrap_err();
-    assert_eq!(macp_code(&status), "FORBIDDEN");
+    assert_eq!(code(stage.agent("worker").cancel(SESSION).await), "FORBIDDEN");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_the_policy_delegates_it_to_suspends_resumes_and_cancels() {
+    let stage = Stage::in_memory().await;
+    let planner = stage.agent("planner");
+    let rules = r#"{"commitment":{"authority":"designated_role","designated_roles":["helper"]}}"#;
+    planner.macp.clone().register_policy(policy("policy.helped", "*", rules)).await.unwrap();
+    planner.ok(envelope(SESSION, start().with(|s| s.policy_version = "policy.helped".to_owned()))).await;
+    assert!(stage.agent("worker").controls(SESSION).await.iter().all(|ack| !ack.ok));
+    let helper = stage.agent("helper");
+    assert!(helper.suspend(SESSION).await.ok && helper.resume(SESSION).await.ok);
+    assert!(planner.suspend(SESSION).await.ok);
+    assert_eq!(helper.cancel(SESSION).await.session_state(), SessionState::Cancelled);
     stage.stop().await;
 }
 

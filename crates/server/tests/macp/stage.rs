@@ -242,6 +242,23 @@ impl Agent {
         ack.error.unwrap()
     }
 
+    /// The answers to cancelling, suspending and resuming a session.
+    pub async fn controls(&self, session: &str) -> [Ack; 3] {
+        [self.cancel(session).await, self.suspend(session).await, self.resume(session).await]
+    }
+
+    pub async fn cancel(&self, session: &str) -> Ack {
+        self.macp.clone().cancel_session(cancel(session)).await.unwrap().into_inner().ack.unwrap()
+    }
+
+    pub async fn suspend(&self, session: &str) -> Ack {
+        self.macp.clone().suspend_session(suspend(session)).await.unwrap().into_inner().ack.unwrap()
+    }
+
+    pub async fn resume(&self, session: &str) -> Ack {
+        self.macp.clone().resume_session(resume(session)).await.unwrap().into_inner().ack.unwrap()
+    }
+
     /// A stream, and the sender of its frames.
     pub async fn stream(&self) -> (mpsc::Sender<StreamSessionRequest>, Listening) {
         let (frames, requests) = mpsc::channel(16);

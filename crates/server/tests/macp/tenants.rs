@@ -56,8 +56,6 @@ async fn the_sessions_of_another_tenant_do_not_exist() {
     assert_eq!(other.refused(signal("weather.rain", SESSION)).await.code, "SESSION_NOT_FOUND");
     let answers = [
         other.macp.get_session(get()).await.map(|_| ()),
-        other.macp.cancel_session(cancel(SESSION)).await.map(|_| ()),
-        other.macp.suspend_session(suspend(SESSION)).await.map(|_| ()),
         other.handover.steer(steer(SESSION, "left")).await.map(|_| ()),
         other.handover.read_timeline(timeline(SESSION, 0, 0)).await.map(|_| ()),
     ];
@@ -68,6 +66,9 @@ async fn the_sessions_of_another_tenant_do_not_exist() {
             (Code::NotFound, "SESSION_NOT_FOUND"),
             "call {index}"
         );
+    }
+    for ack in other.controls(SESSION).await {
+        assert_eq!(ack.error.unwrap().code, "SESSION_NOT_FOUND");
     }
     let (_frames, mut listening) = other.subscribed(SESSION, 0).await;
     assert_eq!(listening.next().await.unwrap_err().code(), Code::NotFound);
@@ -115,11 +116,13 @@ async fn an_observer_sees_every_session_of_its_tenant_and_changes_none() {
     let before = stage.written();
     assert_eq!(eye.refused(envelope(SESSION, accept())).await.code, "FORBIDDEN");
     for status in [
-        eye.macp.cancel_session(cancel(SESSION)).await.map(|_| ()).unwrap_err(),
         eye.handover.steer(steer(SESSION, "left")).await.map(|_| ()).unwrap_err(),
         eye.handover.pause(pause(SESSION)).await.map(|_| ()).unwrap_err(),
     ] {
         assert_eq!(macp_code(&status), "FORBIDDEN");
+    }
+    for ack in eye.controls(SESSION).await {
+        assert_eq!(ack.error.unwrap().code, "FORBIDDEN");
     }
     assert_eq!(stage.written(), before);
     stage.stop().await;

@@ -99,9 +99,6 @@ async fn told(caller: &Agent, session: &str) -> Vec<(String, String, String)> {
         |message_id: &str| steer(session, "left").with(|steer| steer.message_id = message_id.to_owned());
     let statuses = [
         ("GetSession", macp.get_session(GetSessionRequest { session_id: id() }).await.map(|_| ())),
-        ("CancelSession", macp.cancel_session(cancel(session)).await.map(|_| ())),
-        ("SuspendSession", macp.suspend_session(suspend(session)).await.map(|_| ())),
-        ("ResumeSession", macp.resume_session(resume(session)).await.map(|_| ())),
         ("WhatIfReplay", macp.what_if_replay(what_if(Some(candidate("{}")))).await.map(|_| ())),
         ("WhatIfReplay of nonsense", macp.what_if_replay(what_if(Some(candidate("{")))).await.map(|_| ())),
         ("WhatIfReplay of nothing", macp.what_if_replay(what_if(None)).await.map(|_| ())),
@@ -116,6 +113,10 @@ async fn told(caller: &Agent, session: &str) -> Vec<(String, String, String)> {
     for (name, status) in statuses {
         let status = status.unwrap_err();
         told.push((name.to_owned(), macp_code(&status).to_owned(), status.message().to_owned()));
+    }
+    for (index, ack) in caller.controls(session).await.into_iter().enumerate() {
+        let error = ack.error.unwrap();
+        told.push((format!("control {index}"), error.code, error.message));
     }
     told.extend(told_on_streams(caller, session).await);
     told

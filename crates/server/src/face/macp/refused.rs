@@ -63,7 +63,7 @@ impl Refused {
         }
     }
 
-    /// As the answer to `Send`: every refusal is one, authentication included.
+    /// As an answer: to `Send` every refusal is one, authentication included.
     pub fn ack(&self, session_id: &str, message_id: &str) -> Ack {
         Ack {
             ok: false,

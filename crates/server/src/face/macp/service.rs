@@ -14,6 +14,7 @@ use super::proto::v1::{self, Ack};
 use super::refused::Refused;
 use super::{discovery, render};
 use handover_desk::Accepted;
+use handover_desk::caller::Caller;
 use handover_desk::clock::now;
 use handover_desk::look::Query;
 use handover_desk::policies::Policy;
@@ -89,8 +90,8 @@ impl MacpRuntimeService for Macp {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
         let act = Act::Cancel { reason: Text::from(message.reason) };
-        let accepted = self.act(&caller, &message.session_id, act).await?;
-        Ok(Response::new(v1::CancelSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
+        let ack = Some(self.control(&caller, &message.session_id, act).await);
+        Ok(Response::new(v1::CancelSessionResponse { ack }))
     }
 
     async fn suspend_session(
@@ -100,8 +101,8 @@ impl MacpRuntimeService for Macp {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
         let act = Act::Pause { reason: Text::from(message.reason), gently: false };
-        let accepted = self.act(&caller, &message.session_id, act).await?;
-        Ok(Response::new(v1::SuspendSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
+        let ack = Some(self.control(&caller, &message.session_id, act).await);
+        Ok(Response::new(v1::SuspendSessionResponse { ack }))
     }
 
     async fn resume_session(
@@ -111,8 +112,8 @@ impl MacpRuntimeService for Macp {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
         let act = Act::Resume { reason: Text::from(message.reason) };
-        let accepted = self.act(&caller, &message.session_id, act).await?;
-        Ok(Response::new(v1::ResumeSessionResponse { ack: Some(ack(&accepted, &message.session_id, "")) }))
+        let ack = Some(self.control(&caller, &message.session_id, act).await);
+        Ok(Response::new(v1::ResumeSessionResponse { ack }))
     }
 
     async fn list_sessions(
@@ -324,6 +325,14 @@ impl MacpRuntimeService for Macp {
 const NO_EXTENSION_MODES: &str = "this runtime serves Task Mode and Handoff Mode and no extension modes";
 
 impl Macp {
+    /// Cancel, suspend or resume. Whoever calls is known by now: every other refusal is an `Ack`, as for `Send`.
+    async fn control(&self, caller: &Caller, session_id: &str, act: Act) -> Ack {
+        match self.act(caller, session_id, act).await {
+            Ok(accepted) => ack(&accepted, session_id, ""),
+            Err(refused) => refused.ack(session_id, ""),
+        }
+    }
+
     /// All policies of a tenant, as the wire shows them.
     pub(super) async fn descriptors(&self, tenant: &str) -> Result<Vec<v1::PolicyDescriptor>, Refused> {
         let policies = self.desk.policies.list(tenant).await.map_err(Refused::from)?;

@@ -100,7 +100,6 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::NotTarget { .. }
         | Refusal::NotAuthority { .. }
         | Refusal::NotRuntime
-        | Refusal::Declined { .. }
         | Refusal::AlreadyReported => FORBIDDEN,
         Refusal::Invalid { .. }
         | Refusal::ReservedId { .. }
@@ -109,6 +108,7 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::AlreadyRequested
         | Refusal::WrongTask { .. }
         | Refusal::AlreadyAssigned { .. }
+        | Refusal::Declined { .. }
         | Refusal::NotReported
         | Refusal::NotTakenPart
         | Refusal::NotRunning

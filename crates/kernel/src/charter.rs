@@ -30,7 +30,7 @@ pub struct Charter {
     pub cancel: Cancel,
     /// When a pause takes effect.
     pub pause: PauseAt,
-    /// Whether another agent may take the task after the named or the active assignee declined it.
+    /// Whether the assignee may give the task back or hand it on, so that another agent takes it.
     pub reassignment: bool,
     /// Whether a positive commitment needs an output.
     pub require_output: bool,

@@ -179,7 +179,8 @@ impl Task {
         }
     }
 
-    /// Whether the agent may take the task, were it free (RFC-MACP-0009 §5 rules 2, 2a, 3c).
+    /// Whether the agent may take the task, were it free (RFC-MACP-0009 §5 rules 2, 2a, 3c). That a named assignee has
+    /// declined frees nobody else; that it gave back what it had accepted does, where the charter allows reassignment.
     pub fn may_take(&self, binding: &Binding, agent: &AgentId) -> Result<(), Refusal> {
         let request = self.phase.request().ok_or(Refusal::NotRequested)?;
         if !binding.participants.contains(agent) {
@@ -198,15 +199,7 @@ impl Task {
             return Err(Refusal::Declined { agent: agent.clone() });
         }
         match &request.assignee {
-            Some(named) if named != agent => {
-                if !self.declined.contains_key(named) {
-                    Err(not_eligible())
-                } else if !binding.charter.reassignment {
-                    Err(Refusal::ReassignmentDenied)
-                } else {
-                    Ok(())
-                }
-            }
+            Some(named) if named != agent && self.declined.get(named) != Some(&true) => Err(not_eligible()),
             Some(_) | None => Ok(()),
         }
     }

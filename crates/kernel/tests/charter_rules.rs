@@ -192,19 +192,22 @@ mod reassignment_after_a_decline {
 
     #[test]
     fn macp_as_the_policy_says() {
-        for (reassignment, expected) in [(false, Some("REASSIGNMENT_DENIED")), (true, None)] {
-            let mut stage = Stage::requested_of_worker(Charter { reassignment, ..Charter::macp() });
-            stage.ok("worker", decline());
-            let answer = stage.say("helper", accept()).answer;
-            assert_eq!(answer.err().map(|refusal| refusal.code()), expected);
-        }
+        let mut stage = Stage::working(Charter::macp());
+        assert_eq!(stage.no("worker", decline()), "REASSIGNMENT_DENIED");
+        let mut stage = Stage::working(Charter { reassignment: true, ..Charter::macp() });
+        stage.ok("worker", decline());
+        stage.ok("helper", accept());
     }
 
     #[test]
     fn mcp_to_another_eligible_agent() {
-        let mut stage = Stage::requested_of_worker(Charter::mcp());
+        let mut stage = Stage::working(Charter::mcp());
         stage.ok("worker", decline());
         stage.ok("helper", accept());
+        // Nobody else was asked.
+        let mut named = Stage::requested_of_worker(Charter::mcp());
+        named.ok("worker", decline());
+        assert_eq!(named.standing(), Standing::Cancelled);
     }
 
     #[test]

@@ -204,17 +204,31 @@ mod task_accept {
         assert_eq!(stage.no("worker", complete("page")), "NOT_REQUESTED");
     }
 
-    // RFC-MACP-0012 §4.4 assignment.allow_reassignment_on_reject
+    // RFC-MACP-0009 §5 rule 2: reassignment speaks of an assignee that had accepted (rules 3b, 3c).
     #[test]
-    fn after_the_named_assignee_declined_another_accepts_only_where_reassignment_is_allowed() {
-        let mut strict = Stage::requested_of_worker(Charter::macp());
-        strict.ok("worker", decline());
-        assert_eq!(strict.no("helper", accept()), "REASSIGNMENT_DENIED");
+    fn a_named_assignee_that_declines_before_assignment_frees_nobody_else() {
+        for charter in [Charter::macp(), reassigning()] {
+            let mut stage = Stage::requested_of_worker(charter);
+            stage.ok("worker", decline());
+            for act in [accept(), decline()] {
+                assert_eq!(stage.no("helper", act), "NOT_ELIGIBLE");
+            }
+            for act in [accept(), decline()] {
+                assert_eq!(stage.no("worker", act), "DECLINED");
+            }
+            // RFC-MACP-0009 §5 rule 2a: what is left is to say that it failed.
+            stage.ok("planner", commit_failure());
+        }
+    }
 
-        let mut lenient = Stage::requested_of_worker(reassigning());
-        lenient.ok("worker", decline());
-        lenient.ok("helper", accept());
-        assert_eq!(lenient.assignee(), Some("helper"));
+    // RFC-MACP-0009 §5 rule 3c, RFC-MACP-0012 §4.4 assignment.allow_reassignment_on_reject
+    #[test]
+    fn a_named_assignee_that_gives_back_what_it_had_accepted_frees_the_others() {
+        let mut stage = Stage::requested_of_worker(reassigning());
+        stage.ok("worker", accept());
+        stage.ok("worker", decline());
+        stage.ok("helper", accept());
+        assert_eq!(stage.assignee(), Some("helper"));
     }
 }
 

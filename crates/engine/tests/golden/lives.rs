@@ -99,6 +99,8 @@ fn macp_task_under_a_policy() -> Life {
     ask.verbatim = Some(Blob::from([]));
     life.put(10, ask);
     let named = Some(Text::from("t1"));
+    let hasty = TaskAct::Accept { task: named.clone(), assignee: None, reason: Text::default() };
+    life.task(15, "worker", Face::Macp, hasty);
     let decline = TaskAct::Decline {
         task: named.clone(),
         assignee: Some(AgentId::from("worker")),

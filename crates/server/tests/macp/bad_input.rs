@@ -331,6 +331,24 @@ async fn a_payload_over_the_limit_is_too_large() {
     stage.stop().await;
 }
 
+// RFC-MACP-0009 §5 rules 2 and 2a.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_declined_is_invalid_and_who_was_not_asked_is_forbidden() {
+    let stage = Stage::in_memory().await;
+    let reassigns = r#"{"assignment":{"allow_reassignment_on_reject":true}}"#;
+    let planner = stage.agent("planner");
+    planner.macp.clone().register_policy(policy("policy.again", "*", reassigns)).await.unwrap();
+    planner.ok(envelope(SESSION, start().with(|s| s.policy_version = "policy.again".into()))).await;
+    planner.ok(envelope(SESSION, request().with(|r| r.requested_assignee = "worker".into()))).await;
+    let (worker, helper) = (stage.agent("worker"), stage.agent("helper"));
+    worker.ok(envelope(SESSION, reject())).await;
+    for (agent, code) in [(&worker, "INVALID_ENVELOPE"), (&helper, "FORBIDDEN")] {
+        assert_eq!(agent.refused(envelope(SESSION, accept())).await.code, code);
+        assert_eq!(agent.refused(envelope(SESSION, reject())).await.code, code);
+    }
+    stage.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_id_of_a_refused_message_can_be_used_again() {
     let stage = Stage::in_memory().await;

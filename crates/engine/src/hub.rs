@@ -362,6 +362,7 @@ mod tests {
             id: None,
             id_scope: IdScope::Runtime,
             verbatim: None,
+            sent_at: None,
             trace: None,
             fact: Fact::Steered { text: Text::default() },
         };

@@ -35,6 +35,8 @@ pub struct Command {
     pub mode: Option<ModeKind>,
     /// Whether the answer will carry the waiting orders to the assignee, so that they count as delivered.
     pub takes_orders: bool,
+    /// When its sender says that it was sent: no part of what makes two messages the same.
+    pub sent_at: Option<Timestamp>,
     /// The trace that it belongs to: no part of what makes two messages the same.
     pub trace: Option<Box<Trace>>,
     /// What is asked.
@@ -54,6 +56,7 @@ impl Command {
             verbatim: None,
             mode: None,
             takes_orders: false,
+            sent_at: None,
             trace: None,
             act,
         }
@@ -70,6 +73,7 @@ impl Command {
             verbatim: None,
             mode: None,
             takes_orders: false,
+            sent_at: None,
             trace: None,
             act,
         }

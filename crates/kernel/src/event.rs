@@ -30,6 +30,8 @@ pub struct Event {
     pub id_scope: IdScope,
     /// The very bytes of the wire, where they must be given back.
     pub verbatim: Option<Blob>,
+    /// When its sender says that it was sent. Nothing rests on it.
+    pub sent_at: Option<Timestamp>,
     /// The trace of the command that led to it, on the first event that did.
     pub trace: Option<Box<Trace>>,
     /// What it says.
@@ -37,6 +39,15 @@ pub struct Event {
 }
 
 impl Event {
+    /// What it is called by readers of all messages of the session: by its sender's id where ids are one space for the
+    /// whole session, else by its place.
+    pub fn message_id(&self) -> MessageId {
+        match &self.id {
+            Some(id) if self.id_scope == IdScope::Session => id.clone(),
+            Some(_) | None => MessageId::from(format!("handover:{}", self.seq)),
+        }
+    }
+
     /// Whether the runtime wrote it, be it in an agent's name.
     pub fn is_by_runtime(&self) -> bool {
         self.face == Face::Runtime

@@ -129,6 +129,7 @@ mod tests {
             id: command.id.clone(),
             id_scope: command.id_scope,
             verbatim: None,
+            sent_at: None,
             trace: None,
             fact: Fact::Acknowledged,
         }

@@ -29,6 +29,7 @@ pub(super) fn event(event: wire::Event) -> Result<Event, Error> {
         id: event.id.map(Into::into),
         id_scope: super::id_scope(face),
         verbatim: event.verbatim.map(blob),
+        sent_at: event.sent_at.map(Timestamp),
         trace: event.trace.map(|found| trace(*found)).transpose()?.map(Box::new),
         fact,
     })

@@ -13,7 +13,7 @@ use prost::bytes::Bytes;
 use super::wire::{self, Numbered};
 
 pub(super) fn event(event: &Event) -> wire::Event {
-    let Event { seq, at, author, face, ordinal, id, id_scope, verbatim, trace, fact } = event;
+    let Event { seq, at, author, face, ordinal, id, id_scope, verbatim, sent_at, trace, fact } = event;
     // Otherwise the session would know other messages after a restart than before it.
     assert_eq!(
         *id_scope,
@@ -31,6 +31,7 @@ pub(super) fn event(event: &Event) -> wire::Event {
         ordinal: ordinal.map(|ordinal| ordinal.0),
         id: id.as_ref().map(|id| string(id.as_str())),
         verbatim: verbatim.as_ref().map(bytes),
+        sent_at: sent_at.map(|at| at.0),
         trace: trace.as_deref().map(|Trace { parent, state }| {
             Box::new(wire::Trace { parent: Some(string(parent)), state: string(state) })
         }),

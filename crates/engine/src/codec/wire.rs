@@ -70,6 +70,8 @@ pub(super) struct Event {
     pub verbatim: Option<Bytes>,
     #[prost(message, optional, boxed, tag = "9")]
     pub trace: Option<Box<Trace>>,
+    #[prost(uint64, optional, tag = "100")]
+    pub sent_at: Option<u64>,
     #[prost(
         oneof = "Fact",
         tags = "10, 11, 12, 13, 14, 15, 16, \

@@ -112,9 +112,9 @@ pub fn event_of(kind: Kind) -> impl Strategy<Value = Event> {
     let author = prop_oneof![id().prop_map(Author::Agent), Just(Author::Runtime)];
     let ordinal = option::of(number().prop_map(Ordinal));
     let trace = option::of((text(), text()).prop_map(|(parent, state)| Box::new(Trace { parent, state })));
-    let wire = (option::of(blob()), trace);
+    let wire = (option::of(blob()), option::of(time()), trace);
     (seq(), time(), author, one::<Face>(), ordinal, option::of(id()), wire, fact(kind)).prop_map(
-        |(seq, at, author, face, ordinal, id, (verbatim, trace), fact)| Event {
+        |(seq, at, author, face, ordinal, id, (verbatim, sent_at, trace), fact)| Event {
             seq,
             at,
             author,
@@ -123,6 +123,7 @@ pub fn event_of(kind: Kind) -> impl Strategy<Value = Event> {
             id,
             id_scope: id_scope(face),
             verbatim,
+            sent_at,
             trace,
             fact,
         },

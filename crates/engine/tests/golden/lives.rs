@@ -43,6 +43,7 @@ pub fn all() -> Vec<Life> {
         handoff_offered_with_context(),
         handoff_begun_with_its_offer(),
         orders_told_at_a_checkpoint(),
+        macp_task_with_the_times_of_its_senders(),
     ]
 }
 
@@ -375,6 +376,24 @@ fn orders_told_at_a_checkpoint() -> Life {
     let mut checkpoint = command("worker", Face::Mcp, Act::Task(TaskAct::Checkpoint)).with_id("point-1");
     checkpoint.takes_orders = true;
     life.put(4, checkpoint);
+    life
+}
+
+fn macp_task_with_the_times_of_its_senders() -> Life {
+    let mut life = Life::new("macp-task-with-the-times-of-its-senders");
+    let mut start = start(ModeKind::Task, Charter::macp(), &["worker"]);
+    start.sent_at = Some(Timestamp(life.now.0 - 200));
+    life.start("planner", Face::Macp, start);
+    let sent = |by: &str, at: u64, act: TaskAct| Command {
+        sent_at: Some(Timestamp(at)),
+        ..command(by, Face::Macp, Act::Task(act)).with_id(format!("m-{at}"))
+    };
+    life.put(1, sent("planner", life.now.0 - 100, TaskAct::Request(request("worker"))));
+    let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    // One clock is ahead, the other says nothing that could be true.
+    life.put(2, sent("worker", life.now.0 + 60_000, accept));
+    let update = TaskAct::Update { task: None, progress: progress("reading", Some(0.1)), withdraws: true };
+    life.put(3, sent("worker", 1, update));
     life
 }
 

@@ -128,6 +128,7 @@ fn number(session: Option<&Session>, command: &Command, draft: Draft, now: Times
         id: draft.id.or_else(|| if draft.primary { command.id.clone() } else { None }),
         id_scope,
         verbatim: if draft.primary { command.verbatim.clone() } else { None },
+        sent_at: if draft.primary { command.sent_at } else { None },
         trace: None,
         fact: draft.fact,
     }

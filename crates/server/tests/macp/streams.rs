@@ -145,7 +145,11 @@ async fn an_active_stream_gets_its_own_envelopes_back_in_order_and_as_they_were_
     let (frames, mut listening) = stage.agent("planner").stream().await;
     let started =
         envelope(SESSION, start().with(|s| s.extensions = HashMap::from([("x".to_owned(), vec![1])])));
-    let asked = envelope(SESSION, request());
+    // The times are those of the sender; a start has the one from which its time to live counts.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    let now = i64::try_from(now).unwrap();
+    let started = started.with(|e| e.timestamp_unix_ms = now - 5_000);
+    let asked = envelope(SESSION, request()).with(|e| e.timestamp_unix_ms = now + 3_600_000);
     // A field that nobody knows yet comes back with the rest.
     let asked = asked.with(|e| e.payload.extend([0xf8, 0x07, 0x01]));
     for sent in [&started, &asked] {
@@ -155,17 +159,18 @@ async fn an_active_stream_gets_its_own_envelopes_back_in_order_and_as_they_were_
     frames.send(frame(asked.clone())).await.unwrap();
     for sent in [started, asked] {
         let back = listening.envelope().await;
-        assert!(back.timestamp_unix_ms > 0);
-        assert_eq!(
-            back,
-            sent.with(|e| {
-                e.sender = "planner".to_owned();
-                e.timestamp_unix_ms = back.timestamp_unix_ms;
-            })
-        );
+        assert_eq!(back, sent.with(|e| e.sender = "planner".to_owned()));
     }
-    stage.agent("worker").ok(envelope(SESSION, accept())).await;
-    assert_eq!(listening.types(1).await, ["TaskAccept"]);
+    // Without a time it is that of its acceptance, which is the one that the timeline has of all.
+    let ack = stage.agent("worker").ok(envelope(SESSION, accept())).await;
+    let accepted = listening.envelope().await;
+    assert_eq!(
+        (accepted.message_type.as_str(), accepted.timestamp_unix_ms),
+        ("TaskAccept", ack.accepted_at_unix_ms)
+    );
+    for event in stage.agent("planner").timeline(SESSION).await {
+        assert!((now..now + 3_600_000).contains(&event.accepted_at_unix_ms), "{event:?}");
+    }
     stage.stop().await;
 }
 

@@ -133,14 +133,21 @@ pub fn admit(caller: &Caller, envelope: &Envelope) -> Result<Admitted, Refused> 
     command.id = Some(MessageId::from(envelope.message_id.as_str()));
     command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
     command.mode = Some(mode);
+    let sent_at = u64::try_from(envelope.timestamp_unix_ms).ok().filter(|at| *at > 0).map(Timestamp);
     if envelope.message_type == SESSION_START {
-        return start(mode, envelope, command).map(|start| Admitted::Start(Box::new(start)));
+        return start(mode, envelope, sent_at, command).map(|start| Admitted::Start(Box::new(start)));
     }
+    command.sent_at = sent_at;
     command.act = act(mode, &envelope.message_type, &envelope.payload)?;
     Ok(Admitted::Command(Box::new(command)))
 }
 
-fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<StartRequest, Refused> {
+fn start(
+    mode: ModeKind,
+    envelope: &Envelope,
+    sent_at: Option<Timestamp>,
+    mut command: Command,
+) -> Result<StartRequest, Refused> {
     let payload: SessionStartPayload = decode("SessionStart", &envelope.payload)?;
     let Some(ttl_ms) = u64::try_from(payload.ttl_ms).ok().filter(|ttl| *ttl > 0) else {
         return Err(Refused::invalid(format!("expected ttl_ms of 1 or more, found {}", payload.ttl_ms)));
@@ -170,7 +177,7 @@ fn start(mode: ModeKind, envelope: &Envelope, mut command: Command) -> Result<St
         configuration_version: Text::from(payload.configuration_version),
         policy_version: policy.clone(),
         ttl_ms: Some(ttl_ms),
-        sent_at: u64::try_from(envelope.timestamp_unix_ms).ok().filter(|at| *at > 0).map(Timestamp),
+        sent_at,
         intent: Text::from(payload.intent),
         context_id: Text::from(payload.context_id),
         extension_keys,

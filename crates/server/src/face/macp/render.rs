@@ -51,8 +51,14 @@ pub fn envelope(frame: &Frame<'_>, event: &Event) -> Option<Envelope> {
     let own = event.face == Face::Macp;
     let implicit = matches!(event.fact, Fact::OfferAccepted { implicit: true, .. });
     let message_id = match &event.id {
-        Some(id) if own || implicit => id.to_string(),
-        Some(_) | None => format!("handover:{}", event.seq),
+        Some(id) if implicit => id.to_string(),
+        Some(_) | None => event.message_id().to_string(),
+    };
+    // Whoever replays a start derives the deadline that it has here.
+    let sent_at = if let Fact::Started(started) = &event.fact {
+        started.base
+    } else {
+        event.sent_at.unwrap_or(event.at)
     };
     let payload = match &event.verbatim {
         Some(bytes) if own => bytes.to_vec(),
@@ -65,7 +71,7 @@ pub fn envelope(frame: &Frame<'_>, event: &Event) -> Option<Envelope> {
         message_id,
         session_id: frame.session_id.to_owned(),
         sender,
-        timestamp_unix_ms: signed(event.at.0),
+        timestamp_unix_ms: signed(sent_at.0),
         payload,
     })
 }
@@ -276,7 +282,7 @@ pub fn signed(value: u64) -> i64 {
 mod tests {
     use std::sync::Arc;
 
-    use handover_kernel::{AgentId, HandoffId, MessageId, Ordinal, Seq, Timestamp};
+    use handover_kernel::{AgentId, HandoffId, IdScope, MessageId, Ordinal, Seq, Timestamp};
 
     use super::*;
 
@@ -292,8 +298,9 @@ mod tests {
             face,
             ordinal: Some(Ordinal(3)),
             id: Some(MessageId::from("mine")),
-            id_scope: handover_kernel::IdScope::Sender,
+            id_scope: if face == Face::Macp { IdScope::Session } else { IdScope::Sender },
             verbatim: Some(Arc::from(&b"as it came"[..])),
+            sent_at: Some(Timestamp(1200)),
             trace: None,
             fact,
         }
@@ -310,7 +317,7 @@ mod tests {
         assert_eq!((shown.message_type.as_str(), shown.message_id.as_str()), ("TaskUpdate", "mine"));
         assert_eq!((shown.payload.as_slice(), shown.sender.as_str()), (&b"as it came"[..], "worker"));
         assert_eq!((shown.mode.as_str(), shown.session_id.as_str()), ("macp.mode.task.v1", "s"));
-        assert_eq!((shown.macp_version.as_str(), shown.timestamp_unix_ms), ("1.0", 1234));
+        assert_eq!((shown.macp_version.as_str(), shown.timestamp_unix_ms), ("1.0", 1200));
     }
 
     #[test]
@@ -325,10 +332,12 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_an_id_is_called_by_its_place() {
+    fn a_message_without_an_id_is_called_by_its_place_and_one_without_a_time_has_that_of_its_acceptance() {
         let mut silent = event(Face::Macp, updated());
         silent.id = None;
-        assert_eq!(envelope(&frame(), &silent).unwrap().message_id, "handover:7");
+        silent.sent_at = None;
+        let shown = envelope(&frame(), &silent).unwrap();
+        assert_eq!((shown.message_id.as_str(), shown.timestamp_unix_ms), ("handover:7", 1234));
     }
 
     #[test]

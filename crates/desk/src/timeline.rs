@@ -4,7 +4,7 @@
 use handover_kernel::command::{Answer, Progress, Reply};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question};
-use handover_kernel::{Event, Face, Fact};
+use handover_kernel::{Event, Face, Fact, Session};
 use serde_json::{Value, json};
 
 use crate::calendar::rfc3339;
@@ -22,9 +22,19 @@ pub fn face(face: Face) -> &'static str {
     }
 }
 
-/// An event as JSON.
-pub fn entry(event: &Event) -> Value {
-    let (kind, detail) = describe(&event.fact);
+/// What happened, in one word, and what it says, with what only its session knows: the key of the outcome.
+pub fn describe_in(session: &Session, event: &Event) -> (&'static str, Value) {
+    let (kind, mut detail) = describe(&event.fact);
+    let is_outcome = matches!(event.fact, Fact::Completed { .. } | Fact::Failed(_) | Fact::Committed(_));
+    if let (Some(key), true) = (session.task().and_then(|task| task.outcome_key()), is_outcome) {
+        detail["outcome_key"] = key.into();
+    }
+    (kind, detail)
+}
+
+/// An event of a session as JSON.
+pub fn entry(session: &Session, event: &Event) -> Value {
+    let (kind, detail) = describe_in(session, event);
     json!({
         "seq": event.seq.0,
         "at": rfc3339(event.at),

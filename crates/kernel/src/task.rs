@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{Failure, Need, Progress, Request};
 use crate::conversation::{Conversation, Party};
 use crate::event::{Fact, Question};
-use crate::id::{AgentId, Blob, Face, QuestionKey, Seq, SessionId, Text, Timestamp};
+use crate::id::{AgentId, Blob, Face, MessageId, QuestionKey, Seq, SessionId, Text, Timestamp};
 use crate::orders::Orders;
 use crate::refusal::Refusal;
 use crate::session::{Binding, Draft, Standing};
@@ -67,6 +67,8 @@ pub enum Phase {
         report: Report,
         /// The wire that it said it on, and the bytes there.
         wire: (Face, Option<Blob>),
+        /// What readers call the message with which it did.
+        message: MessageId,
     },
 }
 
@@ -158,6 +160,15 @@ impl Task {
             Phase::Reported { report: Report::Complete { .. }, .. } => Standing::ReportedComplete,
             Phase::Reported { report: Report::Fail(_), .. } => Standing::ReportedFail,
         }
+    }
+
+    /// The key of the outcome, once there is a report: the task, its assignee and the report that was accepted
+    /// (RFC-MACP-0009 §8), so that what follows from an outcome is done once. Its parts are joined by colons; colons and
+    /// percent signs within a part are escaped as in a URL, so that no two outcomes have the same key.
+    pub fn outcome_key(&self) -> Option<String> {
+        let Phase::Reported { request, assignee, message, .. } = &self.phase else { return None };
+        let parts = [&*request.task, assignee.as_str(), message.as_str()];
+        Some(parts.map(|part| part.replace('%', "%25").replace(':', "%3A")).join(":"))
     }
 
     /// Whether the agent has the task, or may take it.

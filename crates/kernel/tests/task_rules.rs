@@ -643,6 +643,23 @@ fn activity_counts_the_messages_of_the_mode() {
     assert_eq!(activity.get(&agent("helper")), None);
 }
 
+// RFC-MACP-0009 §8: task id, assignee and the id of the first accepted report.
+#[test]
+fn an_outcome_has_a_key() {
+    let mut stage = Stage::working(Charter::macp());
+    assert_eq!(stage.the_task().outcome_key(), None);
+    stage.named("worker", "m:7%", complete("page")).expect("it is the assignee's");
+    let key = stage.the_task().outcome_key();
+    assert_eq!(key.as_deref(), Some("t1:worker:m%3A7%25"));
+    assert_eq!(stage.no("worker", complete("another page")), "ALREADY_REPORTED");
+    stage.ok("planner", commit_success());
+    assert_eq!(stage.the_task().outcome_key(), key);
+
+    let mut unnamed = Stage::working(Charter::mcp());
+    let report = unnamed.ok("worker", fail("E1")).seq;
+    assert_eq!(unnamed.the_task().outcome_key(), Some(format!("t1:worker:handover%3A{report}")));
+}
+
 #[test]
 fn a_task_takes_no_messages_of_another_mode() {
     let mut reported = Stage::working(Charter::macp());

@@ -192,7 +192,8 @@ impl Task {
             (self.phase.request().cloned(), self.phase.assignee().cloned())
         {
             let wire = (event.face, event.verbatim.clone());
-            self.phase = Phase::Reported { request, assignee, report, wire };
+            let message = event.message_id();
+            self.phase = Phase::Reported { request, assignee, report, wire, message };
         }
         // A report voids a pending pause.
         self.pause = None;

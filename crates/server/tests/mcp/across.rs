@@ -285,8 +285,21 @@ async fn an_mcp_worker_hands_a_running_task_on_to_a_macp_agent() {
     assert_eq!(hears(&mut hearing, "task.steer").await, "deeper");
     let refused = job.try_tool("work_update", json!({ "message": "still here" })).await;
     assert!(refused["content"][0]["text"].as_str().unwrap().contains("NOT_ASSIGNEE"), "{refused}");
-    helper.ok(envelope(&task, macp::complete().with(|complete| complete.task_id = name.clone()))).await;
+    let report = envelope(&task, macp::complete().with(|complete| complete.task_id = name.clone()));
+    helper.ok(report.clone()).await;
     assert_eq!(host.get(&task).await["result"]["content"][0]["text"], "a page");
+
+    // RFC-MACP-0009 §8: the key of the outcome is the same for everybody.
+    let key = format!("{name}:helper:{}", report.message_id);
+    assert_eq!(host.tool("task_status", json!({ "task_id": task })).await["outcome_key"], key);
+    let keys: Vec<(String, Value)> = (helper.timeline(&task).await.into_iter())
+        .map(|event| {
+            let detail: Value = serde_json::from_str(&event.detail_json).unwrap();
+            (event.kind, detail["outcome_key"].clone())
+        })
+        .filter(|(_, key)| !key.is_null())
+        .collect();
+    assert_eq!(keys, ["completed", "committed"].map(|kind| (kind.to_owned(), json!(key))));
 
     let all = transcript(&helper, &task, 8).await;
     let life = [

@@ -8,7 +8,7 @@ use handover_desk::timeline;
 use handover_kernel::command::{Act, Answer, Need, Reply, TaskAct};
 use handover_kernel::event;
 use handover_kernel::id::Author;
-use handover_kernel::{Event, MessageId, QuestionKey, Text};
+use handover_kernel::{Event, MessageId, QuestionKey, Session, Text};
 use tonic::{Request, Response, Status};
 
 use super::Macp;
@@ -76,7 +76,7 @@ impl Handover for Macp {
         };
         let history = self.desk.history(&caller, &message.session_id, message.after_sequence, max).await;
         let history = history.map_err(Refused::from)?;
-        let events = history.events.iter().map(|event| shown(event)).collect();
+        let events = history.events.iter().map(|event| shown(&history.session, event)).collect();
         Ok(Response::new(ReadTimelineResponse { events, more: history.next.is_some() }))
     }
 
@@ -156,8 +156,8 @@ fn receipt(accepted: &Accepted) -> Receipt {
     }
 }
 
-fn shown(event: &Event) -> TimelineEvent {
-    let (kind, detail) = timeline::describe(&event.fact);
+fn shown(session: &Session, event: &Event) -> TimelineEvent {
+    let (kind, detail) = timeline::describe_in(session, event);
     TimelineEvent {
         sequence: event.seq.0,
         accepted_at_unix_ms: signed(event.at.0),

@@ -131,7 +131,7 @@ impl Mcp {
         self.task(&caller.who, task).await?;
         let history = self.desk().history(&caller.who, task, after, max).await.map_err(No)?;
         let session = &history.session;
-        let events: Vec<Value> = history.events.iter().map(|event| timeline::entry(event)).collect();
+        let events: Vec<Value> = history.events.iter().map(|event| timeline::entry(session, event)).collect();
         let mut transcript = json!({
             "taskId": task,
             "standing": session.standing().name(),

@@ -80,6 +80,9 @@ pub(in crate::face::mcp) fn view(session: &Session) -> Value {
     if !questions.is_empty() && !session.lifecycle.is_terminal() {
         view["questions"] = Value::Object(questions);
     }
+    if let Some(key) = task.and_then(|task| task.outcome_key()) {
+        view["outcome_key"] = json!(key);
+    }
     if let Some(result) = shown.result {
         view["result"] = Value::Object(result);
     }

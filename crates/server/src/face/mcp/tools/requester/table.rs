@@ -41,7 +41,8 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     Builtin {
         name: "task_status",
         title: "Look at a task",
-        description: "Say where a task is: its status, progress, open questions with their keys, and the result once there is one.",
+        description: "Say where a task is: its status, progress, open questions with their keys, and once there is a result, the result and \
+            its outcome_key: do what follows from an outcome once per key.",
         reads: true,
         arguments: only_task,
         run: Run::Requester(Tool::Status),

@@ -1,8 +1,9 @@
 //! What callers do: every command of every face goes through here, to the gate and the engine behind it.
 
 use handover_engine::Accepted;
-use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer};
-use handover_kernel::{AgentId, Session, cut};
+use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer, Opening};
+use handover_kernel::handoff::TASK_SCOPE_PREFIX;
+use handover_kernel::{AgentId, Refusal, Session, cut};
 use handover_store::SessionKey;
 
 use crate::Desk;
@@ -11,6 +12,7 @@ use crate::caller::{Caller, sees};
 use crate::codes;
 use crate::contract::Contracts;
 use crate::gate::Pass;
+use crate::id;
 use crate::limit::{Kind, Lane};
 use crate::names;
 use crate::no::No;
@@ -48,6 +50,7 @@ impl Desk {
         let _held = self.gate.hold(pass.caller(), COPIES * command.weight() as u64)?;
         let key = SessionKey::new(pass.caller().tenant.clone(), session);
         self.check_reach(pass.caller(), &key, &command.act).await?;
+        self.check_scope(pass.caller(), &command.act).await?;
         self.gate.may_store(pass.caller(), &key, &command)?;
         let bound = match Contracts::needs_session(&command.act) {
             true => self.engine.session(key.clone()).await?,
@@ -124,6 +127,41 @@ impl Desk {
         work: impl FnOnce() -> (R, u64) + Send + 'static,
     ) -> Result<R, No> {
         self.contracts.checks().run(&self.gate, caller, work).await
+    }
+
+    /// Whether an offer means what its scope says: one that is nothing but the id of a session would move no task.
+    async fn check_scope(&self, caller: &Caller, act: &Act) -> Result<(), No> {
+        let Some(scope) = scope_of(act) else { return Ok(()) };
+        let known = match id::is_token(scope) && !id::is_uuid(scope) {
+            // Words joined by dashes have the shape of an id as well.
+            true => self.engine.session(SessionKey::new(caller.tenant.clone(), scope)).await?,
+            false => None,
+        };
+        if !id::is_uuid(scope) && !known.is_some_and(|session| sees(caller, &session)) {
+            return Ok(());
+        }
+        let expected = format!("expected {TASK_SCOPE_PREFIX}{scope} to hand on a task, or a scope in words");
+        Err(Refusal::invalid(format!("{expected}, found the id of a session")).into())
+    }
+}
+
+/// What an offer covers.
+fn scope_of(act: &Act) -> Option<&str> {
+    match act {
+        Act::Handoff(HandoffAct::Offer(offer)) => Some(&*offer.scope),
+        Act::Delegate(delegation) => match &delegation.opening {
+            Opening::Offer(offer) => Some(&*offer.scope),
+            Opening::Request(_) => None,
+        },
+        Act::Start(_)
+        | Act::Cancel { .. }
+        | Act::Pause { .. }
+        | Act::Resume { .. }
+        | Act::Tick
+        | Act::Commit(_)
+        | Act::Task(_)
+        | Act::Handoff(_)
+        | Act::SettleErrand { .. } => None,
     }
 }
 

@@ -125,7 +125,7 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::VersionMismatch { .. }
         | Refusal::OutcomeMismatch { .. }
         | Refusal::TooManyParticipants { .. } => INVALID,
-        Refusal::ReassignmentDenied | Refusal::OutputRequired => POLICY_DENIED,
+        Refusal::ReassignmentDenied | Refusal::HandOnDenied | Refusal::OutputRequired => POLICY_DENIED,
         Refusal::PolicyInvalid { .. } => {
             meaning("INVALID_POLICY_DEFINITION", Grpc::InvalidArgument, 400, INVALID_PARAMS, false)
         }
@@ -269,6 +269,7 @@ mod tests {
             Refusal::AlreadyAssigned { assignee: agent() },
             Refusal::Declined { agent: agent() },
             Refusal::ReassignmentDenied,
+            Refusal::HandOnDenied,
             Refusal::OutputRequired,
             Refusal::AlreadyReported,
             Refusal::NotReported,

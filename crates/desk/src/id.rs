@@ -1,4 +1,4 @@
-//! Ids that we mint: nobody guesses them.
+//! Ids that we mint: nobody guesses them. And what looks like an id.
 
 use std::fmt;
 
@@ -62,6 +62,21 @@ fn uuid(mut bytes: [u8; 16], version: u8) -> String {
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Whether a text has the shape of a UUID, of whatever version and case.
+pub fn is_uuid(text: &str) -> bool {
+    let shaped = |(index, byte): (usize, u8)| match index {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(shaped)
+}
+
+/// Whether a text is 22 to 128 characters of base64url, which a session may be called as well.
+pub fn is_token(text: &str) -> bool {
+    let base64url = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (22..=128).contains(&text.len()) && text.bytes().all(base64url)
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ impl Handoff {
         offer: &NewOffer,
         limits: &Limits,
     ) -> Result<(), Refusal> {
-        let NewOffer { handoff, target, .. } = offer;
+        let NewOffer { handoff, target, scope, .. } = offer;
         if handoff.as_str().trim().is_empty() {
             return Err(Refusal::invalid("expected a handoff id, found nothing"));
         }
@@ -174,6 +174,11 @@ impl Handoff {
             return Err(Refusal::invalid(format!(
                 "expected a participant other than the owner as the target, found {:?}",
                 target.as_str()
+            )));
+        }
+        if scope.strip_prefix(TASK_SCOPE_PREFIX).is_some_and(|id| id.trim().is_empty()) {
+            return Err(Refusal::invalid(format!(
+                "expected the id of a task after {TASK_SCOPE_PREFIX}, found nothing"
             )));
         }
         if self.offers.iter().any(|offer| offer.handoff == *handoff) {

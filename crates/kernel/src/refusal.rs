@@ -83,6 +83,8 @@ refusals! {
     Declined { agent: AgentId } = "DECLINED", "{agent} has declined this task and cannot take it any more";
     /// The charter does not let another agent take the task.
     ReassignmentDenied = "REASSIGNMENT_DENIED", "reassignment after a decline is not allowed by the policy";
+    /// The charter does not let the task be handed on.
+    HandOnDenied = "HAND_ON_DENIED", "the policy of the task does not allow it to be handed on: expected one that allows reassignment";
     /// The charter asks for an output.
     OutputRequired = "OUTPUT_REQUIRED", "the policy requires a non-empty output for a positive commitment";
     /// The assignee has said its last word.

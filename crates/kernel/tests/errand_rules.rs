@@ -157,7 +157,7 @@ mod handing_on {
         assert_eq!(may(&mut declined, "worker", "helper"), Some("DECLINED"));
 
         let mut strict = Stage::working(Charter::macp());
-        assert_eq!(may(&mut strict, "worker", "helper"), Some("REASSIGNMENT_DENIED"));
+        assert_eq!(may(&mut strict, "worker", "helper"), Some("HAND_ON_DENIED"));
 
         let mut reported = Stage::working(Charter { reassignment: true, ..Charter::macp() });
         reported.ok("worker", complete("page"));

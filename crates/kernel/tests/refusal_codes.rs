@@ -82,6 +82,7 @@ fn scenarios() -> Vec<(Stage, &'static str, Act)> {
         (Stage::waiting(macp()), "planner", answer("q2")),
         (Stage::working(macp()), "planner", resume()),
         (suspended(), "planner", pause()),
+        (Stage::working(macp()), "worker", can_hand_on("worker", "helper")),
         (Stage::working(macp()), "worker", deliver(9)),
         (declined(), "planner", offer("h1", "helper")),
         (Stage::offered(macp()), "worker", take("h2")),

@@ -77,7 +77,7 @@ on_every_store! {
         stage.ok("h", "planner", start(handoff(Charter::macp()))).await;
         assert_eq!(
             stage.refused("h", "planner", offer("o1", "helper", "task:t")).await,
-            Refusal::ReassignmentDenied
+            Refusal::HandOnDenied
         );
         let unknown = stage.refused("h", "planner", offer("o1", "helper", "task:nowhere")).await;
         assert!(matches!(unknown, Refusal::Invalid { .. }), "found {unknown:?}");

@@ -20,6 +20,7 @@ const REQUESTED: &str = "a-session-with-a-request";
 const WORKING: &str = "a-session-with-a-worker";
 const REPORTED: &str = "a-session-with-a-report";
 const OFFERED: &str = "a-session-with-an-offer";
+const UNOFFERED: &str = "a-session-with-no-offer";
 
 /// A session in each state.
 async fn furnished(stage: &Stage) {
@@ -28,6 +29,7 @@ async fn furnished(stage: &Stage) {
     stage.working(WORKING).await;
     stage.reported(REPORTED).await;
     stage.offered(OFFERED).await;
+    stage.agent("planner").ok(envelope(UNOFFERED, start()).of_handoff()).await;
 }
 
 async fn play(cases: Vec<Case>) {
@@ -279,6 +281,7 @@ async fn a_wrong_handoff_message_changes_nothing() {
         reason: String::new(),
         implicit,
     };
+    let scoped = |scope: &str| envelope(UNOFFERED, offer().with(|o| o.scope = scope.to_owned()));
     let invalid = "INVALID_ENVELOPE";
     play(vec![
         ("an implicit accept by a client", "worker", envelope(OFFERED, taken(true)), invalid),
@@ -295,10 +298,34 @@ async fn a_wrong_handoff_message_changes_nothing() {
             envelope(OFFERED, offer().with(|o| o.handoff_id = "h2".into())),
             invalid,
         ),
+        ("an offer of no task", "planner", scoped("task:"), invalid),
+        ("an offer of a task without a name", "planner", scoped("task: "), invalid),
+        ("an offer of an unknown task", "planner", scoped(&format!("task:{FRESH}")), invalid),
+        ("an offer of a handoff", "planner", scoped(&format!("task:{OFFERED}")), invalid),
+        ("an offer of a bare session", "planner", scoped(WORKING), invalid),
+        ("an offer of a bare UUID", "planner", scoped("0b0c9e5a-7c1b-4f7e-9a49-3f6c2b0b8d11"), invalid),
+        ("an offer of a task that must stay", "planner", scoped(&format!("task:{WORKING}")), "POLICY_DENIED"),
         ("an offer by the target", "worker", envelope(OFFERED, offer()), "FORBIDDEN"),
         ("a task message in a handoff", "worker", envelope(OFFERED, accept()), invalid),
     ])
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_to_hand_a_task_on_names_its_reason_and_words_are_a_scope() {
+    let stage = Stage::in_memory().await;
+    furnished(&stage).await;
+    let planner = stage.agent("planner");
+    let scoped = |scope: &str| envelope(UNOFFERED, offer().with(|o| o.scope = scope.to_owned()));
+    let error = planner.refused(scoped(&format!("task:{WORKING}"))).await;
+    let details: serde_json::Value = serde_json::from_slice(&error.details).unwrap();
+    assert_eq!(details["denials"][0]["code"], "HAND_ON_DENIED");
+    assert!(error.message.contains("handed on"), "{}", error.message);
+    let error = planner.refused(scoped(WORKING)).await;
+    assert!(error.message.contains(&format!("task:{WORKING}")), "{}", error.message);
+    // It has the shape of an id, and is nobody's.
+    planner.ok(scoped("ownership-of-the-payments-service")).await;
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -40,7 +40,7 @@ async fn an_offer_that_is_refused_leaves_no_session() {
     }
     let before = stage.written();
     for (to, task, code) in [
-        ("helper", "firm", "REASSIGNMENT_DENIED"),
+        ("helper", "firm", "HAND_ON_DENIED"),
         ("helper", "idle", "NOT_RUNNING"),
         ("planner", "free", "NOT_ELIGIBLE"),
         ("outsider", "free", "NOT_ELIGIBLE"),

@@ -28,7 +28,7 @@ impl Task {
             return Err(Refusal::NotAssignee { agent: by.clone() });
         }
         if !binding.charter.reassignment {
-            return Err(Refusal::ReassignmentDenied);
+            return Err(Refusal::HandOnDenied);
         }
         self.may_inherit(binding, to)?;
         Ok(assignee.clone())

@@ -18,6 +18,7 @@ use super::proto::{handoff, task};
 use super::refused::Refused;
 use handover_desk::delegate::MODE_VERSION;
 use handover_desk::gate::Caller;
+use handover_desk::id::{is_token, is_uuid};
 use handover_desk::names::ID_BYTES_MAX;
 use handover_desk::schema::Schema;
 
@@ -72,17 +73,11 @@ pub fn mode_name(mode: ModeKind) -> &'static str {
 /// Whether an id is one that cannot be guessed: a lowercase UUID (v4 or v7), or at least 22 characters of base64url.
 pub fn session_id(id: &str) -> Result<(), Refused> {
     let bytes = id.as_bytes();
-    let dashes = [8, 13, 18, 23];
-    let uuid_shaped = bytes.len() == 36
-        && bytes.iter().enumerate().all(|(index, byte)| {
-            if dashes.contains(&index) { *byte == b'-' } else { byte.is_ascii_hexdigit() }
-        });
-    let good = if uuid_shaped {
+    let good = if is_uuid(id) {
         let lowercase = !bytes.iter().any(u8::is_ascii_uppercase);
         lowercase && matches!(bytes[14], b'4' | b'7') && matches!(bytes[19], b'8' | b'9' | b'a' | b'b')
     } else {
-        let base64url = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        (22..=128).contains(&bytes.len()) && bytes.iter().all(base64url)
+        is_token(id)
     };
     if good {
         return Ok(());

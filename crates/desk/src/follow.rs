@@ -19,6 +19,9 @@ use crate::no::No;
 use crate::reading::blocking;
 use crate::{Desk, page};
 
+/// How many times an event that was read is in memory: as it came, and as it was understood.
+const COPIES: u64 = 2;
+
 /// A place among the streams and waiting calls of an agent, given back when it is dropped.
 pub struct Stay {
     over: Pin<Box<dyn Future<Output = Over> + Send>>,
@@ -123,6 +126,13 @@ impl Events {
         Events { tells_of_lag: true, ..self }
     }
 
+    /// The bytes that a reading may come to: a page, and then the event that ends it, which may be as large as any. Whoever
+    /// has little room reads all the same, a quarter of it at a time or one event.
+    fn reading_bytes(&self, room: &Room) -> u64 {
+        let event_max = self.desk.engine.limits().payload_bytes_max;
+        (COPIES * (page::BYTES_MAX + event_max) as u64).min(room.max() / 4)
+    }
+
     /// The next event. Waits for it. What is stored is read when there is room for it.
     pub async fn next(&mut self) -> Result<Delivery, Over> {
         loop {
@@ -131,11 +141,11 @@ impl Events {
             }
             self.held = None;
             if let Some(room) = self.room.as_ref().filter(|_| self.subscription.reads_stored()) {
-                self.held = Some(room.wait(page::BYTES_MAX as u64).await);
+                self.held = Some(room.wait(self.reading_bytes(room)).await);
             }
             match self.subscription.next().await {
                 Ok(events) => {
-                    let bytes = events.iter().map(|delivery| delivery.event.weight()).sum();
+                    let bytes = events.iter().map(|delivery| COPIES * delivery.event.weight()).sum();
                     match (&mut self.held, &self.room) {
                         (Some(held), _) => held.settle(bytes),
                         (None, Some(room)) => self.held = Some(room.hold(bytes)),

@@ -186,7 +186,7 @@ impl Desk {
     /// What happened in a session that the caller may see, after an event: at most `max` events, cut by bytes as well.
     pub async fn history(&self, caller: &Caller, id: &str, after: u64, max: usize) -> Result<History, No> {
         let session = self.session(caller, id).await?;
-        let held = self.gate.hold(caller, READING * page::BYTES_MAX as u64)?;
+        let mut held = self.gate.hold(caller, READING * page::BYTES_MAX as u64)?;
         let key = SessionKey::new(caller.tenant.clone(), id);
         let (mut events, mut bytes, mut last) = (Vec::new(), 0, after);
         let max = max.clamp(1, HISTORY_MAX);
@@ -205,6 +205,11 @@ impl Desk {
             }
         }
         self.gate.charge_bytes(caller, bytes as u64);
+        if let Some(held) = &mut held {
+            // The event that ends a page may be larger than a page, and must be readable by somebody who holds nothing else.
+            let bytes = (READING * bytes as u64).min(held.room().max() / 2);
+            held.grow_to(bytes).map_err(|limited| self.gate.limited(caller, limited))?;
+        }
         let next = (last < session.head.0 && !events.is_empty()).then_some(last);
         Ok(History { session, events, next, _held: held.map(Arc::new) })
     }

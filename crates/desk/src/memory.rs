@@ -160,6 +160,11 @@ impl Part {
 }
 
 impl Room {
+    /// The most that there can be room for.
+    pub fn max(&self) -> u64 {
+        self.max.into_iter().min().unwrap_or(0)
+    }
+
     /// Hold so many bytes, if there is room for them.
     pub fn take(&self, bytes: u64) -> Result<Lease, Limited> {
         match self.try_take(bytes) {
@@ -173,8 +178,7 @@ impl Room {
 
     /// Hold so many bytes as soon as there is room for them. Never more than there can be room for.
     pub async fn wait(&self, bytes: u64) -> Lease {
-        let most = self.max.into_iter().min().unwrap_or(bytes);
-        let bytes = bytes.min(most);
+        let bytes = bytes.min(self.max());
         while let Err(full) = self.try_take(bytes) {
             let freed = self.account.pots[full].freed.notified();
             // What was given back before we listened would not wake us.

@@ -20,7 +20,7 @@ use handover_server::telemetry::{self, Dial};
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
 use handover_server::tokens::{self, TokenFile};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -287,9 +287,21 @@ fn store_probe(desk: Desk) -> Probe {
 async fn bind(key: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
     let off = if key == "admin" { "; --admin off leaves it out" } else { "" };
     let hint = format!("listening on {address} (port 0 takes a free one: --{key} {}:0{off})", address.ip());
-    let listener = TcpListener::bind(address).await.map_err(|error| Failure::fault(&hint, &error))?;
+    let listener = listen(address).map_err(|error| Failure::fault(&hint, &error))?;
     let address = listener.local_addr().map_err(|error| Failure::fault(&hint, &error))?;
     Ok((listener, address))
+}
+
+/// How many connections may wait to be accepted, as far as the system lets them: one that finds no place there tries again
+/// after a second, however soon there is room.
+const BACKLOG: u32 = 4096;
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that is started again need not wait for the connections of the one before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Where the listeners are.

@@ -388,13 +388,19 @@ async fn j11_who_has_no_good_token_is_told_where_to_get_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn j11_what_goes_on_ends_with_the_token() {
-    let key = Key::ed("d");
-    let stage = guarded(&key).await;
-    let token = |changes: Value| key.token(&claims_with(changes));
-    let worker = stage.worker(&token(json!({ "sub": "worker" })), json!([skill("dig")])).await;
-    // Long enough to begin everything on a busy machine.
-    let brief = stage.client(&token(json!({ "exp": now() + 4 })));
-    let idle = stage.client(&token(json!({ "sub": "helper", "exp": now() + 4 })));
+    let entry = |token: &str, agent: &str, rest: &str| {
+        format!("[[token]]\nsha256 = \"{}\"\nagent = \"{agent}\"\n{rest}\n", hash_text(token))
+    };
+    let file = |of_brief: &str| {
+        entry("worker", "worker", "")
+            + &entry("next", "planner", "")
+            + &entry("brief", "planner", of_brief)
+            + &entry("idle", "helper", of_brief)
+    };
+    let tokens = Arc::new(Tokens::parse(&file("")).unwrap());
+    let stage = Stage::with(|set| set.identity = Identity::Tokens(Arc::clone(&tokens))).await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let (brief, idle) = (stage.client("brief"), stage.client("idle"));
     let task = brief.begin("dig", json!({})).await;
     let job = worker.next().await;
     let (mut stream, _) = brief.listen(json!({ "taskIds": [task] })).await;
@@ -412,7 +418,9 @@ async fn j11_what_goes_on_ends_with_the_token() {
     let calling =
         tokio::spawn(brief.declaring(json!({})).request("tools/call", json!({ "name": "dig" })).answer());
     let other = worker.next().await;
-    // Each ends well before anything else would end it.
+    // Once all of them wait, their time is up; each ends well before anything else would end it.
+    until(async || stage.metrics.to_text().contains("handover_streams_open 4")).await;
+    tokens.replace(&file("expires_at = 2020-01-01T00:00:00Z")).unwrap();
     let last = stream.next().await.unwrap();
     assert_eq!(last["result"]["resultType"], "complete", "{last}");
     assert!(last["result"]["_meta"][SUBSCRIPTION].is_i64());
@@ -425,7 +433,7 @@ async fn j11_what_goes_on_ends_with_the_token() {
     // What was handed out goes on: the same agent looks at it with its next token.
     job.completes("dug").await;
     other.completes("dug").await;
-    let next = stage.client(&token(json!({})));
+    let next = stage.client("next");
     for id in [&task, &other.id] {
         assert_eq!(next.get(id).await["status"], "completed");
     }

@@ -271,10 +271,8 @@ mod tests {
     }
 
     fn spent(limited: Limited) -> (Whose, u64) {
-        match limited {
-            Limited::Memory { whose, max } => (whose, max),
-            other => panic!("found {other:?}"),
-        }
+        let Limited::Memory { whose, max } = limited else { panic!("found {limited:?}") };
+        (whose, max)
     }
 
     #[test]

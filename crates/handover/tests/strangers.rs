@@ -158,7 +158,8 @@ fn announce(server: &Server, path: &str, token: Option<&str>) -> Vec<Two> {
 
 #[test]
 fn what_a_call_announces_is_not_set_aside_with_a_token_or_without() {
-    let server = Server::start(&[]);
+    // The honest caller is the same agent as the one that announces, and its other limits are not what is shown here.
+    let server = Server::start(&[("REQUESTS_PER_MINUTE", "0"), ("MEMORY_PER_AGENT_BYTES", "268435456")]);
     server.serves_the_honest();
     let send = "/macp.v1.MACPRuntimeService/Send";
     for (path, token) in [
@@ -360,9 +361,11 @@ fn with_files(soft: u32, hard: u32, settings: &[(&str, &str)]) -> (String, Strin
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap_or_default();
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap_or_default();
     let files = files.split_whitespace().next().unwrap_or_default().to_owned();
-    _ = child.kill();
     let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    // The line of the log that says how much room there is comes after the one for programs.
+    while !said.contains("http_room") && log.read_line(&mut said).unwrap() > 0 {}
+    _ = child.kill();
     child.wait().unwrap();
     (ready, files, said)
 }

@@ -68,12 +68,14 @@ bench-toy: ## run every benchmark at toy size: shows that it works, not how fast
 	cargo run $(LOCKED) --release --package handover -- bench macp --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench mcp --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench scale --toy --data target
+	cargo run $(LOCKED) --release --package handover -- bench hostile --toy --data target
 
 bench: ## run the benchmarks at full size; takes about half an hour and wants a quiet machine
 	cargo run $(LOCKED) --release --package handover -- bench engine --part all --data target
 	cargo run $(LOCKED) --release --package handover -- bench macp --data target
 	cargo run $(LOCKED) --release --package handover -- bench mcp --data target
 	cargo run $(LOCKED) --release --package handover -- bench scale --data target
+	cargo run $(LOCKED) --release --package handover -- bench hostile --data target
 
 clean: ## remove everything that was built
 	cargo clean

@@ -75,6 +75,10 @@ Examples:
 /// How much slower the honest agent's median may be while others do their worst.
 const SLOWER_MAX: f64 = 3.0;
 
+/// What the default settings say that callers can make the server hold (docs/operations.md): requests, answers and streams,
+/// sessions, queued events, and what two tenants keep in their directories; and a tenth for the program and its allocator.
+const MEMORY_MAX: f64 = 1.1 * ((1024 + 256 + 32 + 2 * 65) << 20) as f64;
+
 /// How many agents are hostile.
 const ATTACKERS: usize = 4;
 
@@ -274,8 +278,12 @@ fn claims(rows: &[Row], args: &Args) -> Vec<Value> {
         let claim = format!("an honest agent's median {name} stays within {SLOWER_MAX} times of before");
         judge(args.toy, args.json, &claim, ratio <= SLOWER_MAX, &format!("{ratio:.2} at worst ({phase})"))
     };
+    let memory = rows.iter().map(|row| row.memory).max().unwrap_or(0) as f64;
+    let claim = format!("memory stays within the {:.0} MB that the settings state", MEMORY_MAX / 1e6);
+    let found = format!("{:.0} MB at most", memory / 1e6);
     vec![
         slower("tasks/get", worst_look.look_us / before.look_us, worst_look.phase),
         slower("Send", worst_send.send_us / before.send_us, worst_send.phase),
+        judge(args.toy, args.json, &claim, memory <= MEMORY_MAX, &found),
     ]
 }

@@ -42,6 +42,7 @@ use handover_desk::{Accepted, Desk, No};
 use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, Session};
 use tokio::net::TcpListener;
+use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic::{Code, Request, Status};
 
@@ -142,18 +143,29 @@ impl Macp {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<MacpRuntimeServiceServer<Macp>>().await;
         health.set_serving::<HandoverServer<Macp>>().await;
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1()
-            .expect("the descriptors are those that the build script wrote");
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let good = "the descriptors are those that the build script wrote";
+        let (reflection, old_reflection) =
+            (reflection().build_v1().expect(good), reflection().build_v1alpha().expect(good));
         let (desk, unread) = (self.desk.clone(), self.unread.clone());
-        let macp = MacpRuntimeServiceServer::new(self.clone()).max_decoding_message_size(request_max);
-        let extra = HandoverServer::new(self).max_decoding_message_size(request_max);
+        // What a message is after it has been decompressed has the same limit.
+        let macp = MacpRuntimeServiceServer::new(self.clone())
+            .max_decoding_message_size(request_max)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let extra = HandoverServer::new(self)
+            .max_decoding_message_size(request_max)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
         let calls = Routes::new(macp)
             .add_service(extra)
             .add_service(health_service)
             .add_service(reflection)
+            .add_service(old_reflection)
             .prepare()
             .into_axum_router();
         let shutdown = desk.shutdown.clone();

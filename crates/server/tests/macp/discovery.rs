@@ -3,7 +3,7 @@
 use handover_server::face::macp::proto::v1::{
     GetDecisionReceiptRequest, GetManifestRequest, GetReceiptKeysRequest, InitializeRequest,
     ListExtModesRequest, ListModesRequest, ListRootsRequest, PromoteModeRequest, RegisterExtModeRequest,
-    UnregisterExtModeRequest, WatchModeRegistryRequest, WatchRootsRequest,
+    SendRequest, UnregisterExtModeRequest, WatchModeRegistryRequest, WatchRootsRequest,
 };
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -150,5 +150,51 @@ async fn reflection_lists_the_services() {
     ];
     assert_eq!(names, expected);
     drop(client);
+
+    // What most tools still ask for.
+    use tonic_reflection::pb::v1alpha;
+    let list = v1alpha::server_reflection_request::MessageRequest::ListServices(String::new());
+    let request = v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(list) };
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(stage.channel.clone());
+    let answer = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+    let answer = in_time(answer.into_inner().message()).await.unwrap().unwrap();
+    let Some(v1alpha::server_reflection_response::MessageResponse::ListServicesResponse(list)) =
+        answer.message_response
+    else {
+        panic!("expected a list of services, found {answer:?}")
+    };
+    assert!(list.service.iter().any(|service| service.name == "macp.v1.MACPRuntimeService"), "{list:?}");
+    drop(client);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_compresses_is_understood_and_answered_in_kind() {
+    use tonic::codec::CompressionEncoding::Gzip;
+    let stage = Stage::in_memory().await;
+    let mut planner = stage.agent("planner");
+    planner.macp = planner.macp.send_compressed(Gzip).accept_compressed(Gzip);
+    // Only what is compressed fits: the limit is that of what it becomes.
+    let long = |bytes: usize| start().with(|s| s.intent = "x".repeat(bytes));
+    planner.ok(envelope(SESSION, long(1024))).await;
+    let request = SendRequest { envelope: Some(envelope("another-session-of-plays", long(1024))) };
+    let answer = planner.macp.send(request).await.unwrap();
+    assert_eq!(answer.metadata().get("grpc-encoding").unwrap(), "gzip");
+    let request = SendRequest { envelope: Some(envelope("a-session-of-a-long-play", long(4 * 1024 * 1024))) };
+    let status = planner.macp.send(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+
+    // Who can read it and does not write it is spared it.
+    let mut plain = stage.agent("planner").macp.accept_compressed(Gzip);
+    let answer = plain.send(SendRequest { envelope: Some(envelope(SESSION, long(8))) }).await.unwrap();
+    assert!(answer.metadata().get("grpc-encoding").is_none());
+
+    // A few bytes of a stranger are not made many.
+    let mut nobody = stage.nobody().macp.send_compressed(Gzip);
+    let status = nobody.list_modes(ListModesRequest {}).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    let answer = nobody.send(SendRequest { envelope: Some(envelope(SESSION, long(8))) }).await.unwrap();
+    assert_eq!(answer.into_inner().ack.unwrap().error.unwrap().code, "UNAUTHENTICATED");
+    drop((planner, plain, nobody));
     stage.stop().await;
 }

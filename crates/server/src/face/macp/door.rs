@@ -30,6 +30,10 @@ use crate::http::line::note;
 use crate::http::{Peer, bearer, trace};
 use crate::{queue, telemetry};
 
+/// How the messages of a call are compressed, and how those of its answer may be.
+const ENCODING: &str = "grpc-encoding";
+const ACCEPTED_ENCODINGS: &str = "grpc-accept-encoding";
+
 /// How many calls of strangers that go on, such as those of reflection, may be open.
 const STREAMS_OF_STRANGERS_MAX: usize = 64;
 
@@ -186,6 +190,11 @@ impl Inner {
         let path = request.uri().path();
         let (needs, many) = (needs(path), takes_many(path));
         let (mut head, body) = request.into_parts();
+        let compressed = head.headers.get(ENCODING).is_some_and(|encoding| encoding != "identity");
+        if !compressed {
+            // Most clients can read what is compressed, and only those who compress themselves want it: it takes time.
+            head.headers.remove(ACCEPTED_ENCODINGS);
+        }
         let refused = match self.who(&head.headers, head.extensions.get(), needs) {
             Ok((caller, lane)) => {
                 head.extensions.insert(lane);
@@ -200,9 +209,13 @@ impl Inner {
         };
         let (body, place) = match needs {
             Needs::Token => return Err(refused.status()),
+            // A few bytes can become a thousand times as many.
+            Needs::Nothing | Needs::NothingAndGoesOn if compressed => {
+                return Err(Status::unimplemented("expected a token with a compressed message"));
+            }
             Needs::TokenForSend => {
                 head.extensions.insert(Who(Err(refused)));
-                let read = self.read(body).await;
+                let read = if compressed { Err(Unread::TooLong) } else { self.read(body).await };
                 (Body::from(read.unwrap_or(Bytes::from_static(WITHOUT_IDS))), None)
             }
             Needs::Nothing => (Body::from(self.read(body).await.map_err(unread)?), None),

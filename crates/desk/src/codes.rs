@@ -73,11 +73,10 @@ pub(crate) const FORBIDDEN: Meaning =
 pub(crate) const UNAUTHENTICATED: Meaning =
     meaning("UNAUTHENTICATED", Grpc::Unauthenticated, 401, INVALID_PARAMS, false);
 const NOT_OPEN: Meaning = meaning("SESSION_NOT_OPEN", Grpc::FailedPrecondition, 409, INVALID_PARAMS, false);
-const POLICY_DENIED: Meaning = meaning("POLICY_DENIED", Grpc::FailedPrecondition, 403, INVALID_PARAMS, false);
+const POLICY_DENIED: Meaning = meaning("POLICY_DENIED", Grpc::PermissionDenied, 403, INVALID_PARAMS, false);
 const UNAVAILABLE: Meaning = meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, true);
 const UNREADABLE: Meaning = meaning("INTERNAL_ERROR", Grpc::DataLoss, 500, INTERNAL, false);
 const LIMITED: Meaning = meaning("RATE_LIMITED", Grpc::ResourceExhausted, 429, INTERNAL, true);
-const USED_UP: Meaning = meaning("RATE_LIMITED", Grpc::ResourceExhausted, 429, INTERNAL, false);
 
 /// What a refusal is called.
 pub fn of_refusal(refusal: &Refusal) -> Meaning {
@@ -124,7 +123,12 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::NotAnswered
         | Refusal::VersionMismatch { .. }
         | Refusal::OutcomeMismatch { .. }
-        | Refusal::TooManyParticipants { .. } => INVALID,
+        | Refusal::TooManyParticipants { .. }
+        // Clients try again what is limited, and time alone lifts none of these (RFC-MACP-0002 §6.1).
+        | Refusal::TooManyQuestions { .. }
+        | Refusal::TooManyMessages { .. }
+        | Refusal::TooManyChildren { .. }
+        | Refusal::TooManyOffers { .. } => INVALID,
         Refusal::ReassignmentDenied | Refusal::HandOnDenied | Refusal::OutputRequired => POLICY_DENIED,
         Refusal::PolicyInvalid { .. } => {
             meaning("INVALID_POLICY_DEFINITION", Grpc::InvalidArgument, 400, INVALID_PARAMS, false)
@@ -137,13 +141,8 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
             meaning("PAYLOAD_TOO_LARGE", Grpc::ResourceExhausted, 413, INVALID_PARAMS, false)
         }
         Refusal::TooManySteers { .. }
-        | Refusal::TooManyQuestions { .. }
         | Refusal::TooManySessions { .. }
         | Refusal::Busy => LIMITED,
-        // These only grow.
-        Refusal::TooManyMessages { .. } | Refusal::TooManyChildren { .. } | Refusal::TooManyOffers { .. } => {
-            USED_UP
-        }
     }
 }
 
@@ -334,7 +333,7 @@ mod tests {
             named.extend(limit.map(Limit::name));
             let code = of_refusal(&refusal).macp;
             let is_limit = matches!(code, "RATE_LIMITED" | "PAYLOAD_TOO_LARGE")
-                || matches!(refusal, Refusal::TooManyParticipants { .. });
+                || refusal.code().starts_with("TOO_MANY_");
             assert_eq!(limit.is_some(), is_limit, "{refusal:?}");
         }
         assert_eq!(named.len(), Limit::ALL.len());
@@ -392,13 +391,7 @@ mod tests {
     fn the_same_command_may_succeed_later_only_when_a_limit_was_met_that_time_lifts() {
         for refusal in refusals() {
             let meaning = of_refusal(&refusal);
-            let only_grows = matches!(
-                refusal,
-                Refusal::TooManyMessages { .. }
-                    | Refusal::TooManyChildren { .. }
-                    | Refusal::TooManyOffers { .. }
-            );
-            assert_eq!(meaning.retry, meaning.macp == "RATE_LIMITED" && !only_grows, "{refusal:?}");
+            assert_eq!(meaning.retry, meaning.macp == "RATE_LIMITED", "{refusal:?}");
         }
     }
 }

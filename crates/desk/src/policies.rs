@@ -16,6 +16,9 @@ use handover_engine::Denied;
 use crate::names;
 use crate::reading::blocking;
 
+/// Ids that begin so are those of the protocol's own policies.
+const RESERVED_PREFIX: &str = "policy.std.";
+
 /// The records that hold policies.
 const SPACE: &str = "policy";
 
@@ -120,6 +123,10 @@ impl Policies {
         policy.descriptor().check().map_err(Denied::Refused)?;
         if Policy::is_built_in(&policy.id) {
             return Err(invalid(format!("{} is built in and cannot be registered", policy.id)));
+        }
+        // RFC-MACP-0012 §2.2.
+        if policy.id.starts_with(RESERVED_PREFIX) {
+            return Err(invalid(format!("policy ids that begin with {RESERVED_PREFIX} are reserved")));
         }
         let record = Record {
             space: SPACE.into(),

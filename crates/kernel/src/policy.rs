@@ -120,7 +120,9 @@ fn kind(value: &Value) -> &'static str {
 }
 
 fn only_known(place: &str, found: &Map<String, Value>, known: &BTreeSet<&str>) -> Result<(), Refusal> {
-    match found.keys().find(|key| !known.contains(key.as_str())) {
+    // RFC-MACP-0012 §4: annotations say nothing that binds.
+    let is_annotation = |key: &str| key.starts_with(['_', '$']);
+    match found.keys().find(|key| !known.contains(key.as_str()) && !is_annotation(key)) {
         Some(unknown) => {
             let names: Vec<&str> = known.iter().copied().collect();
             Err(invalid(format!("expected only {} in {place}, found {unknown:?}", names.join(", "))))

@@ -203,7 +203,8 @@ impl Task {
     /// The same of one that is known to be a participant.
     fn is_free_for(&self, binding: &Binding, request: &Request, agent: &AgentId) -> Result<(), Refusal> {
         let not_eligible = || Refusal::NotEligible { agent: agent.clone() };
-        if *agent == binding.requester {
+        // The requester takes its own task only if it named itself.
+        if *agent == binding.requester && request.assignee.as_ref() != Some(agent) {
             return Err(not_eligible());
         }
         if self.declined.contains_key(agent) {

@@ -46,6 +46,16 @@ fn without_rules_a_policy_is_the_default() {
     }
 }
 
+// RFC-MACP-0012 §4: annotations.
+#[test]
+fn keys_that_begin_with_an_underscore_or_a_dollar_are_notes_at_every_level() {
+    let rules =
+        r#"{"$schema":"x","_why":[1],"completion":{"_note":"see above","$id":7,"require_output":true}}"#;
+    assert!(task_charter(rules).require_output);
+    assert_eq!(policy(Scope::Any, rules).check(), Ok(()));
+    is_refused(&task(r#"{"why_":1}"#), ModeKind::Task);
+}
+
 // RFC-MACP-0012 §4.4 assignment.allow_reassignment_on_reject
 #[test]
 fn reassignment_may_be_allowed() {

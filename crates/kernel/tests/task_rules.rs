@@ -55,7 +55,6 @@ mod delegation {
         let mut stage = Stage::empty();
         let task = || start(ModeKind::Task, Charter::mcp());
         assert_eq!(stage.no("planner", delegate(task(), Some("outsider"))), "INVALID");
-        assert_eq!(stage.no("planner", delegate(task(), Some("planner"))), "INVALID");
         let handoff = start(ModeKind::Handoff, Charter::macp());
         assert_eq!(stage.no("planner", delegate(handoff, None)), "WRONG_MODE");
         assert!(stage.slot.is_none());
@@ -131,7 +130,6 @@ mod task_request {
         nameless.task = Text::from(" ");
         assert_eq!(stage.no("planner", Act::Task(TaskAct::Request(nameless))), "INVALID");
         assert_eq!(stage.no("planner", request(Some("outsider"))), "INVALID");
-        assert_eq!(stage.no("planner", request(Some("planner"))), "INVALID");
         stage.ok("planner", request(Some("worker")));
     }
 
@@ -202,6 +200,17 @@ mod task_accept {
         assert_eq!(stage.no("worker", decline()), "NOT_REQUESTED");
         assert_eq!(stage.no("worker", update("so far")), "NOT_REQUESTED");
         assert_eq!(stage.no("worker", complete("page")), "NOT_REQUESTED");
+    }
+
+    // RFC-MACP-0009 §5 rule 2: who is named may accept, be it the requester.
+    #[test]
+    fn a_requester_that_names_itself_may_take_its_own_task() {
+        let mut stage = Stage::task(Charter::macp());
+        stage.ok("planner", request(Some("planner")));
+        assert_eq!(stage.no("worker", accept()), "NOT_ELIGIBLE");
+        stage.ok("planner", accept());
+        stage.ok("planner", complete("page"));
+        stage.ok("planner", commit_success());
     }
 
     // RFC-MACP-0009 §5 rule 2: reassignment speaks of an assignee that had accepted (rules 3b, 3c).

@@ -60,12 +60,13 @@ own! {
     INVALID_POLICY_DEFINITION: macp Some("INVALID_POLICY_DEFINITION"), grpc [Grpc::InvalidArgument], http [400], json_rpc [-32602], retry No;
     INVALID_SESSION_ID: macp Some("INVALID_SESSION_ID"), grpc [Grpc::InvalidArgument], http [], json_rpc [], retry No;
     MODE_NOT_SUPPORTED: macp Some("MODE_NOT_SUPPORTED"), grpc [Grpc::InvalidArgument], http [], json_rpc [], retry No;
-    POLICY_DENIED: macp Some("POLICY_DENIED"), grpc [Grpc::FailedPrecondition], http [403], json_rpc [-32602], retry No;
+    POLICY_DENIED: macp Some("POLICY_DENIED"), grpc [Grpc::PermissionDenied], http [403], json_rpc [-32602], retry No;
     MEMORY_BUDGET_SPENT: macp Some("RATE_LIMITED"), grpc [Grpc::ResourceExhausted], http [429], json_rpc [-32603], retry Yes;
     RATE_LIMITED: macp Some("RATE_LIMITED"), grpc [Grpc::ResourceExhausted], http [429], json_rpc [-32603], retry Yes;
     SESSION_ALREADY_EXISTS: macp Some("SESSION_ALREADY_EXISTS"), grpc [Grpc::AlreadyExists], http [409], json_rpc [-32602], retry No;
     SESSION_NOT_OPEN: macp Some("SESSION_NOT_OPEN"), grpc [Grpc::FailedPrecondition], http [409], json_rpc [-32602], retry No;
     STORAGE_BUDGET_SPENT: macp Some("RATE_LIMITED"), grpc [Grpc::ResourceExhausted], http [429], json_rpc [-32603], retry Yes;
+    STREAM_LAGGED: macp Some("STREAM_LAGGED"), grpc [Grpc::ResourceExhausted], http [], json_rpc [], retry Yes;
     UNAUTHENTICATED: macp Some("UNAUTHENTICATED"), grpc [Grpc::Unauthenticated], http [401], json_rpc [-32602], retry No;
     UNKNOWN_POLICY_VERSION: macp Some("UNKNOWN_POLICY_VERSION"), grpc [Grpc::NotFound], http [404], json_rpc [-32602], retry No;
     UNSUPPORTED_PROTOCOL_VERSION: macp Some("UNSUPPORTED_PROTOCOL_VERSION"), grpc [Grpc::InvalidArgument, Grpc::FailedPrecondition], http [400], json_rpc [-32022], retry No;

@@ -232,7 +232,7 @@ impl Session {
         if let Act::Delegate(delegation) = &command.act {
             match (start.mode, &delegation.opening) {
                 (ModeKind::Task, Opening::Request(request)) => {
-                    request.check(requester, &start.participants)?;
+                    request.check(&start.participants)?;
                     drafts.push(Draft::also(command, Fact::Requested(request.clone())));
                 }
                 (ModeKind::Handoff, Opening::Offer(offer)) => {

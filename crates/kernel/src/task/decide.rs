@@ -110,7 +110,7 @@ impl Task {
             | Phase::Reported { .. } => return Err(Refusal::AlreadyRequested),
         }
         let binding = scene.binding();
-        request.check(&binding.requester, &binding.participants)?;
+        request.check(&binding.participants)?;
         Ok(vec![scene.says(Fact::Requested(request.clone()))])
     }
 
@@ -486,14 +486,14 @@ impl Task {
 }
 
 impl Request {
-    pub(crate) fn check(&self, requester: &AgentId, participants: &[AgentId]) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, participants: &[AgentId]) -> Result<(), Refusal> {
         if self.task.trim().is_empty() {
             return Err(Refusal::invalid("expected a task id, found nothing"));
         }
         match &self.assignee {
-            Some(named) if named == requester || !participants.contains(named) => Err(Refusal::invalid(
-                format!("expected a participant other than the requester as the assignee, found {named}"),
-            )),
+            Some(named) if !participants.contains(named) => {
+                Err(Refusal::invalid(format!("expected a participant as the assignee, found {named}")))
+            }
             Some(_) | None => Ok(()),
         }
     }

@@ -183,7 +183,7 @@ pub(crate) fn ended(over: Over) -> Status {
         Over::Unauthenticated(ended) => Refused::from(ended).status(),
         Over::Lagging => {
             let message = "the reader did not keep up: begin again after the last envelope that it got";
-            Refused::new("RATE_LIMITED", Code::ResourceExhausted, message).status()
+            Refused::new("STREAM_LAGGED", Code::ResourceExhausted, message).status()
         }
         Over::Denied(denied) => Refused::from(No::from(denied)).status(),
     }

@@ -319,7 +319,7 @@ async fn a_refusal_to_hand_a_task_on_names_its_reason_and_words_are_a_scope() {
     let scoped = |scope: &str| envelope(UNOFFERED, offer().with(|o| o.scope = scope.to_owned()));
     let error = planner.refused(scoped(&format!("task:{WORKING}"))).await;
     let details: serde_json::Value = serde_json::from_slice(&error.details).unwrap();
-    assert_eq!(details["denials"][0]["code"], "HAND_ON_DENIED");
+    assert_eq!(details["code"], "HAND_ON_DENIED");
     assert!(error.message.contains("handed on"), "{}", error.message);
     let error = planner.refused(scoped(WORKING)).await;
     assert!(error.message.contains(&format!("task:{WORKING}")), "{}", error.message);
@@ -398,6 +398,6 @@ async fn a_policy_that_denies_says_why_for_machines_too() {
     let error = stage.agent("worker").refused(envelope(SESSION, reject())).await;
     let details: serde_json::Value = serde_json::from_slice(&error.details).unwrap();
     assert_eq!(details["reasons"][0], error.message.as_str());
-    assert_eq!(details["denials"][0]["code"], "REASSIGNMENT_DENIED");
+    assert_eq!(details["denials"][0]["code"], "reassignment_not_allowed");
     stage.stop().await;
 }

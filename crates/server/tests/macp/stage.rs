@@ -26,7 +26,7 @@ use handover_server::face::macp::proto::task::{
 use handover_server::face::macp::proto::v1::macp_runtime_service_client::MacpRuntimeServiceClient;
 use handover_server::face::macp::proto::v1::stream_session_response::Response as Frame;
 use handover_server::face::macp::proto::v1::{
-    Ack, CancelSessionRequest, CommitmentPayload, Envelope, MacpError, PolicyDescriptor,
+    Ack, CancelSessionRequest, CommitmentPayload, Envelope, MacpError, PolicyDescriptor, ProgressPayload,
     RegisterPolicyRequest, ResumeSessionRequest, SendRequest, SessionStartPayload, SignalPayload,
     StreamSessionRequest, StreamSessionResponse, SuspendSessionRequest, WatchPoliciesRequest,
     WatchSessionsRequest, WatchSignalsRequest, WatchSignalsResponse,
@@ -379,6 +379,7 @@ payloads! {
     HandoffOfferPayload: HANDOFF_MODE, "HandoffOffer";
     HandoffAcceptPayload: HANDOFF_MODE, "HandoffAccept";
     SignalPayload: "", "Signal";
+    ProgressPayload: "", "Progress";
 }
 
 /// An envelope with a message id of its own.

@@ -317,7 +317,7 @@ async fn a_slow_reader_is_cut_off_and_goes_on_by_ordinal() {
             Err(status) => break status,
         }
     };
-    assert_eq!((status.code(), macp_code(&status)), (Code::ResourceExhausted, "RATE_LIMITED"));
+    assert_eq!((status.code(), macp_code(&status)), (Code::ResourceExhausted, "STREAM_LAGGED"));
     assert!(seen < total);
     let (_frames, mut again) = helper.subscribed(SESSION, seen).await;
     for n in seen + 1..=total {

@@ -338,7 +338,7 @@ fn commitment(payload: &[u8]) -> Result<Act, Refused> {
     })))
 }
 
-fn decode<M: Message + Default>(name: &str, payload: &[u8]) -> Result<M, Refused> {
+pub(super) fn decode<M: Message + Default>(name: &str, payload: &[u8]) -> Result<M, Refused> {
     M::decode(payload)
         .map_err(|error| Refused::invalid(format!("expected the payload of a {name}, found: {error}")))
 }

@@ -31,7 +31,7 @@ fn capabilities() -> v1::Capabilities {
     v1::Capabilities {
         sessions: Some(v1::SessionsCapability { stream: true, list_sessions: true, watch_sessions: true }),
         cancellation: Some(v1::CancellationCapability { cancel_session: true }),
-        progress: None,
+        progress: Some(v1::ProgressCapability { progress: true }),
         manifest: Some(v1::ManifestCapability { get_manifest: true }),
         mode_registry: Some(v1::ModeRegistryCapability { list_modes: true, list_changed: true }),
         roots: Some(v1::RootsCapability { list_roots: true, list_changed: true }),

@@ -100,7 +100,7 @@ impl From<Denied> for Refused {
         // A policy's no says why, for machines too.
         let more = match meaning.macp {
             "POLICY_DENIED" => {
-                json!({ "reasons": [message], "denials": [{ "code": code, "message": message }] })
+                json!({ "reasons": [message], "denials": [{ "code": denial(code), "message": message }] })
             }
             _ => json!({}),
         };
@@ -162,6 +162,15 @@ impl From<Refused> for Status {
     }
 }
 
+/// What MACP calls a policy's reason (RFC-MACP-0012 §6.2).
+fn denial(code: &str) -> String {
+    match code {
+        "REASSIGNMENT_DENIED" => "reassignment_not_allowed".to_owned(),
+        "HAND_ON_DENIED" => "handing_on_not_allowed".to_owned(),
+        other => other.to_ascii_lowercase(),
+    }
+}
+
 /// What more there is to say, with our code, which can say more than MACP's, and its page of help.
 fn details(code: &str, mut more: Value) -> String {
     more["code"] = code.into();
@@ -190,7 +199,12 @@ mod tests {
         let denied = Refused::from(Refusal::ReassignmentDenied).status();
         let details = details(&denied);
         assert_eq!(details["help"], "/errors/REASSIGNMENT_DENIED");
-        assert_eq!(details["denials"][0]["code"], "REASSIGNMENT_DENIED");
+        assert_eq!(details["denials"][0]["code"], "reassignment_not_allowed");
+        let output: Value = serde_json::from_str(&Refused::from(Refusal::OutputRequired).details).unwrap();
+        assert_eq!(
+            (&output["denials"][0]["code"], &output["code"]),
+            (&json!("output_required"), &json!("OUTPUT_REQUIRED"))
+        );
         assert_eq!(details["reasons"][0], denied.message());
     }
 

@@ -13,6 +13,7 @@ use super::proto::v1::macp_runtime_service_server::MacpRuntimeService;
 use super::proto::v1::{self, Ack};
 use super::refused::Refused;
 use super::{discovery, render};
+use crate::http::line::note;
 use handover_desk::Accepted;
 use handover_desk::caller::Caller;
 use handover_desk::clock::now;
@@ -246,8 +247,12 @@ impl MacpRuntimeService for Macp {
         let Some(descriptor) = request.into_inner().policy_descriptor else {
             return Err(Refused::invalid("expected a policy descriptor, found none").status());
         };
-        self.desk.register_policy(by, policy(descriptor)?).await.map_err(Refused::from)?;
-        Ok(Response::new(v1::RegisterPolicyResponse { ok: true, error: String::new() }))
+        let registered = match policy(descriptor) {
+            Ok(policy) => self.desk.register_policy(by, policy).await.map_err(Refused::from),
+            Err(refused) => Err(refused),
+        };
+        let error = in_band(registered)?;
+        Ok(Response::new(v1::RegisterPolicyResponse { ok: error.is_empty(), error }))
     }
 
     async fn unregister_policy(
@@ -257,8 +262,8 @@ impl MacpRuntimeService for Macp {
         let caller = self.caller(&request)?;
         let by = self.desk.administer(&caller).map_err(Refused::from)?;
         let id = request.into_inner().policy_id;
-        self.desk.unregister_policy(by, &id).await.map_err(Refused::from)?;
-        Ok(Response::new(v1::UnregisterPolicyResponse { ok: true, error: String::new() }))
+        let error = in_band(self.desk.unregister_policy(by, &id).await.map_err(Refused::from))?;
+        Ok(Response::new(v1::UnregisterPolicyResponse { ok: error.is_empty(), error }))
     }
 
     async fn get_policy(
@@ -358,10 +363,23 @@ fn signal_ack(envelope: &v1::Envelope, accepted_at_unix_ms: i64) -> Ack {
         ok: true,
         duplicate: false,
         message_id: envelope.message_id.clone(),
-        session_id: String::new(),
+        session_id: envelope.session_id.clone(),
         accepted_at_unix_ms,
-        session_state: v1::SessionState::Unspecified.into(),
+        session_state: v1::SessionState::Open.into(),
         error: None,
+    }
+}
+
+/// What a registry says of a policy that it does not take: its answer has one text for it, which begins with the code. Empty
+/// if it took it. Whatever is not about the policy is a status.
+fn in_band(done: Result<(), Refused>) -> Result<String, Refused> {
+    match done {
+        Ok(()) => Ok(String::new()),
+        Err(refused) if matches!(refused.code, "INVALID_POLICY_DEFINITION" | "UNKNOWN_POLICY_VERSION") => {
+            note("code", refused.code);
+            Ok(format!("{}: {}", refused.code, refused.message))
+        }
+        Err(refused) => Err(refused),
     }
 }
 

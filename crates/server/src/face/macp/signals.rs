@@ -18,7 +18,7 @@ use prost::Message;
 use tonic::Status;
 
 use super::admit::{self, MACP_VERSION};
-use super::proto::v1::{Envelope, SignalPayload, WatchSignalsResponse};
+use super::proto::v1::{Envelope, ProgressPayload, SignalPayload, WatchSignalsResponse};
 use super::refused::Refused;
 use super::render::signed;
 use super::service::some;
@@ -30,9 +30,12 @@ const PAGE: usize = 256;
 
 type Out = queue::Sender<Result<WatchSignalsResponse, Status>>;
 
-/// Whether an envelope is a signal: it belongs to no session and to no mode.
+/// A message about how something goes on, which may name its session and mode, and is told as a signal is.
+pub const PROGRESS: &str = "Progress";
+
+/// Whether an envelope is a signal: it is told, and no session keeps it.
 pub fn is_signal(envelope: &Envelope) -> bool {
-    envelope.message_type == "Signal"
+    matches!(envelope.message_type.as_str(), "Signal" | PROGRESS)
 }
 
 impl Macp {
@@ -41,21 +44,13 @@ impl Macp {
         self.desk.gate.admit(caller, Kind::Message)?;
         let origin = admit::origin(caller, envelope);
         origin.inspect_err(|refused| self.note_impersonation(caller, refused))?;
-        if !envelope.session_id.is_empty() || !envelope.mode.is_empty() {
-            return Err(Refused::invalid("expected a signal without session_id and mode, found one of them"));
-        }
         // No signal can pass for an order: those have ids of the runtime.
         admit::message_id(&envelope.message_id)?;
-        let payload = SignalPayload::decode(envelope.payload.as_slice())
-            .map_err(|error| Refused::invalid(format!("expected the payload of a Signal, found: {error}")))?;
-        if payload.signal_type.trim().is_empty() && !payload.data.is_empty() {
-            return Err(Refused::invalid("expected a signal_type beside the data, found nothing"));
-        }
-        let about = &payload.correlation_session_id;
+        let about = about(envelope)?;
         let at = signed(now().0);
         let told = Envelope { sender: caller.agent.to_string(), ..envelope.clone() };
         let body = Blob::from(told.encode_to_vec());
-        self.desk.signal(caller, some(about), envelope.payload.len(), body).await?;
+        self.desk.signal(caller, some(&about), envelope.payload.len(), body).await?;
         Ok(at)
     }
 
@@ -154,6 +149,28 @@ impl Macp {
         }
         Ok(())
     }
+}
+
+/// The session that a signal relates to; empty if to none. Progress may be of a session; a signal is of none
+/// (RFC-MACP-0001 §6), and may name one in its payload.
+fn about(envelope: &Envelope) -> Result<String, Refused> {
+    if envelope.message_type == PROGRESS {
+        admit::decode::<ProgressPayload>(PROGRESS, &envelope.payload)?;
+        if envelope.session_id.is_empty() != envelope.mode.is_empty() {
+            return Err(Refused::invalid(
+                "expected Progress with both session_id and mode or with neither, found one",
+            ));
+        }
+        return Ok(envelope.session_id.clone());
+    }
+    if !envelope.session_id.is_empty() || !envelope.mode.is_empty() {
+        return Err(Refused::invalid("expected a signal without session_id and mode, found one of them"));
+    }
+    let payload: SignalPayload = admit::decode("Signal", &envelope.payload)?;
+    if payload.signal_type.trim().is_empty() && !envelope.payload.is_empty() {
+        return Err(Refused::invalid("expected a signal_type, found nothing"));
+    }
+    Ok(payload.correlation_session_id)
 }
 
 /// A signal of another agent.

@@ -17,6 +17,7 @@ use tonic::{Code, Status, Streaming};
 use super::proto::v1::stream_session_response::Response as Frame;
 use super::proto::v1::{Envelope, StreamSessionRequest, StreamSessionResponse};
 use super::refused::Refused;
+use super::signals::PROGRESS;
 use super::{Macp, ended, render};
 use crate::queue::{self, queue};
 
@@ -156,6 +157,15 @@ impl Macp {
         {
             let message = format!("this stream is bound to session {}, found another", bound.session_id);
             return Err(error(Refused::invalid(message)));
+        }
+        if envelope.message_type == PROGRESS && !envelope.session_id.is_empty() {
+            self.signal(caller, envelope).await.map_err(error)?;
+            if bound.is_none() {
+                let session = self.session(caller, &envelope.session_id).await.map_err(error)?;
+                let after = session.head.0;
+                *bound = Some(self.bind(caller, session, after, Ordinal(0)));
+            }
+            return Ok(());
         }
         let accepted = self.submit(caller, envelope).await.map_err(error)?;
         if bound.is_none() {

@@ -109,7 +109,11 @@ enum Work<T> {
 
 #[derive(Debug)]
 enum Slot<T> {
-    Loading { waiting: Vec<Work<T>> },
+    Loading {
+        waiting: Vec<Work<T>>,
+        /// Whether it was deleted since: what is being read may be from before.
+        deleted: bool,
+    },
     Ready(Box<Ready>),
 }
 
@@ -241,6 +245,15 @@ impl<T> Shard<T> {
         }
     }
 
+    /// A session was deleted. What is still to be written of it is refused by the store, and read again then.
+    pub fn deleted(&mut self, key: &Key) {
+        match self.slots.get_mut(key) {
+            Some(Slot::Loading { deleted, .. }) => *deleted = true,
+            Some(Slot::Ready(ready)) if ready.is_durable() => self.forget(key),
+            Some(Slot::Ready(_)) | None => {}
+        }
+    }
+
     /// Who started a session, if it is in memory.
     pub fn requester(&self, key: &Key) -> Option<AgentId> {
         match self.slots.get(key) {
@@ -260,7 +273,7 @@ impl<T> Shard<T> {
         effects: &mut Vec<Effect<T>>,
     ) {
         match self.slots.get_mut(key) {
-            Some(Slot::Loading { waiting }) => {
+            Some(Slot::Loading { waiting, .. }) => {
                 waiting.push(work);
                 self.backlog += 1;
             }
@@ -270,7 +283,7 @@ impl<T> Shard<T> {
                 self.decide(key, work, now, effects);
             }
             None => {
-                self.slots.insert(key.clone(), Slot::Loading { waiting: vec![work] });
+                self.slots.insert(key.clone(), Slot::Loading { waiting: vec![work], deleted: false });
                 self.backlog += 1;
                 effects.push(Effect::Load(key.clone()));
             }
@@ -283,12 +296,13 @@ impl<T> Shard<T> {
     /// What was read of a session.
     pub fn loaded(&mut self, key: &Key, log: Result<Log, Arc<Fault>>, now: Timestamp) -> Vec<Effect<T>> {
         let mut effects = Vec::new();
-        let waiting = match self.slots.get_mut(key) {
-            Some(Slot::Loading { waiting }) => std::mem::take(waiting),
+        let (waiting, deleted) = match self.slots.get_mut(key) {
+            Some(Slot::Loading { waiting, deleted }) => (std::mem::take(waiting), *deleted),
             // The slot was dropped while the read was under way: nobody waits for it.
             Some(Slot::Ready(_)) | None => return effects,
         };
         self.backlog -= waiting.len();
+        let log = if deleted { Ok(Log { tombstone: Some(0), ..Log::default() }) } else { log };
         let read = match log {
             Ok(log) => {
                 let kept = log.kept;

@@ -55,6 +55,8 @@ pub struct Settings {
     pub subscriber_queue_max: usize,
     /// How long a finished session is kept; none means for ever.
     pub retention_ms: Option<u64>,
+    /// How long the id of a deleted session stays taken; none means for ever.
+    pub tombstones_ms: Option<u64>,
     /// Who is told of what happens, once it is durable.
     pub on_published: Option<OnPublished>,
 }
@@ -78,6 +80,7 @@ impl Default for Settings {
             sessions_open_per_agent_max: 10_000,
             subscriber_queue_max: 1024,
             retention_ms: None,
+            tombstones_ms: None,
             on_published: None,
         }
     }

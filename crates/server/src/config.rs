@@ -226,6 +226,8 @@ keys! {
     retention: Retention {
         /// After how many days a finished session is deleted. 0 keeps it for ever.
         finished_days: u64 = 0, number(0..=36_500);
+        /// For how many days the id of a deleted session stays taken. 0 keeps it for ever.
+        tombstone_days: u64 = 0, number(0..=36_500);
     }
 }
 

@@ -58,6 +58,11 @@ impl House {
     }
 }
 
+/// So many days; none for ever.
+fn days(count: u64) -> Option<u64> {
+    (count > 0).then(|| count.saturating_mul(24 * 60 * 60 * 1000))
+}
+
 /// What the configuration tells the desk and what is beneath it.
 pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Settings {
     let Config { engine, limits, retention, .. } = config;
@@ -85,8 +90,8 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
             },
             sessions_open_per_agent_max: limits.sessions_open_per_agent_max as u64,
             subscriber_queue_max: engine.subscriber_queue_max,
-            retention_ms: (retention.finished_days > 0)
-                .then(|| retention.finished_days.saturating_mul(24 * 60 * 60 * 1000)),
+            retention_ms: days(retention.finished_days),
+            tombstones_ms: days(retention.tombstone_days),
             on_published: None,
         },
         gate: gate_settings(limits, identity),

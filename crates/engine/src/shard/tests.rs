@@ -208,6 +208,23 @@ fn a_start_on_a_deleted_session_is_refused_once_the_tombstone_is_seen() {
 }
 
 #[test]
+fn a_session_that_is_deleted_while_it_is_read_or_in_memory_is_gone() {
+    let (mut shard, mut disk) = (shard(Settings::default()), BTreeMap::new());
+    put(&mut shard, 1, "s", start(None));
+    write(&mut shard, &mut disk);
+    assert!(shard.glance(&key("s"), NOW).is_some());
+    shard.deleted(&key("s"));
+    assert!(shard.glance(&key("s"), NOW).is_none());
+    assert_eq!((shard.sessions(), shard.idle.len(), shard.bytes), (0, 0, 0));
+    // What comes of the read was there before.
+    let log = Log { events: disk[&*key("s")].clone(), ..Log::default() };
+    assert_eq!(told(&put(&mut shard, 2, "s", request())), ["load s"]);
+    shard.deleted(&key("s"));
+    assert_eq!(told(&shard.loaded(&key("s"), Ok(log), NOW)), ["client 2: SESSION_NOT_FOUND"]);
+    assert_eq!(told(&put(&mut shard, 3, "s", start(None))), ["client 3: SESSION_EXISTS"]);
+}
+
+#[test]
 fn a_read_that_failed_is_told_to_everybody_who_waits_for_it() {
     let mut shard = shard(Settings::default());
     assert_eq!(told(&put(&mut shard, 1, "s", request())), ["load s"]);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::parts::Locked;
 use super::{Inner, chain};
 use crate::clock::now;
+use crate::key::Key;
 use crate::locks::lock;
 use crate::node;
 use crate::timers::{Found, SCAN_MAX};
@@ -22,7 +23,7 @@ const CATCH_UP_MS: usize = 10;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// How often finished sessions past their time are deleted, and how many at a time.
-const RETENTION_EVERY: Duration = Duration::from_secs(60);
+const RETENTION_EVERY: Duration = Duration::from_secs(1);
 const RETENTION_BATCH: usize = 500;
 
 impl Inner {
@@ -103,7 +104,7 @@ impl Inner {
         }
     }
 
-    /// Delete finished sessions past their time; their ids stay taken for as long again.
+    /// Delete finished sessions past their time, from memory as well; their ids stay taken.
     fn retain(&self) {
         let Some(keep) = self.settings.retention_ms else {
             return;
@@ -112,6 +113,8 @@ impl Inner {
         loop {
             let deleted = self.store.delete_finished(before, now().0, RETENTION_BATCH);
             for gone in deleted.iter().flatten() {
+                let key = Key::from(gone.key.clone());
+                lock(self.shard(&key)).deleted(&key);
                 self.stored.take(&gone.key.tenant, &gone.requester, gone.bytes);
             }
             match deleted {
@@ -126,7 +129,8 @@ impl Inner {
                 }
             }
         }
-        if let Err(fault) = self.store.forget_tombstones(before)
+        let Some(keep) = self.settings.tombstones_ms else { return };
+        if let Err(fault) = self.store.forget_tombstones(now().0.saturating_sub(keep))
             && let Some(unsaid) = self.unwritten.now()
         {
             tracing::error!(error = %chain(&fault), unsaid, "tombstones could not be removed");

@@ -1,4 +1,4 @@
-//! Finished sessions are kept for a while, and their ids for as long again.
+//! Finished sessions are kept for a while, and their ids for ever, or for as long as is said.
 
 use handover_engine::Settings;
 use handover_engine::clock::now;
@@ -41,6 +41,27 @@ on_every_store! {
         stage.until_memory_is_empty().await;
         assert!(stage.session("s").await.is_none());
         assert_eq!(stage.refused("s", "planner", start(task(Charter::macp()))).await, Refusal::SessionExists);
+    }
+
+    // Nobody keeps a deleted session by asking for it, and no tombstone goes unless that is said.
+    async fn a_deleted_session_that_somebody_keeps_asking_for_is_gone(store) {
+        let settings = Settings { retention_ms: Some(1), ..Settings::default() };
+        let stage = Stage::with(&store, settings);
+        stage.life("s").await;
+        in_time(async {
+            while stage.session("s").await.is_some() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert!(store.tombstone(&key("s")).unwrap().is_some());
+        assert_eq!(stage.refused("s", "planner", cancel()).await, Refusal::SessionNotFound);
+        assert_eq!(stage.refused("s", "planner", start(task(Charter::macp()))).await, Refusal::SessionExists);
+        drop(stage);
+        let stage = Stage::with(&store, Settings { retention_ms: Some(1), ..Settings::default() });
+        stage.life("other").await;
+        until("the next is deleted", || store.tombstone(&key("other")).unwrap().is_some()).await;
+        assert!(store.tombstone(&key("s")).unwrap().is_some());
     }
 
     async fn an_id_whose_tombstone_is_gone_is_free_again(store) {

@@ -27,7 +27,7 @@ fn nothing_given_means_the_defaults() {
     assert_eq!(config.log, Log { level: Level::Info, format: Format::Text });
     assert_eq!(config.engine.shards, 4);
     assert_eq!(config.limits.payload_bytes_max, 1_048_576);
-    assert_eq!(config.retention.finished_days, 0);
+    assert_eq!((config.retention.finished_days, config.retention.tombstone_days), (0, 0));
 }
 
 #[test]
@@ -127,6 +127,7 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_MCP_ORIGINS", "https://console.example"),
         ("HANDOVER_MCP_RESOURCE", "https://handover.example/mcp"),
         ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
+        ("HANDOVER_RETENTION_TOMBSTONE_DAYS", "14"),
     ]);
     let loaded = load(&sources).unwrap();
     assert_eq!(loaded.entries.len(), sources.environment.len());

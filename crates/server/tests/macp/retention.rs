@@ -21,7 +21,8 @@ const KEPT_MS: u64 = 50;
 /// starting it again.
 async fn keeping(dir: &Path, retention_ms: u64) -> Stage {
     let store = Arc::new(SqliteStore::open(dir).unwrap());
-    Stage::with(store, Settings { retention_ms: Some(retention_ms), ..Settings::default() }).await
+    let kept = Some(retention_ms);
+    Stage::with(store, Settings { retention_ms: kept, tombstones_ms: kept, ..Settings::default() }).await
 }
 
 async fn until(what: impl Fn() -> bool) {
@@ -101,7 +102,7 @@ async fn the_whole_transcript_stays_readable_after_the_end_and_after_a_restart()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retention_leaves_the_id_taken_for_as_long_again_and_then_free() {
+async fn retention_leaves_the_id_taken_for_as_long_as_its_tombstone_is_kept_and_then_free() {
     let dir = tempfile::tempdir().unwrap();
     let stage = Stage::on_disk(dir.path()).await;
     live(&stage).await;

@@ -1,5 +1,6 @@
 """The whole Task Mode guide, with the SDK's projection compared with what the server tells at each step."""
 
+import queue
 import threading
 import uuid
 
@@ -7,8 +8,9 @@ import grpc
 import pytest
 from conftest import auth
 from macp.v1 import core_pb2, envelope_pb2
-from macp_sdk import MacpAckError, MacpTimeoutError
+from macp_sdk import MacpAckError, MacpTimeoutError, SignalWatcher
 from macp_sdk.client import macp_error_code
+from macp_sdk.constants import MODE_TASK
 from macp_sdk.policy import TaskAssignmentRules, build_task_policy
 from macp_sdk.task import TaskProjection, TaskSession
 
@@ -181,7 +183,7 @@ def test_a_broadcast_task_goes_to_whoever_has_not_declined(agent):
     session = started(agent("planner"), ("planner", "w1", "w2", "w3"))
     session.request_task("t1", "Q4")
     session.reject_task("t1", reason="busy", sender="w1", auth=auth("w1"))
-    assert code_of(session.accept_task, "t1", sender="w1", auth=auth("w1")) == "FORBIDDEN"
+    assert code_of(session.accept_task, "t1", sender="w1", auth=auth("w1")) == "INVALID_ENVELOPE"
     session.accept_task("t1", sender="w2", auth=auth("w2"))
     assert code_of(session.accept_task, "t1", sender="w3", auth=auth("w3")) == "INVALID_ENVELOPE"
     assert session.task_projection.current_assignee("t1") == "w2"
@@ -230,15 +232,43 @@ def test_a_passive_subscriber_begins_in_the_middle_and_misses_nothing(agent):
     assert all(envelope.message_type == "TaskUpdate" for envelope in told[1:])
 
 
+def test_a_stream_whose_sender_has_closed_ends_with_what_was_accepted(agent):
+    planner = agent("planner")
+    session = accepted(planner)
+    subscribe = core_pb2.StreamSessionRequest(subscribe_session_id=session.session_id)
+    metadata = [("authorization", "Bearer planner")]
+    frames = planner.stub.StreamSession(iter([subscribe]), metadata=metadata, timeout=20)
+    assert [frame.envelope.message_type for frame in frames] == ["SessionStart", "TaskRequest", "TaskAccept"]
+    assert frames.code() == grpc.StatusCode.OK
+
+
+def test_progress_of_a_session_is_heard_by_those_in_it(agent):
+    planner, worker = agent("planner"), agent("worker")
+    session = accepted(planner)
+    heard = queue.Queue()
+
+    def listen():
+        heard.put(next(SignalWatcher(planner).signals()))
+
+    threading.Thread(target=listen, daemon=True).start()
+    progress = dict(progress_token="p1", progress=1.0, total=2.0, session_id=session.session_id, mode=MODE_TASK)
+    for _ in range(200):
+        assert worker.send_progress(**progress).ok
+        try:
+            assert heard.get(timeout=0.1).message_type == "Progress"
+            return
+        except queue.Empty:
+            pass
+    pytest.fail("nobody heard of the progress")
+
+
 def test_suspend_banks_the_time_and_resume_goes_on(agent):
     session = accepted(agent("planner"))
     before = session.metadata().metadata.expires_at_unix_ms
     assert session.suspend(reason="lunch").session_state == envelope_pb2.SESSION_STATE_SUSPENDED
     update = dict(status="running", sender="worker", auth=auth("worker"))
     assert code_of(session.update_task, "t1", **update) == "SESSION_NOT_OPEN"
-    with pytest.raises(Exception) as caught:
-        session.suspend(reason="again")
-    assert caught.value.macp_code == "SESSION_NOT_OPEN"
+    assert code_of(session.suspend, reason="again") == "SESSION_NOT_OPEN"
     assert session.resume(reason="back").session_state == OPEN
     assert session.metadata().metadata.expires_at_unix_ms >= before
     assert session.update_task("t1", **update).ok
@@ -276,7 +306,7 @@ def test_reassignment_is_what_the_policy_says(agent):
     session.request_task("t1", "Q4", requested_assignee="worker")
     session.accept_task("t1", sender="worker", auth=auth("worker"))
     session.reject_task("t1", **reject)
-    assert code_of(session.accept_task, "t1", sender="worker", auth=auth("worker")) == "FORBIDDEN"
+    assert code_of(session.accept_task, "t1", sender="worker", auth=auth("worker")) == "INVALID_ENVELOPE"
     session.accept_task("t1", sender="other", auth=auth("other"))
     assert session.task_projection.current_assignee("t1") == "other"
 

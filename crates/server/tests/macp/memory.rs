@@ -104,8 +104,9 @@ async fn who_has_spent_its_budget_is_refused_until_something_is_given_back() {
             Ok(stream) => streams.push(stream),
             Err(status) => break status,
         }
+        assert!(streams.len() <= 4, "nothing is refused");
     };
-    assert!((1..=4).contains(&streams.len()), "{}", streams.len());
+    assert!(!streams.is_empty());
     assert_eq!((refused.code(), macp_code(&refused)), (Code::ResourceExhausted, "RATE_LIMITED"));
     assert!(refused.metadata().get("retry-after-ms").is_some());
     let error = worker.refused(envelope(SESSION, update("going"))).await;

@@ -8,6 +8,9 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, WINDOW = 0, 1, 3, 4, 6, 8
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 
+# The widest window.
+WIDE = (1 << 31) - 1
+
 
 def frame(kind, flags, stream, payload=b""):
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
@@ -38,6 +41,10 @@ class Two:
         self.ended = set()
         self.received = b""
         self.streams = itertools.count(1, 2)
+
+    def open_wide(self):
+        """Let the server send as much as it likes."""
+        self.send(frame(WINDOW, 0, 0, (WIDE - 65_535).to_bytes(4, "big")))
 
     def send(self, *frames):
         self.socket.sendall(b"".join(frames))

@@ -22,6 +22,12 @@ SECONDS_MOST = 3600
 
 MB = 1 << 20
 
+NO_BUDGETS = {
+    "LIMITS_MEMORY_PER_AGENT_BYTES": BYTES_MOST,
+    "LIMITS_MEMORY_PER_TENANT_BYTES": BYTES_MOST,
+    "LIMITS_MEMORY_BYTES": BYTES_MOST,
+}
+
 
 def until(is_so, what):
     """Wait for a condition, and say what it was if it does not come."""

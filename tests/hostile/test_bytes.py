@@ -1,23 +1,18 @@
 """What a caller makes the server hold, in memory and on disk, is counted in bytes."""
 
+import threading
 import uuid
 
 import over_mcp as mcp
 import pytest
-from frames import Two, grpc
+from frames import DATA, WIDE, Two, grpc
 from macp.v1 import core_pb2
 from macp_sdk.policy import build_task_policy
 from over_macp import Agent, code_of, serves_the_honest, working
 from over_mcp import Client, Refused
-from server import BYTES_MOST, MB, Server, connect, read_to_end, token_of, until
+from server import MB, NO_BUDGETS, Server, connect, read_to_end, token_of, until
 
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-
-NO_BUDGETS = {
-    "LIMITS_MEMORY_PER_AGENT_BYTES": BYTES_MOST,
-    "LIMITS_MEMORY_PER_TENANT_BYTES": BYTES_MOST,
-    "LIMITS_MEMORY_BYTES": BYTES_MOST,
-}
 
 # A session of 60 MB.
 UPDATES = 80
@@ -25,29 +20,21 @@ UPDATE_BYTES = 750_000
 
 # Of an agent, and what the server may need beside it: sessions and pages that are being read, and its allocator.
 BUDGET = 64 * MB
-SLACK = 96 * MB
+SLACK = 160 * MB
 
 SESSION = "0f0e7c2e-6a5b-4f0b-9d6c-5d0d8a8f1c11"
 
 
-def with_a_large_session(place, **settings):
-    server = Server(place, **settings)
+def with_a_session(server, updates):
     _, worker = working(server, SESSION, requester="mallory")
-    for number in range(UPDATES):
+    for number in range(updates):
         worker.update(SESSION, str(number), output=bytes(UPDATE_BYTES))
     return server
 
 
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory):
-    server = with_a_large_session(tmp_path_factory.mktemp("limited"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def unlimited(tmp_path_factory):
-    server = with_a_large_session(tmp_path_factory.mktemp("unlimited"), **NO_BUDGETS)
+def large(tmp_path_factory):
+    server = with_a_session(Server(tmp_path_factory.mktemp("large")), UPDATES)
     yield server
     server.stop()
 
@@ -61,7 +48,7 @@ def grown(server, attack):
 
 
 # Planted: pages that are cut by the number of events alone.
-def test_one_answer_about_a_large_session_is_a_page(limited):
+def test_one_answer_about_a_large_session_is_a_page(large):
     def read(server):
         return Client(server, "mallory").post(mcp.request("resources/read", {"uri": f"task://{SESSION}"}))[1]
 
@@ -74,8 +61,9 @@ def test_one_answer_about_a_large_session_is_a_page(limited):
         )[1]
 
     for ask in (read, timeline, tool):
-        more, answer = grown(limited, ask)
-        assert len(answer) < 8 * MB and more < 64 * MB, (ask.__name__, len(answer), more)
+        more, answer = grown(large, ask)
+        # An event of 750 KB, which is escaped once, or twice where it is text within text.
+        assert len(answer) < 12 * MB and more < 64 * MB, (ask.__name__, len(answer), more)
 
 
 # 100 of them may be on a connection.
@@ -129,26 +117,50 @@ def settled(server):
 
 
 @pytest.mark.parametrize("attack", [follow, read_pages, listen])
-def test_what_is_not_read_holds_no_more_than_the_budget(limited, unlimited, attack):
-    found = []
-    for server in (limited, unlimited):
-        server.forget_peak()
-        before = server.memory()
-        held = attack(server)
-        until(lambda: settled(server), "it has done what it could")
-        found.append((server.peak() - before) // MB)
-        for connection in held:
+def test_what_is_not_read_holds_no_more_than_the_budget(serve, attack):
+    def held(server):
+        with_a_session(server, 4)
+        more, held = grown(server, lambda server: (attack(server), until(lambda: settled(server), "it did what it could")))
+        for connection in held[0]:
             connection.close()
         until(lambda: server.metric("handover_memory_held_bytes") == 0, "everything was given back")
+        return more // MB
+
+    found = held(serve()), held(serve(**NO_BUDGETS))
     print(attack.__name__, found)
-    assert found[0] < (BUDGET + SLACK) // MB, found
-    assert found[1] > 2 * (BUDGET + SLACK) // MB, found
-    assert limited.limited("memory") > 0 and unlimited.limited("memory") == 0
+    assert found[0] < (BUDGET + SLACK) // MB < found[1] // 2, found
 
 
-def test_a_replay_of_a_large_session_is_refused_or_paid_for(limited):
-    mallory = Agent(limited, "mallory")
-    more, answer = grown(limited, lambda _: code_of(mallory.what_if_replay, SESSION, build_task_policy("p.q", "same")))
+def test_streams_that_are_read_get_everything_however_many_they_are(serve):
+    """What one of them waits for must not be held by another that waits for the same."""
+    server = serve()
+    session = str(uuid.uuid4())
+    _, worker = working(server, session, requester="mallory")
+    asked = core_pb2.StreamSessionRequest(subscribe_session_id=session).SerializeToString()
+    connections = [Two(server.macp, (4, WIDE)) for _ in range(3)]
+    for connection in connections:
+        connection.open_wide()
+        for _ in range(100):
+            connection.call("/macp.v1.MACPRuntimeService/StreamSession", token_of("mallory"), grpc(asked))
+    until(lambda: server.metric("handover_streams_open") == 300, "all of them follow")
+    worker.update(session, output=bytes(UPDATE_BYTES))
+    received = [0, 0, 0]
+
+    def read(number):
+        while received[number] < 100 * UPDATE_BYTES:
+            kind, _, payload = connections[number].take()
+            received[number] += len(payload) if kind == DATA else 0
+
+    threads = [threading.Thread(target=read, args=(number,), daemon=True) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: not any(thread.is_alive() for thread in threads), "all have read everything")
+    assert min(received) >= 100 * UPDATE_BYTES, received
+
+
+def test_a_replay_of_a_large_session_is_refused_or_paid_for(large):
+    mallory = Agent(large, "mallory")
+    more, answer = grown(large, lambda _: code_of(mallory.what_if_replay, SESSION, build_task_policy("p.q", "same")))
     assert more < 4 * BUDGET, (more, answer[:200])
 
 

@@ -86,7 +86,6 @@ def test_a_costly_check_is_stopped_and_is_paid_for(serve):
     assert set(found) <= set(CODES) and "CHECK_TOO_COSTLY" in found, found
     unlimited, answers = check_many(serve(**NO_LIMITS))
     assert not any(code in text for code in CODES for text in answers)
-    print(unlimited, seconds)
     assert unlimited > 2 * seconds, (unlimited, seconds)
 
 
@@ -104,7 +103,6 @@ def test_replaying_a_session_takes_time_in_proportion_to_its_length(serve):
         for _ in range(10):
             planner.what_if_replay(session, policy)
         seconds.append(server.processor_seconds() - before)
-    print(seconds)
     # Eight times the events: with their square it would be 64 times.
     assert seconds[1] < 30 * max(seconds[0], 0.05), seconds
 

@@ -3,7 +3,7 @@
 import over_mcp as mcp
 from frames import Two
 from over_macp import serves_the_honest
-from server import BYTES_MOST, MB, connect, read_to_end, token_of, until
+from server import BYTES_MOST, MB, NO_BUDGETS, connect, read_to_end, token_of, until
 
 SEND = "/macp.v1.MACPRuntimeService/Send"
 
@@ -83,7 +83,7 @@ def test_bodies_with_a_wrong_token_are_not_read_and_those_of_an_agent_are_bounde
     # What is left are 64 MiB, in buffers that have grown by doubling.
     assert server.peak() - before < 256 * MB
     # The same with the limits out of the way: everything that is sent is kept.
-    unlimited = serve(LIMITS_READING_BYTES_PER_AGENT_MAX=BYTES_MOST)
+    unlimited = serve(LIMITS_READING_BYTES_PER_AGENT_MAX=BYTES_MOST, **NO_BUDGETS)
     before = unlimited.memory()
     streams += begin_bodies(unlimited, token_of("mallory"))
     until(lambda: unlimited.memory() - before > 300 * MB, "it has far more in memory")

@@ -65,6 +65,8 @@ type Owner = (Box<str>, Box<str>);
 pub struct Checks {
     settings: Settings,
     threads: Arc<Semaphore>,
+    /// Apart from the threads: what has its turn may need a thread, and would wait for itself.
+    turns: Semaphore,
     queued: AtomicUsize,
     /// How many of those are whose.
     by_agent: Mutex<BTreeMap<Owner, usize>>,
@@ -74,7 +76,8 @@ impl Checks {
     /// Nobody checks anything yet.
     pub fn new(settings: Settings) -> Checks {
         let threads = Arc::new(Semaphore::new(settings.threads));
-        Checks { settings, threads, queued: AtomicUsize::new(0), by_agent: Mutex::default() }
+        let turns = Semaphore::new(settings.threads);
+        Checks { settings, threads, turns, queued: AtomicUsize::new(0), by_agent: Mutex::default() }
     }
 
     /// The steps that a check may take.
@@ -110,7 +113,7 @@ impl Checks {
     pub async fn in_turns<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
-            let turn = self.threads.acquire().await;
+            let turn = self.turns.acquire().await;
             let polled = poll_fn(|cx| Poll::Ready(apart(|| work.as_mut().poll(cx)))).await;
             drop(turn);
             match polled {

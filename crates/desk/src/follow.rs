@@ -19,8 +19,8 @@ use crate::no::No;
 use crate::reading::blocking;
 use crate::{Desk, page};
 
-/// How many times an event that was read is in memory: as it came, and as it was understood.
-const COPIES: u64 = 2;
+/// How many times an event that is given out is in memory: as it came, as it was understood, and as what is made of it.
+const COPIES: u64 = 3;
 
 /// A place among the streams and waiting calls of an agent, given back when it is dropped.
 pub struct Stay {
@@ -121,37 +121,51 @@ impl Over {
 }
 
 impl Events {
+    /// The number of the last thing that happened, for those who look for themselves at what it was. Waits for it, and
+    /// holds nothing.
+    pub async fn last(&mut self) -> Result<u64, Over> {
+        let next = self.next().await?.number;
+        let last = self.ready.drain(..).last().map_or(next, |delivery| delivery.number);
+        self.held = None;
+        Ok(last)
+    }
+
+    /// Hold nothing any more for what was given out.
+    pub fn let_go(&mut self) {
+        self.held = None;
+    }
+
     /// The same, for a protocol whose readers are told that they lag, and begin again where they were.
     pub fn telling_of_lag(self) -> Events {
         Events { tells_of_lag: true, ..self }
     }
 
-    /// The bytes that a reading may come to: a page, and then the event that ends it, which may be as large as any. Whoever
-    /// has little room reads all the same, a quarter of it at a time or one event.
-    fn reading_bytes(&self, room: &Room) -> u64 {
-        let event_max = self.desk.engine.limits().payload_bytes_max;
-        (COPIES * (page::BYTES_MAX + event_max) as u64).min(room.max() / 4)
-    }
-
-    /// The next event. Waits for it. What is stored is read when there is room for it.
+    /// The next event. Waits for it, and for room for it and for what is made of it: until the next one is asked for, that
+    /// is held. Whoever waits for more room meanwhile must let go of it before, or many could wait for each other.
     pub async fn next(&mut self) -> Result<Delivery, Over> {
         loop {
+            if !self.ready.is_empty() {
+                // Nothing is taken out before there is room: whoever waits here may be interrupted.
+                if let (None, Some(room)) = (&self.held, &self.room) {
+                    self.held = Some(room.wait(most(room, weight(&self.ready))).await);
+                }
+            }
             if let Some(delivery) = self.ready.pop_front() {
                 return Ok(delivery);
             }
             self.held = None;
             if let Some(room) = self.room.as_ref().filter(|_| self.subscription.reads_stored()) {
-                self.held = Some(room.wait(self.reading_bytes(room)).await);
+                // A page, and then the event that ends it, which may be as large as any.
+                let event_max = self.desk.engine.limits().payload_bytes_max;
+                let page_max = COPIES * (page::BYTES_MAX + event_max) as u64;
+                self.held = Some(room.wait(most(room, page_max)).await);
             }
             match self.subscription.next().await {
                 Ok(events) => {
-                    let bytes = events.iter().map(|delivery| COPIES * delivery.event.weight()).sum();
-                    match (&mut self.held, &self.room) {
-                        (Some(held), _) => held.settle(bytes),
-                        (None, Some(room)) => self.held = Some(room.hold(bytes)),
-                        (None, None) => {}
-                    }
                     self.ready = events.into();
+                    if let Some(held) = &mut self.held {
+                        held.settle(weight(&self.ready));
+                    }
                 }
                 Err(Ended::TooSlow { .. }) if self.tells_of_lag => return Err(Over::Lagging),
                 Err(Ended::TooSlow { resume_after }) => {
@@ -161,6 +175,16 @@ impl Events {
             }
         }
     }
+}
+
+/// What events take in memory.
+fn weight(events: &VecDeque<Delivery>) -> u64 {
+    events.iter().map(|delivery| COPIES * delivery.event.weight()).sum()
+}
+
+/// Whoever has little room goes on all the same, with a small part of it: the streams themselves take up some.
+fn most(room: &Room, bytes: u64) -> u64 {
+    bytes.min(room.max() / 16)
 }
 
 impl Stay {

@@ -176,9 +176,10 @@ impl Room {
         }
     }
 
-    /// Hold so many bytes as soon as there is room for them. Never more than there can be room for.
+    /// Hold so many bytes as soon as there is room for them. Never more than half of what there can be room for: who waits
+    /// holds something already.
     pub async fn wait(&self, bytes: u64) -> Lease {
-        let bytes = bytes.min(self.max());
+        let bytes = bytes.min(self.max() / 2);
         while let Err(full) = self.try_take(bytes) {
             let freed = self.account.pots[full].freed.notified();
             // What was given back before we listened would not wake us.
@@ -333,7 +334,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
         drop(held);
-        assert_eq!(waits.await.unwrap(), 100, "as many as there can be room for");
+        assert_eq!(waits.await.unwrap(), 50, "half of what there can be room for");
     }
 
     #[test]

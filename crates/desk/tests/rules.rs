@@ -552,19 +552,37 @@ async fn bytes_count_as_requests_and_who_has_used_much_takes_the_slow_lane() {
 async fn what_is_worked_on_in_turns_keeps_nobody_waiting_while_it_waits_itself() {
     let checks = checks::Settings { threads: 1, ..checks::Settings::default() };
     let (desk, _trigger) = opened_with(Settings { checks, ..Settings::default() });
+    let caller = mcp("worker");
     let (go, wait) = tokio::sync::oneshot::channel::<u8>();
     let first = tokio::spawn({
         let desk = desk.clone();
         async move { desk.work_on(Lane::Slow, 0, wait).await }
     });
-    // The second has its turn although the first has not ended, and a large request is one of those who take turns.
+    // The second has its turn although the first has not ended.
     assert_eq!(desk.work_on(Lane::Slow, 0, async { 2 }).await, 2);
-    let thread = occupy(&desk, "hog");
+    // A large request is one of those who take turns, and small ones wait for nobody.
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let (begun, is_begun) = std::sync::mpsc::channel::<()>();
+    let busy = tokio::spawn({
+        let desk = desk.clone();
+        async move {
+            let work = async move {
+                begun.send(()).unwrap();
+                _ = wait.recv();
+            };
+            desk.work_on(Lane::Slow, 0, work).await;
+        }
+    });
+    tokio::task::block_in_place(|| is_begun.recv().unwrap());
     let mut large = std::pin::pin!(desk.work_on(Lane::Fast, 1 << 20, async { 3 }));
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(large.as_mut().poll(cx).is_pending())).await);
-    assert_eq!(desk.work_on(Lane::Fast, 0, async { 4 }).await, 4, "small ones wait for nobody");
-    thread.send(()).unwrap();
+    assert_eq!(desk.work_on(Lane::Fast, 0, async { 4 }).await, 4);
+    go_on.send(()).unwrap();
+    in_time(busy).await.unwrap();
     assert_eq!(in_time(large).await, 3);
+    // What has its turn may need a thread for long checks, of which there is one.
+    let long = desk.work_on(Lane::Slow, 0, desk.run_long(&caller, || (5, 0)));
+    assert_eq!(in_time(long).await.unwrap(), 5);
     go.send(1).unwrap();
     assert_eq!(in_time(first).await.unwrap(), Ok(1));
     desk.stop();

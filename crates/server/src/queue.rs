@@ -75,20 +75,40 @@ struct Item<T> {
 pub struct Gone;
 
 impl<T: Frame> Sender<T> {
-    /// Put something in, waiting for room.
+    /// Put something in that was made of what is held, or that is small. It is counted, and waits for its reader alone.
     pub async fn send(&self, frame: T) -> Result<(), Gone> {
-        let bytes = frame.bytes();
-        let places = u32::try_from(bytes).unwrap_or(BYTES_MAX).clamp(ITEM_BYTES, BYTES_MAX);
-        let place = Arc::clone(&self.free).acquire_many_owned(places).await.map_err(|_| Gone)?;
-        let held = match &self.room {
+        let held = self.room.as_ref().map(|room| room.hold(frame.bytes() as u64));
+        self.pass(frame, held).await
+    }
+
+    /// Put something in that may be large, and is made when there is room for about so many bytes of it. Nothing else may be
+    /// held meanwhile, or many could wait for each other.
+    pub async fn send_made(&self, about: usize, make: impl FnOnce() -> T) -> Result<(), Gone> {
+        let place = self.place(about).await?;
+        let mut held = match &self.room {
             Some(room) => tokio::select! {
                 biased;
-                held = room.wait(bytes as u64) => Some(held),
+                held = room.wait(about as u64) => Some(held),
                 () = self.items.closed() => return Err(Gone),
             },
             None => None,
         };
+        let frame = make();
+        if let Some(held) = &mut held {
+            held.settle(frame.bytes() as u64);
+        }
         self.items.send(Item { frame, held, _place: place }).map_err(|_| Gone)
+    }
+
+    /// Put something in with what is held for it already.
+    pub async fn pass(&self, frame: T, held: Option<Lease>) -> Result<(), Gone> {
+        let place = self.place(frame.bytes()).await?;
+        self.items.send(Item { frame, held, _place: place }).map_err(|_| Gone)
+    }
+
+    async fn place(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Gone> {
+        let places = u32::try_from(bytes).unwrap_or(BYTES_MAX).clamp(ITEM_BYTES, BYTES_MAX);
+        Arc::clone(&self.free).acquire_many_owned(places).await.map_err(|_| Gone)
     }
 
     /// Returns when nobody reads any more.
@@ -100,7 +120,12 @@ impl<T: Frame> Sender<T> {
 impl<T> Receiver<T> {
     /// The next thing. Waits for it; none if nothing more comes.
     pub async fn recv(&mut self) -> Option<T> {
-        self.waiting.recv().await.map(|item| item.frame)
+        self.recv_held().await.map(|(frame, _)| frame)
+    }
+
+    /// The next thing, and what is held for it, to be passed on.
+    pub async fn recv_held(&mut self) -> Option<(T, Option<Lease>)> {
+        self.waiting.recv().await.map(|item| (item.frame, item.held))
     }
 
     /// The next thing, if it is there.

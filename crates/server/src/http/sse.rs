@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_core::Stream;
-use handover_desk::memory::Room;
+use handover_desk::memory::{Lease, Room};
 use tokio::time::{Instant, Interval, interval_at};
 
 use crate::queue;
@@ -78,6 +78,15 @@ impl Sender {
     /// Send an event, waiting for room. False if the client has gone.
     pub async fn send(&self, frame: Frame<'_>) -> bool {
         self.0.send(frame.to_string()).await.is_ok()
+    }
+
+    /// Send an event with what is held already for what it says. False if the client has gone.
+    pub async fn pass(&self, frame: Frame<'_>, mut held: Option<Lease>) -> bool {
+        let text = frame.to_string();
+        if let Some(held) = &mut held {
+            held.settle(text.len() as u64);
+        }
+        self.0.pass(text, held).await.is_ok()
     }
 
     /// Returns when the client has gone.

@@ -175,9 +175,12 @@ fn about(envelope: &Envelope) -> Result<String, Refused> {
 
 /// A signal of another agent.
 async fn pass_on(signal: &Signal, out: &Out) {
-    let envelope = Envelope::decode(&*signal.body).ok();
+    let made = || {
+        let envelope = Envelope::decode(&*signal.body).ok();
+        Ok(WatchSignalsResponse { envelope, sender_authenticated: signal.proven })
+    };
     // A listener that has gone away is noticed by the loop.
-    _ = out.send(Ok(WatchSignalsResponse { envelope, sender_authenticated: signal.proven })).await;
+    _ = out.send_made(signal.body.len(), made).await;
 }
 
 /// Whether orders may be waiting for their assignee after this event.

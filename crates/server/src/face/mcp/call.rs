@@ -223,6 +223,7 @@ impl Mcp {
             telling.up_to(&mut events, session.head.0).await?;
             if let Some(outcome) = outcome(&session) {
                 // Many calls may end at the same moment: what is made of the result must find room.
+                events.let_go();
                 let bytes = session.weight() as u64;
                 let _held = match caller.room() {
                     Some(room) => Some(room.wait(bytes).await),

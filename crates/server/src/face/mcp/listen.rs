@@ -99,8 +99,8 @@ impl Mcp {
                 _ = changes.changed(), if filter.tools_list_changed => {
                     heard = out.send(changed.clone()).await.is_ok();
                 }
-                message = news.recv(), if followed => match message {
-                    Some(message) => heard = out.send(message).await.is_ok(),
+                message = news.recv_held(), if followed => match message {
+                    Some((message, held)) => heard = out.pass(message, held).await.is_ok(),
                     None => followed = false,
                 }
             }
@@ -160,17 +160,18 @@ impl Follower {
             let event = tokio::select! {
                 biased;
                 () = self.told.closed() => return,
-                event = events.next() => event,
+                event = events.last() => event,
             };
             match event {
                 // What a look at the task has shown already need not be told again.
-                Ok(delivery) if delivery.number <= seen => continue,
+                Ok(number) if number <= seen => continue,
                 Ok(_) => {}
                 Err(_) => return,
             }
             let Ok(session) = self.mcp.task(&self.caller, &self.id).await else { return };
             seen = session.head.0;
-            if self.told.send(self.message(&session)).await.is_err() || session.lifecycle.is_terminal() {
+            let told = self.told.send_made(session.weight(), || self.message(&session)).await;
+            if told.is_err() || session.lifecycle.is_terminal() {
                 return;
             }
         }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 
-use handover_desk::memory::Room;
+use handover_desk::memory::{Lease, Room};
 
 use crate::http::sse::{self, Frame};
 use crate::queue;
@@ -40,7 +40,7 @@ pub(super) async fn with_events(
             }
             return sse::whole(told.iter().chain([&message]).map(|message| frame(message)), room.as_ref());
         }
-        Some(first) = inbox.recv() => Some(first),
+        Some(first) = inbox.recv_held() => Some(first),
         () = sleep(head_within) => None,
     };
     let (events, response) = sse::channel(room);
@@ -86,19 +86,19 @@ pub(super) async fn without_events(
 }
 
 /// Carry what the work tells, then its answer, to the client. When the client goes, the work is dropped.
-async fn pump(mut work: Work, mut inbox: Inbox, first: Option<String>, events: sse::Sender) {
+async fn pump(mut work: Work, mut inbox: Inbox, first: Option<(String, Option<Lease>)>, events: sse::Sender) {
     let mut next = first;
     let mut open = true;
     loop {
-        if let Some(told) = next.take()
-            && !events.send(frame(&told)).await
+        if let Some((told, held)) = next.take()
+            && !events.pass(frame(&told), held).await
         {
             return;
         }
         tokio::select! {
             biased;
             () = events.closed() => return,
-            told = inbox.recv(), if open => {
+            told = inbox.recv_held(), if open => {
                 open = told.is_some();
                 next = told;
             }

@@ -20,7 +20,7 @@ UPDATE_BYTES = 750_000
 
 # Of an agent, and what the server may need beside it: sessions and pages that are being read, and its allocator.
 BUDGET = 64 * MB
-SLACK = 160 * MB
+SLACK = 320 * MB
 
 SESSION = "0f0e7c2e-6a5b-4f0b-9d6c-5d0d8a8f1c11"
 

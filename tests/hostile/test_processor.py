@@ -86,7 +86,7 @@ def test_a_costly_check_is_stopped_and_is_paid_for(serve):
     assert set(found) <= set(CODES) and "CHECK_TOO_COSTLY" in found, found
     unlimited, answers = check_many(serve(**NO_LIMITS))
     assert not any(code in text for code in CODES for text in answers)
-    assert unlimited > 2 * seconds, (unlimited, seconds)
+    assert unlimited > seconds, (unlimited, seconds)
 
 
 def test_replaying_a_session_takes_time_in_proportion_to_its_length(serve):

@@ -125,7 +125,8 @@ impl Events {
     /// holds nothing.
     pub async fn last(&mut self) -> Result<u64, Over> {
         let next = self.next().await?.number;
-        let last = self.ready.drain(..).last().map_or(next, |delivery| delivery.number);
+        let last = self.ready.back().map_or(next, |delivery| delivery.number);
+        self.ready.clear();
         self.held = None;
         Ok(last)
     }

@@ -9,7 +9,7 @@ import over_mcp as mcp
 import pytest
 from frames import PREFACE, Two, settings
 from over_macp import serves_the_honest
-from server import MANY, SECONDS_MOST, Server, connect, is_closed, token_of, until
+from server import MANY, SECONDS_MOST, connect, is_closed, token_of, until
 
 SILENT = 1100
 FILES = 1024
@@ -46,6 +46,7 @@ def test_silent_sockets_shut_nobody_out_where_few_files_may_be_open(serve, liste
         assert unlimited.dropped(listener, "displaced") == 0
 
 
+# Planted: the library's own queue, of 128.
 def test_connections_that_come_at_once_wait_to_be_accepted(serve):
     server = serve()
     server.signal("SIGSTOP")

@@ -7,7 +7,7 @@ import uuid
 from macp_sdk.policy import build_task_policy
 from over_macp import Agent, code_of, serves_the_honest, working
 from over_mcp import Client, raw, request
-from server import Server, connect, get, read_to_end, token_of
+from server import connect, get, read_to_end, token_of
 
 # The most that the settings take, and rates that are no rates.
 STEPS_MOST = 10_000_000_000
@@ -54,13 +54,13 @@ def test_a_schema_whose_cost_multiplies_is_refused_where_it_comes_in(server):
 # All alternatives are tried on every item, and it is the last that fits.
 COSTLY = {
     "type": "object",
-    "properties": {"items": {"type": "array", "items": {"anyOf": [{"const": f"n-{n}"} for n in range(900)]}}},
+    "properties": {"items": {"type": "array", "items": {"anyOf": [{"const": f"n-{n}"} for n in range(2000)]}}},
 }
-ARGUMENTS = {"items": ["n-899"] * 90_000}
+ARGUMENTS = {"items": ["n-1999"] * 80_000}
 CODES = ["CHECK_TOO_COSTLY", "CHECKS_BUSY", "RATE_LIMITED"]
 
 
-def check_many(server, calls=6):
+def check_many(server, calls=4):
     """Have costly checks made at once, with `/healthz` in between. Gives the processor time and the answers."""
     offering(server, COSTLY)
     before = server.processor_seconds()
@@ -86,9 +86,10 @@ def test_a_costly_check_is_stopped_and_is_paid_for(serve):
     assert set(found) <= set(CODES) and "CHECK_TOO_COSTLY" in found, found
     unlimited, answers = check_many(serve(**NO_LIMITS))
     assert not any(code in text for code in CODES for text in answers)
-    assert unlimited > seconds, (unlimited, seconds)
+    assert unlimited > 2 * seconds, (unlimited, seconds)
 
 
+# Planted: everything before it applied again for each event.
 def test_replaying_a_session_takes_time_in_proportion_to_its_length(serve):
     server = serve(**NO_RATES)
     seconds = []

@@ -90,6 +90,7 @@ def test_bodies_with_a_wrong_token_are_not_read_and_those_of_an_agent_are_bounde
     assert unlimited.limited("reading_bytes") == 0
 
 
+# Planted: the body before the head is looked at.
 def test_http_answers_by_the_head_alone(server):
     for token, more, status in [
         ("wrong", {}, 401),

@@ -167,7 +167,7 @@ impl Room {
 
     /// Hold so many bytes, if there is room for them.
     pub fn take(&self, bytes: u64) -> Result<Lease, Limited> {
-        match self.try_take(bytes) {
+        match self.try_take(bytes, self.max) {
             Ok(()) => Ok(Lease { room: self.clone(), bytes }),
             Err(full) => {
                 let whose = [Whose::Agent, Whose::Tenant, Whose::Server][full];
@@ -177,13 +177,14 @@ impl Room {
     }
 
     /// Hold so many bytes as soon as there is room for them. Never more than half of what there can be room for: who waits
-    /// holds something already.
+    /// holds something already. A quarter is left to those who do not wait and would be refused.
     pub async fn wait(&self, bytes: u64) -> Lease {
         let bytes = bytes.min(self.max() / 2);
-        while let Err(full) = self.try_take(bytes) {
+        let max = self.max.map(|max| max - max / 4);
+        while let Err(full) = self.try_take(bytes, max) {
             let freed = self.account.pots[full].freed.notified();
             // What was given back before we listened would not wake us.
-            match self.try_take(bytes) {
+            match self.try_take(bytes, max) {
                 Ok(()) => break,
                 Err(still) if still == full => freed.await,
                 Err(_) => {}
@@ -202,9 +203,9 @@ impl Room {
     }
 
     /// Which budget is spent, if one is.
-    fn try_take(&self, bytes: u64) -> Result<(), usize> {
+    fn try_take(&self, bytes: u64, max: [u64; 3]) -> Result<(), usize> {
         let pots = &self.account.pots;
-        for (index, (pot, max)) in pots.iter().zip(self.max).enumerate() {
+        for (index, (pot, max)) in pots.iter().zip(max).enumerate() {
             if !pot.take(bytes, max) {
                 pots[..index].iter().for_each(|pot| pot.give_back(bytes));
                 return Err(index);
@@ -335,6 +336,11 @@ mod tests {
         assert!(!waits.is_finished());
         drop(held);
         assert_eq!(waits.await.unwrap(), 50, "half of what there can be room for");
+        // Who waits leaves some to who does not.
+        let waited = ada.wait(50).await;
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, ada.wait(30)).await.is_err());
+        let taken = ada.take(50).unwrap();
+        drop((waited, taken));
     }
 
     #[test]

@@ -95,9 +95,8 @@ pub(super) struct Signal {
 
 impl Signal {
     pub(super) fn raise(&self) {
-        let mut raised = lock(&self.raised);
-        if !*raised {
-            *raised = true;
+        // The one that is woken wants the lock: it is let go before.
+        if !std::mem::replace(&mut *lock(&self.raised), true) {
             self.changed.notify_one();
         }
     }

@@ -28,6 +28,12 @@ pub struct Args {
     /// The runtime to measure, as host:port [default: a server of this binary, started for the run]
     #[arg(long, value_name = "ADDR")]
     target: Option<String>,
+    /// A second runtime, as host:port, measured in turns with the first; same agents and tokens
+    #[arg(long, value_name = "ADDR")]
+    against: Option<String>,
+    /// How many turns each runtime gets, of which the median counts [default: 1, with --against 5]
+    #[arg(long)]
+    turns: Option<usize>,
     /// The agent that hands tasks out
     #[arg(long, value_name = "AGENT", default_value = "planner")]
     requester: String,
@@ -49,15 +55,18 @@ pub struct Args {
     /// How long the work goes on before each measurement, in seconds
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
-    /// Over how many connections
-    #[arg(long, default_value_t = 4)]
-    connections: usize,
+    /// Over how many connections [default: as many as are in flight, one for each]
+    #[arg(long)]
+    connections: Option<usize>,
     /// How many watch the session of the fan-out; 0 leaves it out
     #[arg(long, default_value_t = 100)]
     watchers: usize,
     /// The process of the target, for its processor time and memory
     #[arg(long, requires = "target")]
     pid: Option<u32>,
+    /// The process of the second runtime
+    #[arg(long, requires = "against")]
+    against_pid: Option<u32>,
     /// Where the server of this binary puts its data, which is removed afterwards [default: a new directory here]
     #[arg(long, value_name = "DIR", conflicts_with = "target")]
     data: Option<PathBuf>,
@@ -75,6 +84,9 @@ What is measured:
            TaskAccept, two TaskUpdates, TaskComplete and Commitment, each a Send that waits for the Ack of the one before
   fan-out  watchers subscribe to one session; updates are sent to it, the next when every watcher has the last
 
+With --against, every size is measured in turns, first the one and then the other; a row has the medians of the turns, and
+the row below it how many times the second's the first's are.
+
 A refusal, a duplicate, or an update that a watcher does not get in its turn ends the run with an error.
 
 Columns:
@@ -90,6 +102,7 @@ Examples:
   handover bench macp
   handover bench macp --in-flight 64 --seconds 20 --json > macp.json
   handover bench macp --target 127.0.0.1:50051 --pid 4711
+  handover bench macp --against 127.0.0.1:50051 --against-pid 4711
   handover bench macp --target runtime.example:50051 --requester a --requester-token s3cret --worker b --worker-token t0ken
   handover bench macp --toy";
 
@@ -100,20 +113,32 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 pub fn run(args: &Args) -> Result<(), Failure> {
     let threads =
         tokio::runtime::Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?;
-    if let Some(target) = &args.target {
-        let pid = args.pid.map(|pid| pid.to_string());
-        if let Some(pid) = pid.as_ref().filter(|pid| machine::cpu_seconds(pid).is_none()) {
-            return Err(Failure::Usage(format!("--pid: expected a process of this machine, found {pid}")));
+    let known = |flag: &str, pid: Option<u32>| match pid.map(|pid| pid.to_string()) {
+        Some(pid) if machine::cpu_seconds(&pid).is_none() => {
+            Err(Failure::Usage(format!("{flag}: expected a process of this machine, found {pid}")))
         }
-        let result = threads.block_on(measure(args, target, pid))?;
-        return if args.json { print_json(&result) } else { Ok(()) };
+        pid => Ok(pid),
+    };
+    let mut measured = Vec::new();
+    let mut own = None;
+    match &args.target {
+        Some(target) => measured.push((target.clone(), known("--pid", args.pid)?)),
+        None => {
+            let dir = Scratch::new(args.data.as_deref())?;
+            let server = Server::start(&dir.path)?;
+            measured.push((server.address.clone(), Some(server.pid().to_string())));
+            own = Some((server, dir));
+        }
     }
-    let dir = Scratch::new(args.data.as_deref())?;
-    let server = Server::start(&dir.path)?;
-    let result = threads.block_on(measure(args, &server.address, Some(server.pid().to_string())))?;
+    if let Some(against) = &args.against {
+        measured.push((against.clone(), known("--against-pid", args.against_pid)?));
+    }
+    let result = threads.block_on(measure(args, measured))?;
     // The connections go with the threads: the server does not have to wait for them.
     threads.shutdown_timeout(Duration::from_secs(1));
-    server.stop()?;
+    if let Some((server, _dir)) = own {
+        server.stop()?;
+    }
     if args.json { print_json(&result) } else { Ok(()) }
 }
 
@@ -122,51 +147,82 @@ pub fn late(what: &str) -> Failure {
     Failure::Fault(format!("expected {what} within {ANSWER_WITHIN:?}"))
 }
 
-async fn measure(args: &Args, target: &str, pid: Option<String>) -> Result<Value, Failure> {
+async fn measure(args: &Args, measured: Vec<(String, Option<String>)>) -> Result<Value, Failure> {
     let tokens = Tokens::new(
         args.requester_token.as_ref().unwrap_or(&args.requester),
         args.worker_token.as_ref().unwrap_or(&args.worker),
     )?;
-    let mut callers = Vec::new();
-    for _ in 0..args.connections.max(1) {
-        callers.push(Caller::connect(target, tokens.clone()).await?);
+    let connections = args.connections.map(|connections| connections.max(1));
+    let most = args.in_flight.iter().copied().max().unwrap_or(1).max(1);
+    let mut runtimes = Vec::new();
+    for (address, pid) in measured {
+        let mut callers = Vec::new();
+        for _ in 0..connections.unwrap_or(most) {
+            callers.push(Caller::connect(&address, tokens.clone()).await?);
+        }
+        let name = callers[0].initialize().await?;
+        runtimes.push(Runtime { name, callers, pid });
     }
-    let runtime = callers[0].initialize().await?;
     let seconds =
         |full: f64, small| Duration::from_secs_f64(if args.toy { small } else { full.clamp(0.0, 3600.0) });
     let bench = Bench {
-        callers,
+        runtimes,
+        turns: args.turns.unwrap_or(if args.against.is_some() { 5 } else { 1 }).max(1),
         script: Arc::new(Script::new(&args.requester, &args.worker)),
         warm_up: seconds(args.warm_up, 0.1),
         seconds: seconds(args.seconds.max(0.05), 0.3),
-        pid,
         json: args.json,
     };
-    bench.say(&format!("{runtime}, {} connections, {} cores", bench.callers.len(), machine::cores()));
+    let names: Vec<&str> = bench.runtimes.iter().map(|runtime| runtime.name.as_str()).collect();
+    let over = connections.map_or("one connection each".to_owned(), |count| format!("{count} connections"));
+    bench.say(&format!("{}, {over}, {} cores", names.join(" against "), machine::cores()));
     let lives = bench.lives(&args.in_flight).await?;
     let mut result = json!({
         "bench": "macp",
         "version": env!("CARGO_PKG_VERSION"),
-        "runtime": runtime,
+        "runtimes": names,
         "cores": machine::cores(),
         "toy": args.toy,
-        "connections": bench.callers.len(),
+        "connections": connections,
+        "turns": bench.turns,
         "lives": lives,
     });
     let watchers = if args.toy { args.watchers.min(10) } else { args.watchers };
     if watchers > 0 {
-        result["fan_out"] = bench.fan_out(watchers).await?;
+        let mut rows = Vec::new();
+        for runtime in &bench.runtimes {
+            rows.push(bench.fan_out(runtime, watchers).await?);
+        }
+        result["fan_out"] = Value::Array(rows);
     }
     Ok(result)
 }
 
-struct Bench {
+/// One that is measured.
+struct Runtime {
+    name: String,
     callers: Vec<Caller>,
+    /// Its process, if it is known.
+    pid: Option<String>,
+}
+
+impl Runtime {
+    fn cpu(&self) -> Cpu {
+        let server = self.pid.as_deref().and_then(machine::cpu_seconds);
+        Cpu { server, client: machine::cpu_seconds("self") }
+    }
+
+    fn resident_bytes(&self) -> Option<u64> {
+        machine::resident_bytes(self.pid.as_deref()?)
+    }
+}
+
+struct Bench {
+    runtimes: Vec<Runtime>,
+    turns: usize,
     script: Arc<Script>,
     warm_up: Duration,
     seconds: Duration,
-    /// The process of the server, if it is known.
-    pid: Option<String>,
     json: bool,
 }
 
@@ -175,6 +231,43 @@ struct Turn {
     latencies_us: Vec<f64>,
     seconds: f64,
     cpu: Cpu,
+}
+
+impl Turn {
+    fn row(mut self, resident: Option<u64>) -> Value {
+        let count = self.latencies_us.len();
+        json!({
+            "envelopes": count,
+            "envelopes_per_second": count as f64 / self.seconds,
+            "p50_us": quantile(&mut self.latencies_us, 0.5),
+            "p99_us": quantile(&mut self.latencies_us, 0.99),
+            "p999_us": quantile(&mut self.latencies_us, 0.999),
+            "server_cpu_seconds_per_1000": self.cpu.server,
+            "client_cpu_seconds_per_1000": self.cpu.client,
+            "server_resident_bytes": resident,
+        })
+    }
+}
+
+/// One row of several, each number made of theirs.
+fn over(rows: &[Value], made: impl Fn(&mut [f64]) -> f64) -> Value {
+    let Some(Value::Object(first)) = rows.first() else { return Value::Null };
+    let number = |name: &String| {
+        let mut numbers: Vec<f64> = rows.iter().filter_map(|row| row[name].as_f64()).collect();
+        if numbers.len() == rows.len() { json!(made(&mut numbers)) } else { Value::Null }
+    };
+    Value::Object(first.keys().map(|name| (name.clone(), number(name))).collect())
+}
+
+fn median(numbers: &mut [f64]) -> f64 {
+    quantile(numbers, 0.5)
+}
+
+fn labelled(row: &Value, in_flight: usize, runtime: &str) -> Value {
+    let mut row = row.clone();
+    row["in_flight"] = json!(in_flight);
+    row["runtime"] = json!(runtime);
+    row
 }
 
 /// Processor time in seconds.
@@ -197,68 +290,67 @@ impl Bench {
         say(self.json, line);
     }
 
-    fn cpu(&self) -> Cpu {
-        let server = self.pid.as_deref().and_then(machine::cpu_seconds);
-        Cpu { server, client: machine::cpu_seconds("self") }
-    }
-
-    fn resident_bytes(&self) -> Option<u64> {
-        machine::resident_bytes(self.pid.as_deref()?)
-    }
-
     async fn lives(&self, in_flight: &[usize]) -> Result<Value, Failure> {
         self.say(
             "in flight   envelopes/s   p50 us   p99 us   p99.9 us   server CPU   client CPU   server MB",
         );
         let mut rows = Vec::new();
         for clients in in_flight.iter().map(|clients| (*clients).max(1)) {
-            progress(&format!("{clients} in flight"));
-            let mut turn = self.turn(clients).await?;
-            let resident = self.resident_bytes();
-            progress("");
-            let count = turn.latencies_us.len();
-            let row = json!({
-                "in_flight": clients,
-                "envelopes": count,
-                "envelopes_per_second": count as f64 / turn.seconds,
-                "p50_us": quantile(&mut turn.latencies_us, 0.5),
-                "p99_us": quantile(&mut turn.latencies_us, 0.99),
-                "p999_us": quantile(&mut turn.latencies_us, 0.999),
-                "server_cpu_seconds_per_1000": turn.cpu.server,
-                "client_cpu_seconds_per_1000": turn.cpu.client,
-                "server_resident_bytes": resident,
-            });
-            self.say(&format!(
-                "{clients:9} {:13.0} {:8.0} {:8.0} {:10.0} {:>12} {:>12} {:>11}",
-                number(&row, "envelopes_per_second"),
-                number(&row, "p50_us"),
-                number(&row, "p99_us"),
-                number(&row, "p999_us"),
-                known(turn.cpu.server, 3),
-                known(turn.cpu.client, 3),
-                known(resident.map(|bytes| bytes as f64 / 1e6), 0),
-            ));
-            rows.push(row);
+            let mut turns: Vec<Vec<Value>> = vec![Vec::new(); self.runtimes.len()];
+            for turn in 0..self.turns {
+                for (runtime, turns) in self.runtimes.iter().zip(&mut turns) {
+                    progress(&format!("{clients} in flight, turn {} of {}", turn + 1, self.turns));
+                    turns.push(self.turn(runtime, clients).await?.row(runtime.resident_bytes()));
+                    progress("");
+                }
+            }
+            let medians: Vec<Value> = turns.iter().map(|turns| over(turns, median)).collect();
+            for (runtime, row) in self.runtimes.iter().zip(&medians) {
+                self.say_row(&format!("{clients:9}"), row, 0);
+                rows.push(labelled(row, clients, &runtime.name));
+            }
+            if let [first, second] = &medians[..] {
+                let ratio = over(&[first.clone(), second.clone()], |pair| pair[0] / pair[1]);
+                self.say_row("    ratio", &ratio, 2);
+                rows.push(labelled(&ratio, clients, "ratio"));
+            }
         }
         Ok(Value::Array(rows))
     }
 
+    fn say_row(&self, label: &str, row: &Value, decimals: usize) {
+        let cell = |name: &str, divided: f64, decimals| {
+            known(row[name].as_f64().map(|number| number / divided), decimals)
+        };
+        let (fine, million) = if decimals == 0 { (3, 1e6) } else { (decimals, 1.0) };
+        self.say(&format!(
+            "{label} {:>13} {:>8} {:>8} {:>10} {:>12} {:>12} {:>11}",
+            cell("envelopes_per_second", 1.0, decimals),
+            cell("p50_us", 1.0, decimals),
+            cell("p99_us", 1.0, decimals),
+            cell("p999_us", 1.0, decimals),
+            cell("server_cpu_seconds_per_1000", 1.0, fine),
+            cell("client_cpu_seconds_per_1000", 1.0, fine),
+            cell("server_resident_bytes", million, decimals),
+        ));
+    }
+
     /// Let that many clients live, first unmeasured, then measured.
-    async fn turn(&self, clients: usize) -> Result<Turn, Failure> {
+    async fn turn(&self, runtime: &Runtime, clients: usize) -> Result<Turn, Failure> {
         let phase = Arc::new(Phase::default());
         let mut tasks = JoinSet::new();
         for index in 0..clients {
-            let caller = self.callers[index % self.callers.len()].clone();
+            let caller = runtime.callers[index % runtime.callers.len()].clone();
             tasks.spawn(live(caller, Arc::clone(&self.script), Arc::clone(&phase)));
         }
         go_on(&mut tasks, self.warm_up).await?;
-        let before = self.cpu();
+        let before = runtime.cpu();
         let begun = Instant::now();
         phase.enter(Phase::MEASURED);
         go_on(&mut tasks, self.seconds).await?;
         phase.enter(Phase::OVER);
         let seconds = begun.elapsed().as_secs_f64();
-        let after = self.cpu();
+        let after = runtime.cpu();
         let mut latencies_us = Vec::new();
         let all = async {
             while let Some(task) = tasks.join_next().await {
@@ -271,14 +363,15 @@ impl Bench {
         Ok(Turn { latencies_us, seconds, cpu })
     }
 
-    async fn fan_out(&self, watchers: usize) -> Result<Value, Failure> {
+    async fn fan_out(&self, runtime: &Runtime, watchers: usize) -> Result<Value, Failure> {
         progress(&format!("{watchers} watchers"));
-        let before = self.cpu();
-        let measured = fan_out::measure(&self.callers, &self.script, watchers, self.warm_up, self.seconds);
+        let before = runtime.cpu();
+        let measured = fan_out::measure(&runtime.callers, &self.script, watchers, self.warm_up, self.seconds);
         let mut delivered = measured.await?;
-        let cpu = self.cpu().since(before, delivered.events as f64);
+        let cpu = runtime.cpu().since(before, delivered.events as f64);
         progress("");
         let row = json!({
+            "runtime": runtime.name,
             "watchers": watchers,
             "updates": delivered.updates,
             "events_per_second": delivered.events as f64 / delivered.seconds,
@@ -290,7 +383,7 @@ impl Bench {
             "call_to_last_p99_us": quantile(&mut delivered.call_to_last_us, 0.99),
             "server_cpu_seconds_per_1000": cpu.server,
             "client_cpu_seconds_per_1000": cpu.client,
-            "server_resident_bytes": self.resident_bytes(),
+            "server_resident_bytes": runtime.resident_bytes(),
         });
         self.say(&format!(
             "{watchers} watchers: {:.0} events/s delivered, {:.0} updates/s; the last watcher has one {:.0} us (p50) {:.0} us \

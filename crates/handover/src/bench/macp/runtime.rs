@@ -139,10 +139,15 @@ impl Caller {
     pub async fn connect(target: &str, tokens: Tokens) -> Result<Caller, Failure> {
         let uri = if target.contains("://") { target.to_owned() } else { format!("http://{target}") };
         if !uri.starts_with("http://") {
-            return Err(Failure::Usage(format!("--target: expected host:port without TLS, found {target}")));
+            return Err(Failure::Usage(format!(
+                "expected a runtime as host:port, without TLS, found {target}"
+            )));
         }
         let expected = |error| {
-            Failure::Usage(format!("--target: expected host:port, found {target}: {}", crate::chain(&error)))
+            Failure::Usage(format!(
+                "expected a runtime as host:port, found {target}: {}",
+                crate::chain(&error)
+            ))
         };
         let endpoint = Endpoint::from_shared(uri).map_err(expected)?;
         let channel = endpoint.connect_timeout(CONNECT_WITHIN).connect().await;

@@ -35,7 +35,7 @@ use crate::identity::Principal;
 use crate::identity::tokens::{Change, How};
 use crate::timeline;
 use handover_engine::Key;
-use handover_engine::clock::now;
+use handover_engine::clock::machine;
 use handover_engine::locks::lock;
 use handover_engine::seldom::Seldom;
 
@@ -195,7 +195,7 @@ impl Record {
     fn new(what: What) -> Record {
         Record {
             what,
-            at: now(),
+            at: machine(),
             tenant: Box::default(),
             agent: Box::default(),
             session: Box::default(),
@@ -522,7 +522,7 @@ impl Inner {
 
     fn left_out(&self, source: &Source, what: What, count: u64) -> Vec<u8> {
         self.counters.audit_left_out.inc_by(count);
-        let (time, of, count) = (rfc3339(now()), what.name(), Some(count));
+        let (time, of, count) = (rfc3339(machine()), what.name(), Some(count));
         let (tenant, agent) = match source {
             Source::Agent(tenant, agent) => (&**tenant, &**agent),
             Source::OtherAgents | Source::Address(_) | Source::OtherAddresses => ("", ""),

@@ -14,7 +14,7 @@ use handover_kernel::{AgentId, Timestamp};
 use self::jwt::Verifier;
 use self::tokens::Tokens;
 use crate::visible::unseen_in_id;
-use handover_engine::clock::now;
+use handover_engine::clock::machine;
 
 /// The tenant of everybody in development mode, and of those whose credential names none.
 pub const DEFAULT_TENANT: &str = "default";
@@ -188,13 +188,13 @@ impl Identity {
         };
         let token = token.or(anonymous).ok_or(Unauthenticated::Missing)?;
         let find =
-            |tokens: &Tokens| tokens.find(token, now()).map_err(|why| Unauthenticated::Refused { why });
+            |tokens: &Tokens| tokens.find(token, machine()).map_err(|why| Unauthenticated::Refused { why });
         match self {
             Identity::Tokens(tokens) => find(tokens),
             Identity::Jwt(verifier, tokens) => match jwt::header(token) {
                 None => find(tokens),
                 Some(header) => {
-                    verifier.verify(token, &header, now()).map_err(|why| Unauthenticated::Refused { why })
+                    verifier.verify(token, &header, machine()).map_err(|why| Unauthenticated::Refused { why })
                 }
             },
             Identity::Development | Identity::Anonymous(_) => {
@@ -215,7 +215,7 @@ impl Identity {
 
     /// Bring what a principal may use up to date, if its credential still counts; otherwise say why it does not.
     pub fn renew(&self, principal: &mut Principal) -> Result<(), Unauthenticated> {
-        let now = now();
+        let now = machine();
         let renewed = match (principal.credential, self) {
             (Credential::Token(hash), Identity::Tokens(tokens) | Identity::Jwt(_, tokens)) => {
                 tokens.renew(principal, &hash, now)
@@ -248,7 +248,7 @@ impl Identity {
                 match principal.expires_at {
                     // The clock that sleeps may stand still, or be set, while that of the credential goes on.
                     Some(at) => {
-                        let left = Duration::from_millis(at.since(now()));
+                        let left = Duration::from_millis(at.since(machine()));
                         tokio::time::sleep(left.min(Duration::from_secs(60))).await;
                     }
                     None => std::future::pending().await,

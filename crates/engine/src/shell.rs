@@ -14,13 +14,13 @@ use std::thread;
 
 use handover_kernel::command::Command;
 use handover_kernel::{AgentId, Limits, Session};
-use handover_store::{Fault, SessionKey, Store};
+use handover_store::{Fault, Feed, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
 use self::parts::{Locked, Reply};
 use self::threads::{Signal, spawn};
 use crate::answer::{Accepted, Answer, Denied};
-use crate::clock::now;
+use crate::clock::{not_before, now};
 use crate::counters::Counters;
 use crate::errands::Waiting;
 use crate::hub::Hub;
@@ -32,7 +32,7 @@ use crate::seldom::Seldom;
 use crate::shard::{self, Published, Shard};
 use crate::stored::Stored;
 use crate::timers::Timers;
-use crate::{index, node, repeat};
+use crate::{codec, index, node, repeat};
 
 /// How many sessions one caller may wait for at once.
 const LOOKS_MAX: usize = 64;
@@ -127,6 +127,7 @@ impl Engine {
         counters: Arc<Counters>,
     ) -> Result<Engine, Fault> {
         index::refresh(&*store)?;
+        go_on_from(&*store)?;
         let mut quota = Quota::default();
         quota.recount(store.open_counts()?);
         let stored = Stored::default();
@@ -296,6 +297,21 @@ impl Inner {
     fn shard(&self, key: &Key) -> &Mutex<Shard<Call<Reply>>> {
         &self.shards[key.shard(self.shards.len())]
     }
+}
+
+/// Time does not go back, also if the machine's clock was set back while nothing ran.
+fn go_on_from(store: &dyn Store) -> Result<(), Fault> {
+    let before_last = store.last_position()?.saturating_sub(1);
+    let last = store.feed(&Feed::Everything, before_last, 1)?;
+    let at = last.first().and_then(|item| codec::decode(&item.event.bytes).ok()).map(|event| event.at);
+    let forward_ms = at.map_or(0, not_before);
+    if forward_ms > 0 {
+        tracing::warn!(
+            forward_ms,
+            "the machine's clock is behind the last event that was stored: the time goes on from there"
+        );
+    }
+    Ok(())
 }
 
 /// The session that somebody wanted to see.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use handover_desk::calendar::rfc3339;
-use handover_desk::clock::now;
+use handover_desk::clock::machine;
 use handover_desk::identity::tokens::revoke::{Which, revoke};
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_kernel::Timestamp;
@@ -111,7 +111,7 @@ fn make(args: &Args) -> Result<(), Failure> {
         .map_err(|error| Failure::Fault(format!("getting random bytes from the system: {error}")))?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let token = format!("hand_{digits}");
-    let entry = entry(args, &token, now());
+    let entry = entry(args, &token, machine());
     // What the server would refuse is refused here, before anybody has the token.
     Tokens::parse(&entry).map_err(|malformed| Failure::Usage(malformed.to_string()))?;
     if let Some(file) = &args.file {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::calendar::rfc3339;
-use handover_engine::clock::now;
+use handover_engine::clock::machine;
 
 /// A hash.
 pub type Hash = [u8; 32];
@@ -44,7 +44,7 @@ impl Opening {
     pub fn line(file: u64, previous: Option<&Hash>) -> Vec<u8> {
         let event = if previous.is_some() { CONTINUED } else { BEGAN };
         let previous = previous.map(hex).unwrap_or_default();
-        let opening = Opening { time: rfc3339(now()), event: event.to_owned(), file, previous };
+        let opening = Opening { time: rfc3339(machine()), event: event.to_owned(), file, previous };
         serde_json::to_vec(&opening).expect("texts and numbers are JSON")
     }
 

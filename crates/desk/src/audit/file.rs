@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::chain::{self, Hash, Opening};
 use crate::calendar::rfc3339;
-use handover_engine::clock::now;
+use handover_engine::clock::machine;
 
 /// How many older files are kept.
 pub const OLDER_MAX: u32 = 4;
@@ -209,7 +209,7 @@ fn missing(path: &Path, last: Option<&Hash>) -> io::Result<Option<Vec<u8>>> {
     }
     let path = path.display();
     tracing::error!(%path, "lines at the end of the audit log are missing: it was cut, or the machine lost power");
-    let line = serde_json::json!({ "time": rfc3339(now()), "event": chain::MISSING, "last": digits });
+    let line = serde_json::json!({ "time": rfc3339(machine()), "event": chain::MISSING, "last": digits });
     Ok(Some(line.to_string().into_bytes()))
 }
 

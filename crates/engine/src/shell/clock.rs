@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::parts::Locked;
 use super::{Inner, chain};
-use crate::clock::now;
+use crate::clock::{Watch, machine, now};
 use crate::key::Key;
 use crate::locks::lock;
 use crate::node;
@@ -32,6 +32,7 @@ impl Inner {
         let mut swept = Instant::now();
         let mut retained: Option<Instant> = None;
         let mut pace = Pace::new();
+        let mut watch = Watch::new(now(), machine());
         while !self.stopping.load(Ordering::Acquire) {
             self.pulse.store(now().0, Ordering::Release);
             self.scan();
@@ -39,6 +40,13 @@ impl Inner {
             if swept.elapsed() >= SWEEP_EVERY {
                 swept = Instant::now();
                 self.sweep();
+                if let Some((by_ms, apart_ms)) = watch.look(now(), machine()) {
+                    tracing::warn!(
+                        by_ms,
+                        apart_ms,
+                        "the machine's clock was set: sessions go on by their own time"
+                    );
+                }
             }
             if retained.is_none_or(|at| at.elapsed() >= RETENTION_EVERY) {
                 retained = Some(Instant::now());

@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 /// `handover` without what the machine's environment says.
@@ -39,16 +39,23 @@ impl Server {
 
     /// The same, with a file for its log.
     pub fn start_logging(data: &Path, log: &Path) -> Server {
-        Server::spawn(data, "127.0.0.1:0", std::fs::File::create(log).unwrap().into())
+        Server::start_with(data, log, [])
+    }
+
+    /// The same, with variables for its environment.
+    pub fn start_with<const N: usize>(data: &Path, log: &Path, variables: [(&str, &PathBuf); N]) -> Server {
+        let log = std::fs::File::create(log).unwrap();
+        Server::spawn(data, "127.0.0.1:0", log.into(), &variables)
     }
 
     /// At an address that another one had.
     pub fn start_at(data: &Path, http: &str) -> Server {
-        Server::spawn(data, http, Stdio::null())
+        Server::spawn(data, http, Stdio::null(), &[])
     }
 
-    fn spawn(data: &Path, http: &str, log: Stdio) -> Server {
+    fn spawn(data: &Path, http: &str, log: Stdio, variables: &[(&str, &PathBuf)]) -> Server {
         let mut command = handover();
+        command.envs(variables.iter().copied());
         command.args(["serve", "--json", "--http", http, "--macp", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
         command.arg("--data").arg(data);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();

@@ -18,8 +18,8 @@ help: ## list the recipes
 run: ## start a server of the release build on this machine
 	cargo run --release --package handover -- serve
 
-build: ## build the release binary, target/release/handover
-	cargo build --release --package handover
+build: ## build the release binary, target/release/handover, and beside it handover.debug for debuggers and profilers
+	@scripts/build
 
 test: ## run every check, in order, and say how long each took
 	@scripts/steps $(CHECKS)

@@ -25,9 +25,12 @@ mod token;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The release, and the commit that it was built from if that is known.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("HANDOVER_COMMIT"));
+
 /// One server for delegated agent work.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -422,5 +422,13 @@ fn help_shows_examples_and_version_the_release() {
     let help = run(&["serve", "--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(stdout(&help).contains("Examples:\n  handover serve\n"), "{}", stdout(&help));
-    assert_eq!(stdout(&run(&["--version"])), format!("handover {}\n", env!("CARGO_PKG_VERSION")));
+    // With the commit that it was built from, where that can be known.
+    let version = run(&["--version"]);
+    let version = stdout(&version).strip_prefix(concat!("handover ", env!("CARGO_PKG_VERSION"))).unwrap();
+    let git = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output();
+    let commit = git.ok().filter(|git| git.status.success()).map(|git| stdout(&git).trim().to_owned());
+    match version.strip_prefix(" (").and_then(|commit| commit.strip_suffix(")\n")) {
+        Some(found) => assert!(commit.unwrap().starts_with(found), "{found}"),
+        None => assert_eq!((version, commit), ("\n", None)),
+    }
 }

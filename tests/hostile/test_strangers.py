@@ -3,7 +3,7 @@
 import over_mcp as mcp
 from frames import Two
 from over_macp import serves_the_honest
-from server import BYTES_MOST, MB, NO_BUDGETS, connect, read_to_end, token_of, until
+from server import MB, NO_BUDGETS, connect, read_to_end, token_of, until
 
 SEND = "/macp.v1.MACPRuntimeService/Send"
 
@@ -78,16 +78,16 @@ def test_bodies_with_a_wrong_token_are_not_read_and_those_of_an_agent_are_bounde
         assert read_to_end(stream)[:12] in (b"HTTP/1.1 401", b"")
     assert server.peak() - before < 64 * MB
     streams = begin_bodies(server, token_of("mallory"))
-    until(lambda: server.limited("reading_bytes") >= 200, "most of them were refused")
+    until(lambda: server.limited("memory") >= 200, "most of them were refused")
     serves_the_honest(server)
     # What is left are 64 MiB, in buffers that have grown by doubling.
     assert server.peak() - before < 256 * MB
     # The same with the limits out of the way: everything that is sent is kept.
-    unlimited = serve(LIMITS_READING_BYTES_PER_AGENT_MAX=BYTES_MOST, **NO_BUDGETS)
+    unlimited = serve(**NO_BUDGETS)
     before = unlimited.memory()
     streams += begin_bodies(unlimited, token_of("mallory"))
     until(lambda: unlimited.memory() - before > 300 * MB, "it has far more in memory")
-    assert unlimited.limited("reading_bytes") == 0
+    assert unlimited.limited("memory") == 0
 
 
 # Planted: the body before the head is looked at.

@@ -151,7 +151,6 @@ pub fn of_limited(limited: &Limited) -> Meaning {
     match limited {
         Limited::Rate { .. }
         | Limited::Streams { .. }
-        | Limited::Reading { .. }
         | Limited::Memory { .. }
         | Limited::Storage { .. }
         | Limited::Checks { .. } => LIMITED,
@@ -162,7 +161,7 @@ pub fn of_limited(limited: &Limited) -> Meaning {
 /// The code of having asked for more than one may.
 pub fn code_of_limited(limited: &Limited) -> &'static str {
     match limited {
-        Limited::Rate { .. } | Limited::Streams { .. } | Limited::Reading { .. } => own::RATE_LIMITED.code,
+        Limited::Rate { .. } | Limited::Streams { .. } => own::RATE_LIMITED.code,
         Limited::Memory { .. } => own::MEMORY_BUDGET_SPENT.code,
         Limited::Storage { .. } => own::STORAGE_BUDGET_SPENT.code,
         Limited::Checks { .. } => own::CHECKS_BUSY.code,
@@ -322,7 +321,6 @@ mod tests {
             "messages",
             "requests",
             "streams",
-            "reading_bytes",
             "memory",
             "storage",
             "checks",
@@ -341,10 +339,10 @@ mod tests {
         let rate = Limited::Rate { kind: Kind::Start, per_minute: 1, retry_after_ms: 2 };
         let costly = Limited::CheckSteps { what: "x".to_owned() };
         assert!(Limit::ALL.contains(&costly.limit()) && !of_limited(&costly).retry);
-        let (streams, reading) = (Limited::Streams { max: 1 }, Limited::Reading { max: 1 });
+        let streams = Limited::Streams { max: 1 };
         let memory = Limited::Memory { whose: Whose::Agent, max: 1 };
         let storage = Limited::Storage { whose: Whose::Tenant, max: 1 };
-        for limited in [rate, streams, reading, memory, storage, Limited::Checks { retry_after_ms: 1 }] {
+        for limited in [rate, streams, memory, storage, Limited::Checks { retry_after_ms: 1 }] {
             assert!(Limit::ALL.contains(&limited.limit()));
             let meaning = of_limited(&limited);
             assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));

@@ -17,7 +17,6 @@ use handover_store::SessionKey;
 
 use self::ledger::Ledger;
 pub use self::ledger::Permit;
-use self::ledger::Reading as Bytes;
 use crate::audit::{Audit, Record, What};
 use crate::bucket::Rate;
 pub use crate::caller::{Caller, sees};
@@ -45,12 +44,6 @@ const BYTES_PER_REQUEST: u64 = 16 * 1024;
 /// Open streams, unless somebody says otherwise.
 pub const STREAMS_MAX: u64 = 1000;
 
-/// Bytes of requests that are not whole yet, unless somebody says otherwise.
-pub const READING_BYTES_MAX: u64 = 64 * 1024 * 1024;
-
-/// In what steps they are counted.
-pub const READING_STEP: u64 = 64 * 1024;
-
 /// What each agent may use, unless its credential says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -66,8 +59,6 @@ pub struct Settings {
     pub memory: memory::Settings,
     /// Bytes that may be stored of their sessions.
     pub storage: Storage,
-    /// Bytes of requests that have begun to come and are not whole yet.
-    pub reading_bytes_max: u64,
 }
 
 /// How many bytes may be stored; 0 is any number.
@@ -92,7 +83,6 @@ impl Default for Settings {
             messages_per_minute: 0,
             requests_per_minute: 0,
             streams_max: STREAMS_MAX,
-            reading_bytes_max: READING_BYTES_MAX,
             memory: memory::Settings::default(),
             storage: Storage::default(),
         }
@@ -115,7 +105,6 @@ impl Settings {
                 per_agent: rate(rates.stored_per_agent, STORED_PER_AGENT),
                 per_tenant: rate(rates.stored_per_tenant, STORED_PER_TENANT),
             },
-            reading_bytes_max: READING_BYTES_MAX,
         }
     }
 
@@ -175,24 +164,18 @@ struct Inner {
     begun: Instant,
 }
 
-/// A request that is coming, and what it takes of its agent's bytes until it is whole.
+/// A request that is coming, and what it takes of its agent's memory until it is whole.
 pub struct Reading {
     gate: Gate,
     caller: Caller,
-    bytes: Bytes,
     held: Option<Lease>,
 }
 
 impl Reading {
     /// So many bytes of it have come.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Limited> {
-        let (came, max) = (bytes as u64, self.gate.inner.settings.reading_bytes_max);
-        // In steps, so that small parts cost little.
-        if !self.bytes.grow(came.next_multiple_of(READING_STEP), max) {
-            return Err(self.gate.limited(&self.caller, Limited::Reading { max }));
-        }
         // What is in memory is what came: many calls that have only begun must not spend it.
-        let held = self.held.as_mut().map_or(Ok(()), |held| held.grow_to(came));
+        let held = self.held.as_mut().map_or(Ok(()), |held| held.grow_to(bytes as u64));
         held.map_err(|limited| self.gate.limited(&self.caller, limited))
     }
 }
@@ -379,9 +362,8 @@ impl Gate {
 
     /// A request of the caller begins to come.
     pub fn reading(&self, caller: &Caller) -> Reading {
-        let bytes = self.inner.ledger.reading(&caller.tenant, caller.agent.as_str());
         let held = caller.room().map(|room| room.hold(0));
-        Reading { gate: self.clone(), caller: caller.clone(), bytes, held }
+        Reading { gate: self.clone(), caller: caller.clone(), held }
     }
 
     /// Put a command that was let through to a session of the caller's tenant.

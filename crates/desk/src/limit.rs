@@ -41,14 +41,13 @@ pub struct Limit(&'static str);
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 19] = [
+    pub const ALL: [Limit; 18] = [
         Limit("session_starts"),
         Limit("messages"),
         Limit("requests"),
         Limit("streams"),
         Limit("memory"),
         Limit("storage"),
-        Limit("reading_bytes"),
         Limit("checks"),
         Limit("check_steps"),
         Limit("payload_bytes"),
@@ -117,11 +116,6 @@ pub enum Limited {
         /// How many bytes it is.
         max: u64,
     },
-    /// Too many bytes of requests that are not whole yet.
-    Reading {
-        /// How many it may have.
-        max: u64,
-    },
     /// The threads for long checks are all taken, and the queue is full or the wait was too long.
     Checks {
         /// When to try again.
@@ -169,7 +163,6 @@ impl Limited {
             Limited::Streams { .. } => "streams",
             Limited::Memory { .. } => "memory",
             Limited::Storage { .. } => "storage",
-            Limited::Reading { .. } => "reading_bytes",
             Limited::Checks { .. } => "checks",
             Limited::CheckSteps { .. } => "check_steps",
         })
@@ -182,10 +175,7 @@ impl Limited {
                 Some(*retry_after_ms)
             }
             Limited::Memory { .. } => Some(MEMORY_RETRY_MS),
-            Limited::Streams { .. }
-            | Limited::Reading { .. }
-            | Limited::Storage { .. }
-            | Limited::CheckSteps { .. } => None,
+            Limited::Streams { .. } | Limited::Storage { .. } | Limited::CheckSteps { .. } => None,
         }
     }
 }
@@ -216,12 +206,6 @@ impl fmt::Display for Limited {
                     f,
                     "expected at most {max} bytes in memory for {whose}, found more: read the answers and \
                      streams that are open, and try again"
-                )
-            }
-            Limited::Reading { max } => {
-                write!(
-                    f,
-                    "expected at most {max} bytes of requests at a time, found more: wait for some to end"
                 )
             }
             Limited::Checks { retry_after_ms } => {

@@ -308,9 +308,9 @@ fn a_client_that_reads_nothing_is_let_go_and_so_is_a_stream_that_it_gives_no_win
 
 #[test]
 fn what_an_agent_is_sending_at_a_time_is_bounded_whatever_it_sends_it_in() {
-    let server = Server::start(&[("READING_BYTES_PER_AGENT_MAX", "4194304")]);
+    let server = Server::start(&[("MEMORY_PER_AGENT_BYTES", "8388608")]);
     let part = [b"\0\0\x10\0\0".as_slice(), &[b'x'; 256 * 1024 - 5]].concat();
-    let mut sending: Vec<Two> = (0..20)
+    let mut sending: Vec<Two> = (0..40)
         .map(|_| {
             let mut one = Two::connect(&server.macp, &settings(&[]));
             // From then on it knows how much it may send.
@@ -320,10 +320,10 @@ fn what_an_agent_is_sending_at_a_time_is_bounded_whatever_it_sends_it_in() {
             one
         })
         .collect();
-    // 16 of 256 KiB are coming, and the others are refused.
-    server.until_metric_is("handover_limited_total{limit=\"reading_bytes\"}", 4);
+    // 30 of 256 KiB are coming, with what every request takes, and the others are refused.
+    server.until_metric_is("handover_limited_total{limit=\"memory\"}", 10);
     let refused = sending.iter_mut().filter_map(|one| (one.answered(1, 0) == 1).then(|| one.status_of(1)));
-    assert_eq!(refused.collect::<Vec<_>>(), ["8"; 4]);
+    assert_eq!(refused.collect::<Vec<_>>(), ["8"; 10]);
     let body = "x".repeat(128 * 1024);
     let token = &server.token;
     let post = format!(
@@ -331,8 +331,8 @@ fn what_an_agent_is_sending_at_a_time_is_bounded_whatever_it_sends_it_in() {
          authorization: Bearer {token}\r\ncontent-length: 1000000\r\n\r\n{body}"
     );
     assert!(ask(&server.http, &post).starts_with("HTTP/1.1 429 "));
-    assert!(server.metric("handover_limited_total{limit=\"reading_bytes\"}") >= 5);
-    // What is whole at once needs none of it.
+    assert!(server.metric("handover_limited_total{limit=\"memory\"}") >= 11);
+    // It is nobody else's.
     server.serves_the_honest();
 }
 

@@ -146,8 +146,6 @@ keys! {
         stored_per_agent_bytes: Option<u64> = "auto", auto_or(0..=1_000_000_000_000_000);
         /// How many of all sessions of a tenant. 0 is any number; auto is 64 GiB, or any number in development.
         stored_per_tenant_bytes: Option<u64> = "auto", auto_or(0..=1_000_000_000_000_000);
-        /// How many bytes an agent may be sending in requests that are not whole yet.
-        reading_bytes_per_agent_max: u64 = 67_108_864, number(1_048_576..=1_000_000_000_000);
         /// How many HTTP connections may be open; auto is 10000, or what the limit of open files allows.
         connections_max: Option<u64> = "auto", auto_or(1..=1_000_000);
         /// How many MACP connections may be open; auto is 10000, or what the limit of open files allows.

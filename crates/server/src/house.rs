@@ -15,7 +15,6 @@ use handover_desk::{Data, Desk};
 use crate::config::{self, Config};
 use crate::face::macp::Macp;
 use crate::face::mcp::{self, Mcp};
-use crate::http::Bounds;
 use crate::telemetry::Metrics;
 
 /// A server, but for its listeners.
@@ -124,8 +123,5 @@ pub fn gate_settings(limits: &config::Limits, identity: &Identity) -> gate::Sett
         per_tenant: limits.memory_per_tenant_bytes.max(least),
         server: limits.memory_bytes.max(least),
     };
-    // The largest request always fits.
-    let one = (Bounds::new(limits).body_bytes_max as u64).next_multiple_of(gate::READING_STEP);
-    let settings = gate::Settings::new(rates, limits.streams_per_agent_max as u64, memory, identity);
-    gate::Settings { reading_bytes_max: limits.reading_bytes_per_agent_max.max(one), ..settings }
+    gate::Settings::new(rates, limits.streams_per_agent_max as u64, memory, identity)
 }

@@ -40,16 +40,12 @@ struct Used {
     messages: Bucket,
     requests: Bucket,
     streams: u64,
-    /// Bytes of requests that are not whole yet.
-    reading: u64,
 }
 
 impl Used {
     fn is_idle(self, now: Duration) -> bool {
         let full = |bucket: Bucket| bucket.is_full(now);
-        self.streams == 0
-            && self.reading == 0
-            && [self.starts, self.messages, self.requests].into_iter().all(full)
+        self.streams == 0 && [self.starts, self.messages, self.requests].into_iter().all(full)
     }
 
     fn bucket(&mut self, kind: Kind) -> &mut Bucket {
@@ -67,41 +63,6 @@ pub struct Permit {
     ledger: Arc<Ledger>,
     tenant: Box<str>,
     agent: Box<str>,
-}
-
-/// Bytes of a request that is not whole yet, given back when it is dropped.
-#[derive(Debug)]
-pub struct Reading {
-    ledger: Arc<Ledger>,
-    tenant: Box<str>,
-    agent: Box<str>,
-    taken: u64,
-}
-
-impl Reading {
-    /// Take room for so many bytes in all. False if the agent has none left.
-    pub fn grow(&mut self, bytes: u64, max: u64) -> bool {
-        let more = bytes.saturating_sub(self.taken);
-        let mut part = lock(self.ledger.part(&self.tenant, &self.agent));
-        let taken = part.used(&self.tenant, &self.agent, |used| {
-            let fits = used.reading.saturating_add(more) <= max;
-            used.reading += if fits { more } else { 0 };
-            fits
-        });
-        self.taken += if taken { more } else { 0 };
-        taken
-    }
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        if self.taken > 0 {
-            let mut part = lock(self.ledger.part(&self.tenant, &self.agent));
-            part.used(&self.tenant, &self.agent, |used| {
-                used.reading = used.reading.saturating_sub(self.taken)
-            });
-        }
-    }
 }
 
 impl Ledger {
@@ -148,11 +109,6 @@ impl Ledger {
             self.streams.inc();
             Permit { ledger: Arc::clone(self), tenant: tenant.into(), agent: agent.into() }
         })
-    }
-
-    /// A request of the agent begins to come.
-    pub fn reading(self: &Arc<Self>, tenant: &str, agent: &str) -> Reading {
-        Reading { ledger: Arc::clone(self), tenant: tenant.into(), agent: agent.into(), taken: 0 }
     }
 
     fn part(&self, tenant: &str, agent: &str) -> &Mutex<Part> {
@@ -250,19 +206,6 @@ mod tests {
         let third = ledger.stream("t", "ada", 2, START).unwrap();
         drop((second, third, other));
         assert_eq!(ledger.streams.get(), 0);
-    }
-
-    #[test]
-    fn requests_that_come_share_the_agents_bytes_and_give_them_back() {
-        let ledger = ledger();
-        let (mut first, mut second) = (ledger.reading("t", "ada"), ledger.reading("t", "ada"));
-        assert!(first.grow(60, 100) && first.grow(70, 100) && second.grow(30, 100));
-        assert!(!second.grow(31, 100) && !first.grow(71, 100));
-        assert!(ledger.reading("t", "ben").grow(100, 100), "another's bytes are another's");
-        drop(first);
-        assert!(second.grow(100, 100) && !second.grow(101, 100));
-        drop(second);
-        assert!(ledger.reading("t", "ada").grow(100, 100));
     }
 
     #[test]

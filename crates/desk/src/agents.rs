@@ -8,7 +8,7 @@ use prost::Message;
 use crate::access::To;
 use crate::audit::What;
 use crate::caller::Caller;
-use crate::directory::{Agent, Registered};
+use crate::directory::{Agent, Registered, Tool};
 use crate::limit::Kind;
 use crate::no::No;
 use crate::{Desk, page};
@@ -79,6 +79,28 @@ impl Desk {
             self.gate.changed_agents(caller, What::AgentUnregistered, id.as_str());
         }
         Ok(was_there)
+    }
+
+    /// Take an agent out of the directory and let others have the names that its skills were listed under, which it would
+    /// keep otherwise. For administrators. False if it was not there and held no names.
+    pub async fn free_names(&self, caller: &Caller, id: &str) -> Result<bool, No> {
+        self.gate.admit(caller, Kind::Message)?;
+        if !self.gate.administers(caller) {
+            return Err(No::NotAdministrator { agent: caller.agent.clone() });
+        }
+        let freed = self.directory.free(&caller.tenant, &AgentId::from(id)).await?;
+        if freed {
+            self.gate.changed_agents(caller, What::AgentUnregistered, id);
+        }
+        Ok(freed)
+    }
+
+    /// What the skills of an agent are listed as, if the caller sees it.
+    pub async fn listed(&self, caller: &Caller, id: &AgentId) -> Result<Vec<Arc<Tool>>, No> {
+        match self.agent(caller, id.as_str()).await? {
+            Some(_) => Ok(self.directory.listed(&caller.tenant, id).await?),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// A page of the agents that the caller sees, and the cursor of the next.

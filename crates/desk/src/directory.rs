@@ -3,6 +3,7 @@
 //!
 //! - [`agent`]: an agent and its skills, and what they may be
 //! - [`headers`]: the arguments of a skill that are repeated in headers
+//! - [`listed`]: what skills are listed as
 //! - [`catalogue`]: the skills that one agent sees, as tools
 //! - [`presence`]: who is there
 //!
@@ -12,11 +13,12 @@
 pub mod agent;
 pub mod catalogue;
 pub mod headers;
+pub mod listed;
 pub mod presence;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use handover_kernel::{AgentId, Refusal};
 use handover_store::{Fault, Put, Record, Store, is_full};
@@ -24,7 +26,8 @@ use prost::Message;
 use tokio::sync::watch;
 
 pub use self::agent::{Agent, Answers, Skill};
-pub use self::catalogue::{Catalogue, Offer, Tool};
+pub use self::catalogue::{Catalogue, Tool};
+use self::listed::{Holding, Names};
 use self::presence::Seen;
 pub use self::presence::{Presence, Present};
 use handover_engine::Denied;
@@ -34,8 +37,9 @@ use handover_engine::locks::lock;
 use crate::access::{Access, To};
 use crate::{page, visible};
 
-/// The records that hold agents.
+/// The records that hold agents, and those that hold the names that their skills are listed under.
 const SPACE: &str = "agent";
+const NAMES_SPACE: &str = "listed";
 
 /// How many agents are read at a time.
 const PAGE: usize = 256;
@@ -98,6 +102,9 @@ struct Tenant {
 #[derive(Default)]
 struct Roll {
     agents: BTreeMap<AgentId, Entry>,
+    /// Of this moment and of those before and after it, until they are read from disk again: whoever holds the tenant's
+    /// writer adds to them.
+    names: Arc<RwLock<Names>>,
     /// What callers see of it, made when they ask.
     catalogues: Mutex<BTreeMap<AgentId, Arc<Catalogue>>>,
 }
@@ -105,7 +112,7 @@ struct Roll {
 #[derive(Clone)]
 struct Entry {
     agent: Arc<Agent>,
-    offers: Vec<Arc<Offer>>,
+    tools: Vec<Arc<Tool>>,
     bytes: usize,
 }
 
@@ -181,10 +188,22 @@ impl Directory {
         self.blocking(tenant, move |inner, name, tenant| inner.register(name, tenant, agent)).await
     }
 
-    /// Remove an agent. False if there was none.
+    /// Remove an agent. False if there was none. It keeps the names that its skills were listed under.
     pub async fn unregister(&self, tenant: &str, id: &AgentId) -> Result<bool, Denied> {
         let id = id.clone();
-        self.blocking(tenant, move |inner, name, tenant| inner.unregister(name, tenant, &id)).await
+        self.blocking(tenant, move |inner, name, tenant| inner.unregister(name, tenant, &id, false)).await
+    }
+
+    /// Remove an agent and free the names that its skills were listed under, for others. False if there was neither.
+    pub async fn free(&self, tenant: &str, id: &AgentId) -> Result<bool, Denied> {
+        let id = id.clone();
+        self.blocking(tenant, move |inner, name, tenant| inner.unregister(name, tenant, &id, true)).await
+    }
+
+    /// What the skills of an agent are listed as, in the order of the skills.
+    pub async fn listed(&self, tenant: &str, id: &AgentId) -> Result<Vec<Arc<Tool>>, Denied> {
+        let roll = self.roll(tenant).await?;
+        Ok(roll.agents.get(id).map_or_else(Vec::new, |entry| entry.tools.clone()))
     }
 
     /// One agent, whoever asks.
@@ -287,26 +306,70 @@ impl Inner {
         if let Some(roll) = tenant.roll() {
             return Ok(roll);
         }
-        let mut agents = BTreeMap::new();
+        let mut holdings = Vec::new();
+        self.each_record(NAMES_SPACE, name, |key, value| {
+            holdings.push((key, decode_names(&value)?));
+            Ok(())
+        })?;
+        let mut stored = Vec::new();
+        self.each_record(SPACE, name, |key, value| {
+            let mut agent = decode(&value)?;
+            // One that an earlier release took may say what this one would not.
+            agent.name = visible::title(&agent.name);
+            agent.clean();
+            stored.push((key, agent));
+            Ok(())
+        })?;
+        let mut names = Names::read(holdings);
+        self.name_older(name, &mut names, &stored)?;
+        let entry = |(id, agent): (AgentId, Agent)| (id, Entry::new(agent, None, &names));
+        let agents = stored.into_iter().map(entry).collect();
+        let names = Arc::new(RwLock::new(names));
+        let roll = Arc::new(Roll { agents, names, catalogues: Mutex::default() });
+        tenant.replace(Some(Arc::clone(&roll)));
+        Ok(roll)
+    }
+
+    fn each_record(
+        &self,
+        space: &str,
+        tenant: &str,
+        mut take: impl FnMut(AgentId, Vec<u8>) -> Result<(), Denied>,
+    ) -> Result<(), Denied> {
         let mut after: Option<Box<str>> = None;
         loop {
-            let page = self.store.records(SPACE, name, after.as_deref(), PAGE).map_err(fault)?;
+            let page = self.store.records(space, tenant, after.as_deref(), PAGE).map_err(fault)?;
             let full = is_full(&page, PAGE);
             after = page.last().map(|record| record.key.clone());
             for record in page {
-                let mut agent = decode(&record.value)?;
-                // One that an earlier release took may say what this one would not.
-                agent.name = visible::title(&agent.name);
-                agent.clean();
-                agents.insert(AgentId::from(&*record.key), Entry::new(agent, None));
+                take(AgentId::from(&*record.key), record.value)?;
             }
             if !full {
-                break;
+                return Ok(());
             }
         }
-        let roll = Arc::new(Roll { agents, catalogues: Mutex::default() });
-        tenant.replace(Some(Arc::clone(&roll)));
-        Ok(roll)
+    }
+
+    /// Give names to the skills of agents that an earlier release took, in the order in which they were offered.
+    fn name_older(&self, tenant: &str, names: &mut Names, agents: &[(AgentId, Agent)]) -> Result<(), Denied> {
+        let skills = agents.iter().flat_map(|(id, agent)| agent.skills.iter().map(move |skill| (id, skill)));
+        let mut older: Vec<(&AgentId, &Skill)> =
+            skills.filter(|(id, skill)| names.of(id, &skill.name).is_none()).collect();
+        older.sort_by_key(|(id, skill)| (skill.offered_at, *id, skill.name.as_str()));
+        for (id, skill) in &older {
+            names.give(id, &skill.name);
+        }
+        let named: BTreeSet<&AgentId> = older.into_iter().map(|(id, _)| id).collect();
+        named.into_iter().try_for_each(|id| self.write_names(tenant, names, id))
+    }
+
+    fn write_names(&self, tenant: &str, names: &Names, id: &AgentId) -> Result<(), Denied> {
+        self.write(NAMES_SPACE, tenant, id, names.holding(id).encode_to_vec())
+    }
+
+    fn write(&self, space: &str, tenant: &str, id: &AgentId, value: Vec<u8>) -> Result<(), Denied> {
+        let record = Record { space: space.into(), tenant: tenant.into(), key: id.as_str().into(), value };
+        self.store.put_record(&record, Put::Replace).map_err(fault).map(|_| ())
     }
 
     fn register(&self, name: &str, tenant: &Tenant, agent: Checked) -> Result<Registered, Denied> {
@@ -324,32 +387,67 @@ impl Inner {
             }
         }
         roll.date(&mut agent, before);
-        let entry = Entry::new(agent, before);
-        roll.has_room_for(&entry, before)?;
-        let record = Record {
-            space: SPACE.into(),
-            tenant: name.into(),
-            key: id.as_str().into(),
-            value: entry.agent.encode_to_vec(),
-        };
-        let written = self.store.put_record(&record, Put::Replace).map_err(fault);
+        roll.has_room_for(&agent, before)?;
+        let named = self.name_new(name, &roll, &id, &agent);
+        if let Err(denied @ Denied::Refused(_)) = named {
+            return Err(denied);
+        }
+        let entry = Entry::new(agent, before, &read(&roll.names));
+        // First the names: what is listed is never another's after a restart.
+        let written = named.and_then(|()| self.write(SPACE, name, &id, entry.agent.encode_to_vec()));
         let mut agents = roll.agents.clone();
         agents.insert(id, entry);
-        tenant.change(written.as_ref().ok().map(|_| agents));
-        written.map(|_| Registered { changed: true })
+        tenant.change(written.is_ok().then(|| (agents, Arc::clone(&roll.names))));
+        written.map(|()| Registered { changed: true })
     }
 
-    fn unregister(&self, name: &str, tenant: &Tenant, id: &AgentId) -> Result<bool, Denied> {
+    /// Give names to those skills of an agent that have none.
+    fn name_new(&self, tenant: &str, roll: &Roll, id: &AgentId, agent: &Agent) -> Result<(), Denied> {
+        let mut names = roll.names.write().unwrap_or_else(PoisonError::into_inner);
+        let unnamed = agent.skills.iter().filter(|skill| names.of(id, &skill.name).is_none());
+        let unnamed: Vec<&str> = unnamed.map(|skill| skill.name.as_str()).collect();
+        if unnamed.is_empty() {
+            return Ok(());
+        }
+        names.has_room_for(id, unnamed.len()).map_err(invalid)?;
+        for skill in unnamed {
+            names.give(id, skill);
+        }
+        self.write_names(tenant, &names, id)
+    }
+
+    fn unregister(
+        &self,
+        name: &str,
+        tenant: &Tenant,
+        id: &AgentId,
+        free_names: bool,
+    ) -> Result<bool, Denied> {
         let _writing = lock(&tenant.writer);
         let roll = self.load(name, tenant)?;
         let mut agents = roll.agents.clone();
-        if agents.remove(id).is_none() {
+        let was_there = agents.remove(id).is_some();
+        let frees = free_names && read(&roll.names).has(id);
+        if !was_there && !frees {
             return Ok(false);
         }
         let removed = self.store.remove_record(SPACE, name, id.as_str()).map_err(fault);
-        tenant.change(removed.as_ref().ok().map(|_| agents));
-        removed.map(|_| true)
+        let freed = match frees {
+            true => {
+                removed.and_then(|_| self.store.remove_record(NAMES_SPACE, name, id.as_str()).map_err(fault))
+            }
+            false => removed,
+        };
+        if frees && freed.is_ok() {
+            roll.names.write().unwrap_or_else(PoisonError::into_inner).free(id);
+        }
+        tenant.change(freed.is_ok().then(|| (agents, Arc::clone(&roll.names))));
+        freed.map(|_| true)
     }
+}
+
+fn read(names: &RwLock<Names>) -> RwLockReadGuard<'_, Names> {
+    names.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tenant {
@@ -362,15 +460,17 @@ impl Tenant {
     }
 
     /// Show these agents from now on; if it is not known which are stored, whatever is found there.
-    fn change(&self, agents: Option<BTreeMap<AgentId, Entry>>) {
-        self.replace(agents.map(|agents| Arc::new(Roll { agents, catalogues: Mutex::default() })));
+    fn change(&self, known: Option<(BTreeMap<AgentId, Entry>, Arc<RwLock<Names>>)>) {
+        self.replace(
+            known.map(|(agents, names)| Arc::new(Roll { agents, names, catalogues: Mutex::default() })),
+        );
         self.changes.send_modify(|count| *count += 1);
     }
 }
 
 impl Roll {
     /// Say when an agent was registered and since when its skills are offered. Later than everything that is there,
-    /// whatever the clock says: names are given out in that order.
+    /// whatever the clock says.
     fn date(&self, agent: &mut Agent, before: Option<&Entry>) {
         let latest = self.agents.values().map(|entry| entry.agent.updated_at).max().unwrap_or(0);
         let at = now().0.max(latest.saturating_add(1));
@@ -382,12 +482,12 @@ impl Roll {
         }
     }
 
-    fn has_room_for(&self, entry: &Entry, before: Option<&Entry>) -> Result<(), Denied> {
+    fn has_room_for(&self, agent: &Agent, before: Option<&Entry>) -> Result<(), Denied> {
         if before.is_none() && self.agents.len() >= AGENTS_MAX {
             return Err(invalid(format!("expected at most {AGENTS_MAX} agents in a tenant, found one more")));
         }
         let all: usize = self.agents.values().map(|entry| entry.bytes).sum();
-        let bytes = all - before.map_or(0, |before| before.bytes) + entry.bytes;
+        let bytes = all - before.map_or(0, |before| before.bytes) + agent.encoded_len();
         if bytes > TENANT_BYTES_MAX {
             return Err(invalid(format!(
                 "expected at most {TENANT_BYTES_MAX} bytes for all agents of a tenant, found {bytes}"
@@ -404,8 +504,8 @@ impl Roll {
             .agents
             .iter()
             .filter(|(id, entry)| *id != caller && entry.agent.seen_by(caller) && allowed(id));
-        let offers = others.flat_map(|(_, entry)| &entry.offers).cloned().collect();
-        let made = Arc::new(Catalogue::of(offers));
+        let tools = others.flat_map(|(_, entry)| &entry.tools).cloned().collect();
+        let made = Arc::new(Catalogue::of(tools, &read(&self.names)));
         let mut kept = lock(&self.catalogues);
         // The first tool of each catalogue counts for the catalogue itself.
         let size = |catalogue: &Arc<Catalogue>| catalogue.tools().len() + 1;
@@ -417,24 +517,31 @@ impl Roll {
 }
 
 impl Entry {
-    /// An agent and what it offers; the offers of skills that did not change are kept.
-    fn new(agent: Agent, before: Option<&Entry>) -> Entry {
+    /// An agent and its tools; those of skills that did not change are kept.
+    fn new(agent: Agent, before: Option<&Entry>, names: &Names) -> Entry {
         let id = AgentId::from(agent.id.as_str());
-        let mut known: BTreeMap<&str, &Arc<Offer>> = BTreeMap::new();
-        known
-            .extend(before.iter().flat_map(|before| &before.offers).map(|offer| (&*offer.skill.name, offer)));
-        let offer = |skill: &Skill| {
-            let same = known.get(&*skill.name).filter(|offer| offer.skill == *skill);
-            same.map_or_else(|| Arc::new(Offer::new(id.clone(), skill.clone())), |offer| Arc::clone(offer))
+        let mut known: BTreeMap<&str, &Arc<Tool>> = BTreeMap::new();
+        known.extend(before.iter().flat_map(|before| &before.tools).map(|tool| (&*tool.skill.name, tool)));
+        let tool = |skill: &Skill| {
+            if let Some(same) = known.get(&*skill.name).filter(|tool| tool.skill == *skill) {
+                return Some(Arc::clone(same));
+            }
+            let name = names.of(&id, &skill.name)?;
+            Some(Arc::new(Tool::new(name, id.clone(), skill.clone())))
         };
-        let offers = agent.skills.iter().map(offer).collect();
-        Entry { offers, bytes: agent.encoded_len(), agent: Arc::new(agent) }
+        let tools = agent.skills.iter().filter_map(tool).collect();
+        Entry { tools, bytes: agent.encoded_len(), agent: Arc::new(agent) }
     }
 }
 
 fn decode(bytes: &[u8]) -> Result<Agent, Denied> {
     Agent::decode(bytes)
         .map_err(|error| Denied::Unreadable(format!("an agent cannot be read: {error}").into()))
+}
+
+fn decode_names(bytes: &[u8]) -> Result<Holding, Denied> {
+    Holding::decode(bytes)
+        .map_err(|error| Denied::Unreadable(format!("names of skills cannot be read: {error}").into()))
 }
 
 fn invalid(what: String) -> Denied {

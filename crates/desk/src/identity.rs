@@ -87,6 +87,37 @@ pub struct Allowance {
     pub memory_bytes: Option<u64>,
     /// Bytes that may be stored of the sessions that it started; 0 is any number.
     pub stored_bytes: Option<u64>,
+    /// How many seconds its calls wait.
+    pub wait_seconds: Option<u64>,
+    /// Which tools it is shown.
+    pub profile: Option<Profile>,
+}
+
+/// Which tools a caller is shown. It may call the others all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// All of them.
+    #[default]
+    All,
+    /// Those to hand out work with.
+    Requester,
+    /// Those to do work with.
+    Worker,
+}
+
+impl Profile {
+    /// What their names are.
+    pub const NAMES: &str = "all, requester or worker";
+
+    /// The profile of this name.
+    pub fn of(name: &str) -> Option<Profile> {
+        match name {
+            "all" => Some(Profile::All),
+            "requester" => Some(Profile::Requester),
+            "worker" => Some(Profile::Worker),
+            _ => None,
+        }
+    }
 }
 
 impl Principal {

@@ -15,6 +15,7 @@
 //! - [`look`]: what callers see: sessions, lists, histories
 //! - [`inbox`]: what waits for an agent
 //! - [`follow`]: what happens, for streams and for calls that wait
+//! - [`wait`]: how long calls wait
 //! - [`tell`], [`signals`]: what is told and not kept
 //! - [`orders`]: what waits for an assignee
 //! - [`delegate`]: handing out work and responsibility, and settling it
@@ -75,6 +76,7 @@ pub mod signals;
 pub mod tell;
 pub mod timeline;
 pub mod visible;
+pub mod wait;
 
 pub use handover_engine::clock;
 pub use handover_engine::view::WaitKind;

@@ -29,6 +29,7 @@ use crate::policies::Policies;
 use crate::private;
 use crate::shutdown::Shutdown;
 use crate::signals::Signals;
+use crate::wait;
 
 /// What the desk is told.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +42,8 @@ pub struct Settings {
     pub access: Access,
     /// What checks of values against schemas may use.
     pub checks: checks::Settings,
+    /// How long calls wait.
+    pub waits: wait::Settings,
     /// The file of the audit log and how many bytes it may have; none keeps none.
     pub audit: Option<(PathBuf, u64)>,
 }
@@ -109,6 +112,7 @@ pub struct Parts {
     /// What sessions can be bound to.
     pub policies: Policies,
     pub(crate) contracts: Contracts,
+    pub(crate) waits: wait::Settings,
     pub(crate) signals: Signals,
     /// What makes derived ids unguessable.
     pub(crate) secret: Secret,
@@ -167,6 +171,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         directory: Directory::with(Arc::clone(&store), settings.access),
         policies: Policies::new(Arc::clone(&store)),
         contracts: Contracts::new(Checks::new(settings.checks)),
+        waits: settings.waits,
         signals: Signals::default(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,

@@ -57,6 +57,12 @@ pub struct Args {
     /// How many bytes may be stored of the sessions that it starts; 0 is any number [default: the server's]
     #[arg(long, value_name = "BYTES")]
     stored_bytes: Option<u64>,
+    /// How many seconds its calls wait before they are answered with a task's id [default: the server's]
+    #[arg(long, value_name = "SECONDS")]
+    wait_seconds: Option<u64>,
+    /// Which tools it is shown: all, requester, worker [default: all]
+    #[arg(long, value_name = "PROFILE", value_parser = ["all", "requester", "worker"])]
+    profile: Option<String>,
 }
 
 #[derive(clap::Subcommand)]
@@ -139,6 +145,9 @@ fn entry(args: &Args, token: &str, now: Timestamp) -> String {
         let roles: Vec<String> = args.roles.iter().map(|role| text(role)).collect();
         entry += &format!("roles = [{}]\n", roles.join(", "));
     }
+    if let Some(profile) = &args.profile {
+        entry += &format!("profile = {}\n", text(profile));
+    }
     if let Some(after_ms) = args.expires {
         entry += &format!("expires_at = \"{}\"\n", rfc3339(now.plus(after_ms)));
     }
@@ -151,6 +160,7 @@ fn entry(args: &Args, token: &str, now: Timestamp) -> String {
         ("payload_bytes", args.payload_bytes),
         ("memory_bytes", args.memory_bytes),
         ("stored_bytes", args.stored_bytes),
+        ("wait_seconds", args.wait_seconds),
     ];
     let set: Vec<String> =
         limits.iter().filter_map(|(name, limit)| Some(format!("{name} = {}", (*limit)?))).collect();
@@ -235,6 +245,8 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use handover_desk::identity::Profile;
+
     use super::*;
 
     #[test]
@@ -254,6 +266,8 @@ mod tests {
             payload_bytes: None,
             memory_bytes: Some(5),
             stored_bytes: Some(0),
+            wait_seconds: Some(30),
+            profile: Some("worker".to_owned()),
         };
         let at = Timestamp(5_000);
         let tokens = Tokens::parse(&(entry(&args, "one", at) + &entry(&args, "two", at))).unwrap();
@@ -266,6 +280,7 @@ mod tests {
         assert_eq!(limits.requests_per_minute, Some(900));
         assert_eq!((limits.streams, limits.sessions_open, limits.payload_bytes), (Some(3), Some(4), None));
         assert_eq!((limits.memory_bytes, limits.stored_bytes), (Some(5), Some(0)));
+        assert_eq!((limits.wait_seconds, limits.profile), (Some(30), Some(Profile::Worker)));
         assert!(tokens.find("two", at).is_ok() && tokens.find("three", at).is_err());
     }
 

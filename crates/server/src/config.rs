@@ -208,7 +208,9 @@ keys! {
     /// How MCP is served.
     mcp: Mcp {
         /// How long a call of a client that knows no tasks waits for its result before it answers with a task's id.
-        wait_seconds: u64 = 45, number(1..=3600);
+        wait_seconds: u64 = 4, number(1..=3600);
+        /// The same for a call whose client listens for progress.
+        wait_with_progress_seconds: u64 = 8, number(1..=3600);
         /// How long a task may take unless its caller says otherwise. 0 is for ever.
         ttl_minutes: u64 = 1440, number(0..=5_256_000);
         /// How often a client is told to look at a task.

@@ -10,6 +10,7 @@ use handover_desk::identity::Identity;
 use handover_desk::memory;
 use handover_desk::open::{EngineSettings, Failed, Limits, ShardSettings};
 use handover_desk::shutdown::Shutdown;
+use handover_desk::wait;
 use handover_desk::{Data, Desk};
 
 use crate::config::{self, Config};
@@ -102,6 +103,10 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
             queue_max: limits.checks_max,
             wait: Duration::from_millis(limits.check_wait_ms),
             steps_max: limits.check_steps_max,
+        },
+        waits: wait::Settings {
+            plain: Duration::from_secs(config.mcp.wait_seconds),
+            with_progress: Duration::from_secs(config.mcp.wait_with_progress_seconds),
         },
         audit: config.audit_path().map(|path| (path, config.audit.bytes_max)),
     }

@@ -26,7 +26,7 @@ async fn tools(directory: &Directory, caller: &str) -> Vec<String> {
     catalogue
         .tools()
         .iter()
-        .map(|tool| format!("{} = {}/{}", tool.name, tool.offer.agent, tool.offer.skill.name))
+        .map(|tool| format!("{} = {}/{}", tool.name, tool.agent, tool.skill.name))
         .collect()
 }
 
@@ -119,11 +119,13 @@ async fn an_agent_is_seen_by_those_it_names_and_by_itself() {
     assert_eq!(seen(&directory, "friend").await, ["loud", "shy"]);
     assert_eq!(seen(&directory, "shy").await, ["loud", "shy"]);
     assert_eq!(seen(&directory, "stranger").await, ["loud"]);
-    assert_eq!(tools(&directory, "friend").await, ["greet = shy/greet", "loud.greet = loud/greet"]);
-    // Nobody has tools of its own, and a name that is hidden from somebody is free for others.
-    assert_eq!(tools(&directory, "shy").await, ["greet = loud/greet"]);
+    assert_eq!(tools(&directory, "friend").await, ["greet = shy/greet", "loud_greet = loud/greet"]);
+    // Nobody has tools of its own, and a name is the same for everybody, whatever they see.
+    assert_eq!(tools(&directory, "shy").await, ["loud_greet = loud/greet"]);
     assert_eq!(tools(&directory, "loud").await, Vec::<String>::new());
-    assert_eq!(tools(&directory, "stranger").await, ["greet = loud/greet"]);
+    assert_eq!(tools(&directory, "stranger").await, ["loud_greet = loud/greet"]);
+    let catalogue = directory.skills(TENANT, &AgentId::from("stranger")).await.unwrap();
+    assert!(catalogue.find("greet").is_none() && catalogue.find("shy.greet").is_none());
 }
 
 #[tokio::test]
@@ -147,63 +149,147 @@ async fn pages_end_where_the_agents_do() {
 }
 
 #[tokio::test]
-async fn a_later_skill_never_takes_the_name_of_an_earlier_one() {
+async fn a_listed_name_is_given_first_come_and_kept() {
     let directory = directory();
-    register(&directory, TENANT, agent("z", &["greet"])).await.unwrap();
-    register(&directory, TENANT, agent("b", &["paint"])).await.unwrap();
-    register(&directory, TENANT, agent("a", &["greet", "paint"])).await.unwrap();
-    // Registered before, but it did not offer this then.
-    register(&directory, TENANT, agent("b", &["paint", "greet"])).await.unwrap();
-    // A name of its own that is what another one is called by now.
-    register(&directory, TENANT, agent("c", &["a.greet"])).await.unwrap();
-    let names = ["a.greet = a/greet", "a.paint = a/paint", "b.greet = b/greet", "c.a.greet = c/a.greet"];
-    let names = [&names[..], &["greet = z/greet", "paint = b/paint"]].concat();
-    assert_eq!(tools(&directory, "x").await, names);
-}
-
-#[tokio::test]
-async fn a_skill_that_moves_up_can_be_called_by_its_longer_name() {
-    let directory = directory();
-    register(&directory, TENANT, agent("a", &["greet"])).await.unwrap();
-    register(&directory, TENANT, agent("b", &["greet"])).await.unwrap();
-    let caller = AgentId::from("x");
-    let before = directory.skills(TENANT, &caller).await.unwrap();
-    assert_eq!(before.find("a.greet").unwrap().offer.agent, AgentId::from("a"));
-    assert_eq!(before.find("greet").unwrap().offer.agent, AgentId::from("a"));
-    directory.unregister(TENANT, &AgentId::from("a")).await.unwrap();
-    let after = directory.skills(TENANT, &caller).await.unwrap();
-    assert_eq!(tools(&directory, "x").await, ["greet = b/greet"]);
-    assert_eq!(after.find("b.greet").unwrap().offer.agent, AgentId::from("b"));
-    assert!(after.find("a.greet").is_none() && after.find("").is_none());
-    assert!(!before.same_as(&after) && after.same_as(&after));
-    assert_eq!(&*after.skill(&AgentId::from("b"), "greet").unwrap().name, "greet");
-    assert_eq!(&*before.skill(&AgentId::from("b"), "greet").unwrap().name, "b.greet");
-    assert!(after.skill(&AgentId::from("a"), "greet").is_none());
-    assert_eq!(
-        (before.after("b.greet").len(), before.after("greet").len(), before.after("").len()),
-        (1, 0, 2)
+    let steps: &[(&str, &[&str], &[&str])] = &[
+        ("z", &["greet"], &["greet = z/greet"]),
+        ("a", &["greet"], &["a_greet = a/greet", "greet = z/greet"]),
+        // What reads like another's is another's: case, separators and look-alikes do not count.
+        (
+            "b",
+            &["GREET", "g-reet", "a.greet"],
+            &[
+                "a_greet = a/greet",
+                "b_GREET = b/GREET",
+                "b_a_greet = b/a.greet",
+                "greet = z/greet",
+                "skill_b_g-reet = b/g-reet",
+            ],
+        ),
+        // What is gone keeps its name, and has it again when it comes back.
+        (
+            "z",
+            &[],
+            &["a_greet = a/greet", "b_GREET = b/GREET", "b_a_greet = b/a.greet", "skill_b_g-reet = b/g-reet"],
+        ),
+        ("b", &["greet"], &["a_greet = a/greet", "skill_b_greet_d7c237a9 = b/greet"]),
+        ("z", &["greet"], &["a_greet = a/greet", "greet = z/greet", "skill_b_greet_d7c237a9 = b/greet"]),
+    ];
+    for (id, skills, listed) in steps {
+        register(&directory, TENANT, agent(id, skills)).await.unwrap();
+        assert_eq!(tools(&directory, "x").await, *listed, "{id} {skills:?}");
+        let again = Directory::new(Arc::clone(&directory.inner.store));
+        assert_eq!(tools(&again, "x").await, *listed, "as it is read again");
+    }
+    directory.unregister(TENANT, &AgentId::from("z")).await.unwrap();
+    register(&directory, TENANT, agent("new", &["greet"])).await.unwrap();
+    assert!(
+        tools(&directory, "x").await.contains(&"new_greet = new/greet".to_owned()),
+        "z has the name still"
+    );
+    for (freed, expected) in [("z", true), ("z", false), ("nobody", false)] {
+        assert_eq!(directory.free(TENANT, &AgentId::from(freed)).await.unwrap(), expected);
+    }
+    register(&directory, TENANT, agent("newer", &["greet"])).await.unwrap();
+    assert!(
+        tools(&directory, "x").await.contains(&"greet = newer/greet".to_owned()),
+        "an operator has freed it"
     );
 }
 
 #[tokio::test]
-async fn every_tool_has_a_name_that_a_tool_can_have() {
+async fn names_with_dots_stay_callable_and_are_nobody_elses() {
+    let directory = directory();
+    register(&directory, TENANT, agent("analyst", &["search", "web.search"])).await.unwrap();
+    register(&directory, TENANT, agent("agent://b", &["search"])).await.unwrap();
+    register(&directory, TENANT, agent("evil", &["analyst.search"])).await.unwrap();
+    let catalogue = directory.skills(TENANT, &AgentId::from("x")).await.unwrap();
+    for (name, owner) in [
+        ("search", Some("analyst")),
+        ("analyst.search", Some("analyst")),
+        ("analyst_search", None),
+        ("web.search", Some("analyst")),
+        ("web_search", Some("analyst")),
+        ("b_search", Some("agent://b")),
+        ("agent___b.search", Some("agent://b")),
+        ("evil_analyst_search", Some("evil")),
+        ("evil.analyst.search", Some("evil")),
+        ("", None),
+    ] {
+        assert_eq!(catalogue.find(name).map(|tool| tool.agent.as_str()), owner, "{name}");
+    }
+    assert_eq!((catalogue.after("search").len(), catalogue.after("").len()), (1, 4));
+}
+
+#[tokio::test]
+async fn every_tool_has_a_name_that_every_model_api_takes() {
     let directory = directory();
     let long = "s".repeat(64);
-    for id in ["agent://one", "agent:__one", "task_one", &"x".repeat(200)] {
-        let skills = ["delegate_task", "task_get", "work_x", "greet", &long];
+    let ids = ["agent://one", "agent:__one", "task_one", "エージェント", &"x".repeat(200)];
+    for id in ids {
+        let skills = [
+            "delegate_task",
+            "task_get",
+            "Work-x",
+            "send.task",
+            "s3tstatus",
+            "worklist",
+            "greet",
+            "_.",
+            &long,
+        ];
         register(&directory, TENANT, agent(id, &skills)).await.unwrap();
     }
     let shown = tools(&directory, "x").await;
-    assert_eq!(shown.len(), 20);
-    let names: Vec<&str> = shown.iter().filter_map(|line| line.split(" = ").next()).collect();
-    for name in &names {
-        assert!(name.len() <= 64 && name.chars().all(agent::is_name), "{name}");
-        let ours = *name == "delegate_task" || ["task_", "work_"].iter().any(|own| name.starts_with(own));
-        assert!(!ours || name.contains('.'), "{name}");
+    assert_eq!(shown.len(), 45);
+    let mut read = BTreeSet::new();
+    for line in &shown {
+        let name = line.split(" = ").next().unwrap();
+        let fits = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
+        assert!((1..=64).contains(&name.len()) && name.chars().all(fits), "{line}");
+        assert!(!listed::is_reserved(name), "{line}");
+        assert!(read.insert(name.to_lowercase().replace(['_', '-'], "")), "{line} reads like another");
     }
-    assert!(names.contains(&"agent___one.delegate_task") && names.contains(&"greet"));
-    // The same text once it is cleaned: the second has a hash behind it, and one that does not change.
-    assert!(names.contains(&"agent___one.delegate_task_29ade7c0"), "{names:?}");
+    assert!(shown.iter().any(|line| line == "one_delegate_task = agent://one/delegate_task"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn what_an_earlier_release_stored_is_named_in_the_order_in_which_it_came() {
+    let store = Arc::new(MemoryStore::new());
+    for (id, offered_at) in [("a", 9), ("b", 3)] {
+        let skills = vec![Skill { offered_at, ..skill("greet") }];
+        let value = Agent { skills, ..agent(id, &[]) }.encode_to_vec();
+        let record = Record { space: SPACE.into(), tenant: TENANT.into(), key: id.into(), value };
+        store.put_record(&record, Put::Replace).unwrap();
+    }
+    let before = Directory::new(Arc::clone(&store) as Arc<dyn Store>);
+    assert_eq!(tools(&before, "x").await, ["a_greet = a/greet", "greet = b/greet"]);
+    before.unregister(TENANT, &AgentId::from("b")).await.unwrap();
+    assert_eq!(tools(&Directory::new(store), "x").await, ["a_greet = a/greet"], "it stays what it was");
+}
+
+#[test]
+fn stored_names_are_read_as_they_were_written() {
+    let held = listed::Held { skill: "s".to_owned(), name: "n".to_owned(), number: 7 };
+    let written = Holding { names: vec![held] };
+    let bytes = b"\x0a\x08\x0a\x01s\x12\x01n\x18\x07";
+    assert_eq!(written.encode_to_vec(), bytes, "names live for ever");
+    assert_eq!(decode_names(bytes).unwrap(), written);
+    assert!(matches!(decode_names(&[0xff]), Err(Denied::Unreadable(_))));
+}
+
+#[tokio::test]
+async fn there_is_an_end_to_the_names_of_an_agent() {
+    let directory = directory();
+    let skills =
+        |round: usize| -> Vec<String> { (0..256).map(|number| format!("s{round}-{number}x")).collect() };
+    let said = |round| agent("a", &skills(round).iter().map(String::as_str).collect::<Vec<_>>());
+    for round in 0..4 {
+        register(&directory, TENANT, said(round)).await.unwrap();
+    }
+    let refused = register(&directory, TENANT, said(4)).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("at most 1024 names"), "{refused:?}");
+    register(&directory, TENANT, said(0)).await.unwrap();
 }
 
 #[tokio::test]
@@ -222,13 +308,13 @@ async fn a_skill_is_kept_while_it_stays_the_same() {
     register(&directory, TENANT, said("changed")).await.unwrap();
     let second = directory.skills(TENANT, &caller).await.unwrap();
     let (first, second) = (first.find("count").unwrap(), second.find("count").unwrap());
-    assert!(Arc::ptr_eq(&first.offer, &second.offer));
-    assert_eq!(second.offer.headers()[0].name, "N");
+    assert!(Arc::ptr_eq(first, second));
+    assert_eq!(second.headers()[0].name, "N");
 
     let again = Directory::new(Arc::clone(&directory.inner.store));
     let stored = again.skills(TENANT, &caller).await.unwrap();
-    assert_eq!(stored.find("count").unwrap().offer.headers()[0].name, "N");
-    assert!(stored.find("other").unwrap().offer.headers().is_empty());
+    assert_eq!(stored.find("count").unwrap().headers()[0].name, "N");
+    assert!(stored.find("other").unwrap().headers().is_empty());
 }
 
 #[tokio::test]
@@ -330,21 +416,21 @@ async fn a_refused_registration_is_no_change() {
     assert_eq!(tools(&directory, "x").await, ["greet = a/greet"]);
 }
 
-#[tokio::test]
-async fn there_is_an_end_to_the_agents_of_a_tenant() {
+#[test]
+fn there_is_an_end_to_the_agents_of_a_tenant() {
+    let one = Agent { name: "n".to_owned(), ..agent("a", &[]) };
+    let entry = |bytes| Entry { bytes, ..Entry::new(one.clone(), None, &Names::default()) };
     let roll = |count: usize, bytes: usize| {
-        let entry = Entry { bytes, ..Entry::new(agent("a", &[]), None) };
-        let agents = (0..count).map(|number| (AgentId::from(format!("{number}")), entry.clone()));
-        Roll { agents: agents.collect(), catalogues: Mutex::default() }
+        let agents = (0..count).map(|number| (AgentId::from(format!("{number}")), entry(bytes)));
+        Roll { agents: agents.collect(), ..Roll::default() }
     };
-    let one = Entry { bytes: 2, ..Entry::new(agent("a", &[]), None) };
     let full = roll(AGENTS_MAX, 1);
     full.has_room_for(&one, None).unwrap_err();
-    full.has_room_for(&one, Some(&one)).unwrap();
+    full.has_room_for(&one, Some(&entry(1))).unwrap();
     roll(AGENTS_MAX - 1, 1).has_room_for(&one, None).unwrap();
     let heavy = roll(64, 1024 * 1024);
     heavy.has_room_for(&one, None).unwrap_err();
-    heavy.has_room_for(&one, Some(&one)).unwrap();
+    heavy.has_room_for(&one, Some(&entry(1024 * 1024))).unwrap();
 }
 
 #[tokio::test]

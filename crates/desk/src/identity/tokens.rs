@@ -9,7 +9,8 @@
 //! expires_at = "2027-01-31T00:00:00Z"   # left out: never
 //! revoked = true               # left out: false. Taking the entry out does the same
 //! limits = { starts_per_minute = 60, messages_per_minute = 6000, requests_per_minute = 18000, streams = 8 }
-//! # also: sessions_open = 100, payload_bytes = 65536
+//! # also: sessions_open = 100, payload_bytes = 65536, wait_seconds = 30
+//! profile = "requester"        # which tools it is shown. Left out: all
 //! ```
 //!
 //! Each limit that is left out is the server's own; a rate of 0 is none.
@@ -27,7 +28,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use toml::{Table, Value};
 
-use super::{Allowance, Credential, DEFAULT_TENANT, EXPIRED, Principal, agent_id};
+use super::{Allowance, Credential, DEFAULT_TENANT, EXPIRED, Principal, Profile, agent_id};
 use crate::calendar::parse_rfc3339;
 
 /// The highest number that a limit can be set to.
@@ -257,7 +258,7 @@ fn parse_entry(entry: &Value) -> Result<([u8; 32], Entry), String> {
     let Value::Table(entry) = entry else {
         return Err("expected a table".to_owned());
     };
-    let known = ["sha256", "agent", "tenant", "roles", "expires_at", "revoked", "limits"];
+    let known = ["sha256", "agent", "tenant", "roles", "expires_at", "revoked", "limits", "profile"];
     if let Some(unknown) = entry.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(format!("expected only {}, found {unknown}", known.join(", ")));
     }
@@ -291,6 +292,10 @@ fn parse_entry(entry: &Value) -> Result<([u8; 32], Entry), String> {
         expires_at: entry.get("expires_at").map(expires_at).transpose()?,
         credential: Credential::Token(hash),
     };
+    if let Some(name) = text("profile")? {
+        let wrong = || format!("expected the profile {}, found {name:?}", Profile::NAMES);
+        principal.allowance.profile = Some(Profile::of(name).ok_or_else(wrong)?);
+    }
     for role in roles(entry.get("roles"))? {
         match role {
             "observer" => principal.observer = true,
@@ -331,9 +336,10 @@ fn allowance(found: Option<&Value>) -> Result<Allowance, String> {
             "payload_bytes" => (&mut allowance.payload_bytes, 1),
             "memory_bytes" => (&mut allowance.memory_bytes, 1),
             "stored_bytes" => (&mut allowance.stored_bytes, 0),
+            "wait_seconds" => (&mut allowance.wait_seconds, 1),
             other => {
                 let known = "starts_per_minute, messages_per_minute, requests_per_minute, streams, sessions_open, \
-                             payload_bytes, memory_bytes, stored_bytes";
+                             payload_bytes, memory_bytes, stored_bytes, wait_seconds";
                 return Err(format!("expected only the limits {known}, found {other}"));
             }
         };
@@ -403,9 +409,13 @@ mod tests {
             (entry("x", "agent = \"a\"\nroles = \"admin\""), "expected roles to be a list"),
             (
                 entry("x", "agent = \"a\"\ntoken = \"secret\""),
-                "expected only sha256, agent, tenant, roles, expires_at, revoked, limits",
+                "expected only sha256, agent, tenant, roles, expires_at, revoked, limits, profile",
             ),
             (entry("x", "agent = \"a\"\nlimits = 3"), "expected limits to be a table, found integer"),
+            (
+                entry("x", "agent = \"a\"\nprofile = \"boss\""),
+                "expected the profile all, requester or worker, found \"boss\"",
+            ),
             (
                 entry("x", "agent = \"a\"\nlimits = { stream = 3 }"),
                 "expected only the limits starts_per_minute,",

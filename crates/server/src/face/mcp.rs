@@ -79,8 +79,6 @@ pub struct Parts {
 /// How the face behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a plain call waits before it answers with a handle.
-    pub wait: Duration,
     /// How often a client is told to look.
     pub poll_interval_ms: u64,
     /// How long a task may take unless the caller says otherwise; none is for ever.
@@ -106,7 +104,6 @@ impl Settings {
     pub fn new(config: &Config) -> Settings {
         let mcp = &config.mcp;
         Settings {
-            wait: Duration::from_secs(mcp.wait_seconds),
             poll_interval_ms: mcp.poll_interval_ms,
             ttl_ms: (mcp.ttl_minutes > 0).then_some(mcp.ttl_minutes * 60_000),
             head_within: HEAD_WITHIN,

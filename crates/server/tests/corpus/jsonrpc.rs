@@ -8,7 +8,7 @@ use handover_kernel::command::Need;
 use handover_kernel::event::Question;
 use handover_kernel::{Blob, Face, QuestionKey, Text};
 use handover_server::face::mcp::call::ToolCall;
-use handover_server::face::mcp::caller::{Declared, Era, Opening, era, modern, progress_token};
+use handover_server::face::mcp::caller::{Declared, Era, Opening, Wishes, era, modern, progress_token};
 use handover_server::face::mcp::http::headers::{self, ParameterHeaders};
 use handover_server::face::mcp::message::{Error, Incoming, answer, is_id, refusal};
 use handover_server::face::mcp::{content, handshake, question};
@@ -91,7 +91,7 @@ fn request(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Resu
         Era::Modern => {
             headers::are_said_once(headers)?;
             headers::version_fits(version, meta.version.as_deref())?;
-            declared = modern(caller(), meta)?.declared;
+            declared = modern(caller(), meta, Wishes::default())?.declared;
             headers::method_fits(headers, method)?;
             headers::name_fits(headers, method, &said, false)?;
         }

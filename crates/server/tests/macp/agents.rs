@@ -174,11 +174,13 @@ async fn only_an_administrator_takes_others_out_and_tenants_are_apart() {
         + &entry("elsewhere", "agent = \"chief\"\ntenant = \"elsewhere\"\nroles = [\"admin\"]");
     let identity = Identity::Tokens(Arc::new(Tokens::parse(&file).unwrap()));
     let stage = Stage::for_known(identity, Arc::new(MemoryStore::new()), Settings::default()).await;
-    register(&stage.agent("worker"), registration(Vec::new())).await;
+    register(&stage.agent("worker"), registration(vec![skill("greet")])).await;
     register(&stage.agent("planner"), registration(Vec::new())).await;
 
     let unregister = async |token: &str, id: &str| {
-        let request = UnregisterAgentRequest { agent_id: id.to_owned() };
+        let (agent_id, free_names) =
+            (id.trim_start_matches("names of ").to_owned(), id.starts_with("names of "));
+        let request = UnregisterAgentRequest { agent_id, free_names };
         let answer = stage.agent(token).handover.clone().unregister_agent(request).await;
         answer.map(|answer| answer.into_inner().removed)
     };
@@ -193,5 +195,9 @@ async fn only_an_administrator_takes_others_out_and_tenants_are_apart() {
     assert!(unregister("planner", "").await.unwrap());
     assert!(!unregister("planner", "planner").await.unwrap());
     assert!(ids(&stage.agent("chief")).await.is_empty());
+    let refused = unregister("worker", "names of worker").await.unwrap_err();
+    assert_eq!(macp_code(&refused), "FORBIDDEN", "an operator frees names");
+    assert!(unregister("chief", "names of worker").await.unwrap());
+    assert!(!unregister("chief", "names of worker").await.unwrap(), "they are free");
     stage.stop().await;
 }

@@ -275,7 +275,7 @@ async fn changes_of_the_directory_of_tokens_and_of_keys_are_written_down() {
     audited
         .agent("chief")
         .handover
-        .unregister_agent(UnregisterAgentRequest { agent_id: "outsider".to_owned() })
+        .unregister_agent(UnregisterAgentRequest { agent_id: "outsider".to_owned(), free_names: false })
         .await
         .unwrap();
     let gate = &audited.stage.desk.gate;

@@ -134,7 +134,7 @@ impl Client {
         if method == "initialize" && self.version != MODERN {
             headers.remove("mcp-protocol-version");
         }
-        Request { address: self.address, headers, body }
+        Request { address: self.address, target: "/mcp".to_owned(), headers, body }
     }
 
     fn headers(&self) -> BTreeMap<String, String> {
@@ -181,7 +181,8 @@ impl Client {
     /// Answer a request of the server's.
     pub async fn respond(&self, id: &Value, result: Value) -> Answer {
         let body = json!({ "jsonrpc": "2.0", "id": id, "result": result });
-        Request { address: self.address, headers: self.headers(), body }.answer().await
+        let target = "/mcp".to_owned();
+        Request { address: self.address, target, headers: self.headers(), body }.answer().await
     }
 
     /// The result of calling a tool, whatever it says.
@@ -236,11 +237,18 @@ impl Client {
 #[derive(Clone)]
 pub struct Request {
     address: SocketAddr,
+    target: String,
     pub headers: BTreeMap<String, String>,
     pub body: Value,
 }
 
 impl Request {
+    /// Sent to this address of the server.
+    pub fn at(mut self, target: &str) -> Request {
+        self.target = target.to_owned();
+        self
+    }
+
     /// With this header, whatever it was.
     pub fn header(mut self, name: &str, value: &str) -> Request {
         self.headers.insert(name.to_ascii_lowercase(), value.to_owned());
@@ -303,7 +311,7 @@ impl Request {
             let connection = Cut(tokio::spawn(async move {
                 _ = connection.await;
             }));
-            let mut request = hyper::Request::post("/mcp");
+            let mut request = hyper::Request::post(&self.target);
             for (name, value) in &self.headers {
                 request = request.header(name, value);
             }
@@ -323,7 +331,7 @@ impl Request {
 
     /// Its head, announcing a body of this length.
     pub fn head(&self, length: usize) -> String {
-        let mut head = "POST /mcp HTTP/1.1\r\n".to_owned();
+        let mut head = format!("POST {} HTTP/1.1\r\n", self.target);
         for (name, value) in &self.headers {
             head += &format!("{name}: {value}\r\n");
         }

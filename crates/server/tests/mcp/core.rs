@@ -61,9 +61,8 @@ async fn j2_the_list_of_tools_depends_on_who_asks_and_on_nothing_else() {
     stage.client("helper").tool("agent_register", secret).await;
     let planner = stage.client("planner");
     let seen = names(&planner).await;
-    assert!(
-        seen.is_sorted() && ["build", "dig", "whisper"].iter().all(|name| seen.contains(&(*name).to_owned()))
-    );
+    let (own, skills) = seen.split_at(seen.len() - 3);
+    assert!(own.is_sorted() && skills == ["build", "dig", "whisper"], "{seen:?}");
     for other in [planner.clone(), planner.declaring(json!({})), stage.client("planner")] {
         assert_eq!(names(&other).await, seen);
     }
@@ -130,7 +129,7 @@ async fn j4_a_broken_call_is_an_error_and_a_wrong_argument_is_a_result() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn j5_a_skill_with_an_output_schema_returns_what_fits_it() {
-    let stage = Stage::with(|set| set.face.wait = PATIENCE).await;
+    let stage = Stage::with(|set| set.waits.plain = PATIENCE).await;
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let skill = skill_with("count", json!({ "outputSchema": schema, "answers": "at_once" }));
     let worker = stage.worker("worker", json!([skill])).await;
@@ -160,7 +159,7 @@ async fn j5_a_skill_with_an_output_schema_returns_what_fits_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn j5_a_handle_is_not_taken_for_the_output_that_a_skill_promises() {
-    let stage = Stage::with(|set| set.face.wait = std::time::Duration::ZERO).await;
+    let stage = Stage::with(|set| set.waits.plain = std::time::Duration::ZERO).await;
     let skill = skill_with("count", json!({ "outputSchema": { "type": "object", "required": ["n"] } }));
     stage.worker("worker", json!([skill])).await;
     let handle = stage.client("planner").declaring(json!({})).call("count", json!({})).await;

@@ -21,7 +21,7 @@ async fn g1_only_who_declares_the_extension_in_this_request_is_given_a_task() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g1_a_call_that_takes_long_without_the_extension_answers_with_a_handle() {
-    let stage = Stage::with(|set| set.face.wait = std::time::Duration::ZERO).await;
+    let stage = Stage::with(|set| set.waits.plain = std::time::Duration::ZERO).await;
     let worker = stage.worker("worker", json!([skill("dig")])).await;
     let client = stage.client("planner").declaring(json!({}));
     let handle = client.call("dig", json!({})).await;

@@ -321,7 +321,7 @@ async fn interop5_a_handshake_that_names_the_stateless_revision_is_answered_with
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interop6_who_knows_no_tasks_can_do_everything_with_tools() {
-    let stage = Stage::with(|set| set.face.wait = std::time::Duration::ZERO).await;
+    let stage = Stage::with(|set| set.waits.plain = std::time::Duration::ZERO).await;
     let worker = stage.worker("worker", json!([skill("dig")])).await;
     for client in [stage.client("planner").declaring(json!({})), stage.handshake("planner", json!({})).await]
     {

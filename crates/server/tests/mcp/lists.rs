@@ -182,12 +182,12 @@ async fn pages_of_every_list_join_to_the_whole_and_cursors_are_of_one_kind() {
     // A list goes on though what a page ended with has gone.
     let cursor = &cursors.iter().find(|(list, _)| *list == Tools).unwrap().1;
     let ended = handover_desk::page::name(Some(cursor)).unwrap().unwrap();
-    let agent = ended.split('.').next().unwrap();
+    let agent = ended.split('_').next().unwrap();
     let before = page(&both, Tools, Some(cursor)).await.unwrap().0;
     assert!(both.stage.desk.unregister(&as_macp(agent), None).await.unwrap(), "{ended}");
     assert!(!page(&both, Tools, None).await.unwrap().0.contains(&ended));
     let after = page(&both, Tools, Some(cursor)).await.unwrap().0;
-    let still = |tool: &String| !tool.starts_with(&format!("{agent}."));
+    let still = |tool: &String| !tool.starts_with(&format!("{agent}_"));
     assert_eq!(after, before.into_iter().filter(still).collect::<Vec<_>>());
     both.stop().await;
 }

@@ -44,6 +44,7 @@ mod handoffs;
 mod handshake;
 mod headers;
 mod histories;
+mod hosts;
 mod interaction;
 mod listen;
 mod lists;

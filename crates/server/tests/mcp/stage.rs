@@ -15,6 +15,7 @@ use handover_desk::gate;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_desk::shutdown::{Shutdown, Trigger};
+use handover_desk::wait;
 use handover_desk::{Data, Desk};
 use handover_server::config::Config;
 use handover_server::face::macp::Macp;
@@ -56,6 +57,7 @@ pub struct Set {
     pub engine: handover_engine::Settings,
     pub limits: gate::Settings,
     pub access: Access,
+    pub waits: wait::Settings,
 }
 
 impl Set {
@@ -70,6 +72,7 @@ impl Set {
             face: mcp::Settings::new(&config),
             engine: handover_engine::Settings::default(),
             access: Access::default(),
+            waits: wait::Settings { plain: PATIENCE, with_progress: PATIENCE },
         }
     }
 }
@@ -115,9 +118,9 @@ impl Stage {
     pub async fn with(change: impl FnOnce(&mut Set)) -> Stage {
         let mut set = Set::new();
         change(&mut set);
-        let Set { identity, store, face, engine, limits, access } = set;
+        let Set { identity, store, face, engine, limits, access, waits } = set;
         let (trigger, shutdown) = Shutdown::new();
-        let desk = handover_desk::Settings { engine, gate: limits, access, ..Default::default() };
+        let desk = handover_desk::Settings { engine, gate: limits, access, waits, ..Default::default() };
         let data = Data::Store(Arc::clone(&store));
         let house = House::with(data, desk, face, identity, shutdown.clone()).unwrap();
         let House { desk, macp, mcp, metrics } = house;

@@ -43,8 +43,12 @@ impl Macp {
         request: Request<UnregisterAgentRequest>,
     ) -> Result<Response<UnregisterAgentResponse>, Status> {
         let caller = self.caller(&request)?;
-        let id = request.into_inner().agent_id;
-        let removed = self.desk.unregister(&caller, some(&id)).await.map_err(Refused::from)?;
+        let UnregisterAgentRequest { agent_id, free_names } = request.into_inner();
+        let removed = match free_names {
+            true => self.desk.free_names(&caller, some(&agent_id).unwrap_or(caller.agent.as_str())).await,
+            false => self.desk.unregister(&caller, some(&agent_id)).await,
+        };
+        let removed = removed.map_err(Refused::from)?;
         Ok(Response::new(UnregisterAgentResponse { removed }))
     }
 

@@ -125,16 +125,16 @@ impl Mcp {
                 (session.binding.id.to_string(), session, Map::new())
             }
             None => {
-                let at_once = tool.offer.skill.answers() == Answers::AtOnce;
+                let at_once = tool.skill.answers() == Answers::AtOnce;
                 let ttl_ms = self.parts.settings.ttl_ms;
                 let work = Work {
-                    agents: vec![tool.offer.agent.clone()],
-                    assignee: Some(tool.offer.agent.clone()),
-                    task: Text::from(&*tool.offer.skill.name),
-                    title: Text::from(title_of(&tool.offer.skill)),
-                    instructions: Text::from(&*tool.offer.skill.description),
+                    agents: vec![tool.agent.clone()],
+                    assignee: Some(tool.agent.clone()),
+                    task: Text::from(&*tool.skill.name),
+                    title: Text::from(title_of(&tool.skill)),
+                    instructions: Text::from(&*tool.skill.description),
                     input,
-                    contract: Some(Arc::clone(&tool.offer.contract)),
+                    contract: Some(Arc::clone(&tool.contract)),
                     ttl_ms: if at_once {
                         Some(ttl_ms.unwrap_or(AT_ONCE_TTL_MS).min(AT_ONCE_TTL_MS))
                     } else {
@@ -185,8 +185,8 @@ impl Mcp {
         };
         let request = session.task().and_then(|task| task.phase.request().cloned());
         let same = session.binding.requester == caller.agent
-            && skill_of(&session) == Some(&*tool.offer.skill.name)
-            && session.binding.participants == [tool.offer.agent.clone()]
+            && skill_of(&session) == Some(&*tool.skill.name)
+            && session.binding.participants == [tool.agent.clone()]
             && request.is_some_and(|request| request.input == *input);
         if !same {
             return Err(wrong());
@@ -217,7 +217,7 @@ impl Mcp {
         let Waiting { caller, tool, id, manner, stay } = call;
         let mut events = self.desk().events(&caller.who, id, 0);
         let mut telling = Telling::new(caller, out);
-        let until = Instant::now() + self.parts.settings.wait;
+        let until = Instant::now() + self.wait_of(caller);
         loop {
             let session = self.task(&caller.who, id).await?;
             telling.up_to(&mut events, session.head.0).await?;
@@ -345,8 +345,8 @@ impl Mcp {
         let view = super::tools::requester::view(session);
         let how = "it goes on: task_wait waits for it, task_status looks at it; task_answer, task_steer, \
                    task_pause, task_resume and task_cancel change its course";
-        let mut result = content::text(format!("{} works on task {id}; {how}\n{view}", tool.offer.agent));
-        if tool.offer.skill.output_schema.is_empty() {
+        let mut result = content::text(format!("{} works on task {id}; {how}\n{view}", tool.agent));
+        if tool.skill.output_schema.is_empty() {
             result.insert("structuredContent".to_owned(), view);
         } else {
             // A client may give up a result that is not what the skill promises, unless it is none.
@@ -364,7 +364,7 @@ fn has_begun(phase: &Phase) -> bool {
 
 /// How the caller is answered, by what the skill and the caller can do.
 fn manner(caller: &Caller, tool: &Tool) -> Result<Manner, Error> {
-    match (tool.offer.skill.answers(), caller.era, caller.declared.tasks) {
+    match (tool.skill.answers(), caller.era, caller.declared.tasks) {
         (Answers::AtOnce, _, _) | (Answers::Either, _, false) => Ok(Manner::Plain),
         // The handshake revisions cannot declare tasks: their callers get a handle.
         (_, Era::Handshake, _) => Ok(Manner::Plain),
@@ -372,7 +372,7 @@ fn manner(caller: &Caller, tool: &Tool) -> Result<Manner, Error> {
             caller.must_know_tasks()?;
             Ok(Manner::Task)
         }
-        (Answers::Task | Answers::Either, Era::Modern, true) if tool.offer.skill.asks_first => {
+        (Answers::Task | Answers::Either, Era::Modern, true) if tool.skill.asks_first => {
             Ok(Manner::TaskAfterAsking)
         }
         (Answers::Task | Answers::Either, Era::Modern, true) => Ok(Manner::Task),
@@ -389,7 +389,6 @@ fn must_be_able(caller: &Caller, tool: &Tool) -> Result<(), Error> {
         _ => false,
     };
     let lacking: Map<String, Value> = tool
-        .offer
         .skill
         .requires
         .iter()

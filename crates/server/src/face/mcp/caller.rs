@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::time::Duration;
 
 use handover_kernel::Trace;
 use handover_kernel::command::Command;
@@ -10,6 +11,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::message::{Error, ID_BYTES_MAX, MISSING_CAPABILITY, UNSUPPORTED_VERSION, object, shorten};
+use handover_desk::identity::Profile;
+use handover_desk::wait::WAIT_MAX;
 use handover_desk::{gate, names};
 
 pub use handover_client::mcp::MODERN;
@@ -107,6 +110,51 @@ pub struct Caller {
     pub takes_back: bool,
     /// What it calls this request, so that a retry has no second effect.
     pub idempotency_key: Option<Box<str>>,
+    /// What it asks for beside that.
+    pub wishes: Wishes,
+}
+
+/// How a caller wants to be served: the address that it asks at may say so, and a request how long it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// How long its calls wait before they are answered with what there is.
+    pub wait: Option<Duration>,
+    /// Which tools it is shown.
+    pub profile: Option<Profile>,
+}
+
+impl Wishes {
+    /// Those of an address: `profile=requester&wait_seconds=30`. What else it says is passed over.
+    pub fn of(query: Option<&str>) -> Result<Wishes, Error> {
+        let mut wishes = Wishes::default();
+        for (name, value) in query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('=')) {
+            match name {
+                "profile" => {
+                    let wrong = || wrong_wish("profile", Profile::NAMES, value);
+                    wishes.profile = Some(Profile::of(value).ok_or_else(wrong)?);
+                }
+                "wait_seconds" => {
+                    let wrong = || wrong_wish("wait_seconds", "a number from 0 to 3600", value);
+                    let seconds = value.parse().ok().map(Duration::from_secs);
+                    let seconds = seconds.filter(|wait| *wait <= WAIT_MAX);
+                    wishes.wait = Some(seconds.ok_or_else(wrong)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(wishes)
+    }
+
+    /// Those of an address, unless the request says otherwise.
+    pub fn or_of(self, meta: &Meta<'_>) -> Wishes {
+        Wishes { wait: meta.wait_ms.map(Duration::from_millis).or(self.wait), ..self }
+    }
+}
+
+fn wrong_wish(name: &str, expected: &str, found: &str) -> Error {
+    let found = shorten(found);
+    Error::invalid(format!("expected the parameter {name} of the address to be {expected}, found {found}"))
+        .status(400)
 }
 
 impl Deref for Caller {
@@ -170,6 +218,9 @@ pub struct Meta<'a> {
     /// What the client calls this request.
     #[serde(borrow, default, rename = "dev.handover/idempotencyKey")]
     pub idempotency_key: Option<Cow<'a, str>>,
+    /// How long the request waits for what it asks for.
+    #[serde(default, rename = "dev.handover/waitMs")]
+    pub wait_ms: Option<u64>,
     /// The trace that the request is part of, as W3C Trace Context has it.
     #[serde(borrow, default)]
     pub traceparent: Option<Cow<'a, str>>,
@@ -301,7 +352,7 @@ pub fn era(method: &str, meta: &Meta<'_>, header: Option<&str>) -> Result<Era, E
 }
 
 /// What a stateless request must say of itself, and what it may.
-pub fn modern(who: gate::Caller, meta: Meta<'_>) -> Result<Caller, Error> {
+pub fn modern(who: gate::Caller, meta: Meta<'_>, wishes: Wishes) -> Result<Caller, Error> {
     let lacks =
         |what: &str| Error::invalid(format!("expected io.modelcontextprotocol/{what} in _meta")).status(400);
     let version = meta.version.as_deref().ok_or_else(|| lacks("protocolVersion"))?;
@@ -318,6 +369,7 @@ pub fn modern(who: gate::Caller, meta: Meta<'_>) -> Result<Caller, Error> {
         log,
         takes_back: true,
         idempotency_key: meta.idempotency_key.as_deref().map(idempotency_key).transpose()?,
+        wishes: wishes.or_of(&meta),
     })
 }
 
@@ -374,6 +426,31 @@ mod tests {
         assert_eq!(modes(r#"{"elicitation":{"form":{}}}"#), (true, false));
         assert_eq!(modes(r#"{"elicitation":{"url":{}}}"#), (false, true));
         assert_eq!(modes(r#"{"elicitation":{"url":{},"form":{}}}"#), (true, true));
+    }
+
+    #[test]
+    fn an_address_can_say_how_its_callers_are_served() {
+        let of = |query| Wishes::of(query).map_err(|error| error.message.into_owned());
+        let seconds = |wait| Some(Duration::from_secs(wait));
+        let both = Wishes { wait: seconds(30), profile: Some(Profile::Worker) };
+        for (query, expected) in [
+            (None, Wishes::default()),
+            (Some("x=1&&profile"), Wishes::default()),
+            (Some("profile=worker&wait_seconds=30"), both),
+            (Some("wait_seconds=0"), Wishes { wait: seconds(0), profile: None }),
+        ] {
+            assert_eq!(of(query), Ok(expected), "{query:?}");
+        }
+        for (query, expected) in [
+            ("profile=boss", "expected the parameter profile of the address to be all, requester or worker"),
+            ("wait_seconds=3601", "to be a number from 0 to 3600, found \"3601\""),
+            ("wait_seconds=", "to be a number"),
+        ] {
+            let said = of(Some(query)).unwrap_err();
+            assert!(said.contains(expected), "{said}");
+        }
+        let meta = Meta { wait_ms: Some(5), ..Meta::default() };
+        assert_eq!(both.or_of(&meta).wait, Some(Duration::from_millis(5)), "a request says it last");
     }
 
     #[test]

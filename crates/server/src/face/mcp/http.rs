@@ -18,7 +18,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use self::reply::{Work, json_answer};
-use super::caller::{Caller, Era, Meta, Opening, era, meta_of, modern, progress_token};
+use super::caller::{Caller, Era, Meta, Opening, Wishes, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{Mcp, Outbox, handshake};
 use crate::http::line::{note, short};
@@ -98,10 +98,10 @@ async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
     drop(reading);
     let desk = mcp.desk();
     desk.gate.charge_bytes(&who, body.len() as u64);
-    desk.work_on(lane, body.len(), Box::pin(respond(&mcp, who, &headers, &body))).await
+    desk.work_on(lane, body.len(), Box::pin(respond(&mcp, who, &uri, &headers, &body))).await
 }
 
-async fn respond(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, body: &[u8]) -> Response {
+async fn respond(mcp: &Mcp, who: gate::Caller, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Response {
     let room = who.room().cloned();
     let error = |id: Option<&RawValue>, error: &Error| self::error(id, error, room.as_ref());
     let message = match Incoming::parse(body) {
@@ -110,7 +110,7 @@ async fn respond(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, body: &[u8])
     };
     match message {
         Incoming::Request { id, method, params } => {
-            match mcp.request(who, headers, id, &method, params).await {
+            match mcp.request(who, uri, headers, id, &method, params).await {
                 Ok(response) => response,
                 Err(refused) => error(Some(id), &refused),
             }
@@ -146,7 +146,13 @@ fn told(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Result<
 }
 
 /// The caller of a request in a handshake revision: what it can do is in its session id.
-fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Option<Box<RawValue>>) -> Caller {
+fn handshaken(
+    mcp: &Mcp,
+    who: gate::Caller,
+    headers: &HeaderMap,
+    progress: Option<Box<RawValue>>,
+    wishes: Wishes,
+) -> Caller {
     let session = text(headers, &SESSION_ID);
     Caller {
         who,
@@ -156,6 +162,7 @@ fn handshaken(mcp: &Mcp, who: gate::Caller, headers: &HeaderMap, progress: Optio
         log: Some(mcp.parts.levels.of(session.unwrap_or_default())),
         takes_back: false,
         idempotency_key: None,
+        wishes,
     }
 }
 
@@ -200,13 +207,17 @@ impl Mcp {
             Era::Modern => {
                 Err(Error::new(INVALID_REQUEST, "expected a request or a notification, found an answer"))
             }
-            Era::Handshake => self.take_response(&handshaken(self, who, headers, None), id, result).await,
+            Era::Handshake => {
+                let caller = handshaken(self, who, headers, None, Wishes::default());
+                self.take_response(&caller, id, result).await
+            }
         }
     }
 
     async fn request(
         &self,
         who: gate::Caller,
+        uri: &Uri,
         headers: &HeaderMap,
         id: &RawValue,
         method: &str,
@@ -214,6 +225,7 @@ impl Mcp {
     ) -> Result<Response, Error> {
         note("rpc", short(method));
         let room = who.room().cloned();
+        let wishes = Wishes::of(uri.query())?;
         let mut said = Opening::of(params)?;
         if let Some(task) = said.task_id {
             note("session", short(task.get().trim_matches('"')));
@@ -225,7 +237,7 @@ impl Mcp {
             Era::Modern => {
                 headers::are_said_once(headers)?;
                 headers::version_fits(version, meta.version.as_deref())?;
-                let caller = modern(who, meta)?;
+                let caller = modern(who, meta, wishes)?;
                 headers::method_fits(headers, method)?;
                 headers::name_fits(headers, method, &said, self.parts.settings.strict_headers)?;
                 caller
@@ -245,7 +257,7 @@ impl Mcp {
                     }
                     return Ok(json_answer(200, answer(id, "{}"), room.as_ref()));
                 }
-                handshaken(self, who, headers, progress_token(meta.progress_token)?)
+                handshaken(self, who, headers, progress_token(meta.progress_token)?, wishes.or_of(&meta))
             }
         };
         if !may_stream(method) {

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::caller::{Caller, Declared, Era, Level, era, meta_of, modern, progress_token};
+use super::caller::{Caller, Declared, Era, Level, Wishes, era, meta_of, modern, progress_token};
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
 use super::{Mcp, No, Outbox, handshake};
 use crate::queue::queue;
@@ -146,7 +146,7 @@ impl Connection {
                 }
             }
             (Ok(Incoming::Response { id, result }), None) => {
-                let caller = self.handshaken(None);
+                let caller = self.handshaken(None, Wishes::default());
                 if let Err(error) = self.mcp.take_response(&caller, &id, result).await {
                     tracing::debug!(error = %error.message, "an answer of the client was refused");
                 }
@@ -154,7 +154,7 @@ impl Connection {
         }
     }
 
-    fn handshaken(&self, progress: Option<Box<RawValue>>) -> Caller {
+    fn handshaken(&self, progress: Option<Box<RawValue>>, wishes: Wishes) -> Caller {
         Caller {
             who: self.who.clone(),
             era: Era::Handshake,
@@ -163,6 +163,7 @@ impl Connection {
             log: Some(self.shaken.level),
             takes_back: true,
             idempotency_key: None,
+            wishes,
         }
     }
 
@@ -170,7 +171,7 @@ impl Connection {
     async fn begin(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<(), Error> {
         let meta = meta_of(params)?;
         let caller = match era(method, &meta, None)? {
-            Era::Modern => modern(meta.traces(self.who.clone()), meta)?,
+            Era::Modern => modern(meta.traces(self.who.clone()), meta, Wishes::default())?,
             Era::Handshake => match method {
                 "initialize" => {
                     let (result, session) = handshake::initialize(params)?;
@@ -183,7 +184,7 @@ impl Connection {
                     self.send(answer(id, "{}")).await;
                     return Ok(());
                 }
-                _ => self.handshaken(progress_token(meta.progress_token)?),
+                _ => self.handshaken(progress_token(meta.progress_token)?, Wishes::default().or_of(&meta)),
             },
         };
         let place = self.place(method).await?;

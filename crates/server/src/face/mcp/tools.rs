@@ -15,7 +15,8 @@ pub mod worker;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -29,7 +30,9 @@ use super::http::ParameterHeaders;
 use super::message::{Error, shorten};
 use super::{Mcp, No, Outbox, content, params};
 use handover_desk::directory::Tool;
+use handover_desk::identity::Profile;
 use handover_desk::page;
+use tokio::time::Instant;
 
 /// How many tools a page lists.
 const PAGE: usize = 1000;
@@ -40,9 +43,8 @@ const PAGE_BYTES_MAX: usize = 4 * page::BYTES_MAX;
 /// How long the list may be kept: a subscription tells of changes before that.
 const LIST_TTL_MS: u64 = 5 * 60 * 1000;
 
-/// How long a tool of ours waits at most, and unless it is told otherwise.
+/// How long a model can ask a tool of ours to wait.
 const WAIT_MAX_MS: u64 = 60_000;
-const WAIT_DEFAULT_MS: u64 = 25_000;
 
 /// What one of our own tools is, and what it does.
 pub(super) struct Builtin {
@@ -67,6 +69,23 @@ pub(super) enum Run {
     Requester(requester::Tool),
     Worker(worker::Tool),
     Handoffs(handoffs::Tool),
+}
+
+impl Run {
+    /// Whether a profile shows it.
+    fn is_for(self, profile: Profile) -> bool {
+        let both = [
+            Run::Agents(agents::Tool::List),
+            Run::Requester(requester::Tool::Message),
+            Run::Requester(requester::Tool::Timeline),
+        ];
+        match (profile, self) {
+            (Profile::All, _) => true,
+            (Profile::Requester, Run::Requester(_)) => true,
+            (Profile::Worker, Run::Worker(_) | Run::Agents(_) | Run::Handoffs(_)) => true,
+            (Profile::Requester | Profile::Worker, _) => both.contains(&self),
+        }
+    }
 }
 
 /// Our own tools by name, as a list shows them.
@@ -132,7 +151,19 @@ pub(super) fn read_arguments<T: DeserializeOwned>(given: Map<String, Value>) -> 
 }
 
 impl Mcp {
-    /// `tools/list`: in the order of their names, which does not depend on anything else.
+    /// How long a call of this caller waits for what it asks for.
+    pub(super) fn wait_of(&self, caller: &Caller) -> Duration {
+        self.desk().wait(&caller.who, caller.wishes.wait, caller.progress.is_some())
+    }
+
+    /// Until when a tool of ours waits: as its arguments say, or as any call of the caller does.
+    fn until(&self, caller: &Caller, wait_ms: Option<u64>) -> Instant {
+        let asked = wait_ms.map(|wait| Duration::from_millis(wait.min(WAIT_MAX_MS)));
+        Instant::now() + asked.unwrap_or_else(|| self.wait_of(caller))
+    }
+
+    /// `tools/list`: our own first, for clients that look at no other page than the first, then skills; each in the order of
+    /// their names, which does not depend on anything else.
     pub(super) async fn tools_list(
         &self,
         caller: &Caller,
@@ -145,29 +176,35 @@ impl Mcp {
         let List { cursor } = params(given)?;
         let catalogue =
             self.desk().directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
+        let profile = caller.wishes.profile.or(caller.allowance.profile).unwrap_or_default();
         // The tool that a page ended with may be gone by now.
         let after = page::name(cursor.as_deref()).map_err(No)?;
-        let (skills, own) = match &after {
-            Some(after) => {
-                let beyond = (Bound::Excluded(after.as_str()), Bound::Unbounded);
-                (catalogue.after(after), BUILTINS.range::<str, _>(beyond))
-            }
-            None => (catalogue.tools(), BUILTINS.range::<str, _>(..)),
+        let after = after.as_deref();
+        let own_after = match after {
+            None => Some(""),
+            Some(after) => BUILTINS.contains_key(after).then_some(after),
         };
+        let beyond = |after| BUILTINS.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        let own = own_after.into_iter().flat_map(beyond);
+        let own = own.filter(|(_, (tool, _))| tool.run.is_for(profile));
         let own = own.map(|(name, (_, listed))| (*name, Tooled::Own(listed)));
-        let skills = skills.iter().take(PAGE + 1).map(|tool| (&*tool.name, Tooled::Skill(tool)));
-        let all: BTreeMap<&str, Tooled<'_>> = skills.chain(own).collect();
+        let skills: &[Arc<Tool>] = match (profile, after) {
+            (Profile::Worker, _) => &[],
+            (Profile::All | Profile::Requester, Some(after)) if own_after.is_none() => catalogue.after(after),
+            (Profile::All | Profile::Requester, _) => catalogue.tools(),
+        };
+        let mut all = own.chain(skills.iter().map(|tool| (&*tool.name, Tooled::Skill(tool)))).peekable();
         let (mut tools, mut bytes, mut last) = (Vec::new(), 0, None);
-        for (name, tool) in &all {
-            if tools.len() >= PAGE || bytes >= PAGE_BYTES_MAX {
-                break;
-            }
+        while tools.len() < PAGE
+            && bytes < PAGE_BYTES_MAX
+            && let Some((name, tool)) = all.next()
+        {
             bytes += tool.bytes();
-            last = Some(*name);
+            last = Some(name);
             tools.push(tool.listed());
         }
         let mut result = Map::new();
-        if let Some(last) = last.filter(|_| tools.len() < all.len()) {
+        if let Some(last) = last.filter(|_| all.peek().is_some()) {
             result.insert("nextCursor".to_owned(), json!(page::of_name(last)));
         }
         result.insert("tools".to_owned(), Value::Array(tools));
@@ -224,7 +261,7 @@ impl Tooled<'_> {
         match self {
             Tooled::Own(_) => 1024,
             Tooled::Skill(tool) => {
-                let skill = &tool.offer.skill;
+                let skill = &tool.skill;
                 let texts = [&skill.title, &skill.description, &skill.input_schema, &skill.output_schema];
                 texts.into_iter().chain([&skill.annotations]).map(|text| text.len()).sum()
             }
@@ -240,13 +277,13 @@ impl Tooled<'_> {
 }
 
 fn listed_skill(tool: &Tool) -> Value {
-    let skill = &tool.offer.skill;
+    let skill = &tool.skill;
     let json = |text: &str| serde_json::from_str::<Value>(text).ok();
     let mut listed = json!({
         "name": &*tool.name,
-        "description": format!("{} (a skill of {})", skill.description, tool.offer.agent),
+        "description": format!("{} (a skill of {})", skill.description, tool.agent),
         "inputSchema": json(skill.input()),
-        "_meta": described_by(Some(tool.offer.agent.as_str())),
+        "_meta": described_by(Some(tool.agent.as_str())),
     });
     if !skill.title.is_empty() {
         listed["title"] = json!(skill.title);
@@ -258,4 +295,23 @@ fn listed_skill(tool: &Tool) -> Value {
         listed["annotations"] = annotations;
     }
     listed
+}
+
+#[cfg(test)]
+mod tests {
+    use handover_desk::directory::listed::is_reserved;
+
+    use super::*;
+
+    #[test]
+    fn no_skill_can_be_listed_as_a_tool_of_ours() {
+        for name in BUILTINS.keys() {
+            let run_together = name.replace('_', "");
+            assert!(is_reserved(name) && is_reserved(&run_together), "{name}");
+        }
+        for name in ["send_task", "send_message", "message_ack", "search_agents", "set_status", "TASK_any"] {
+            assert!(is_reserved(name), "{name}");
+        }
+        assert!(!is_reserved("search") && !is_reserved("taskmaster"));
+    }
 }

@@ -137,7 +137,7 @@ impl ParameterHeaders {
 
     /// Refuses unless each argument that the tool wants repeated is.
     pub fn check(&self, tool: &Tool, arguments: Option<&Map<String, Value>>) -> Result<(), Error> {
-        for wanted in tool.offer.headers() {
+        for wanted in tool.headers() {
             let argument = arguments.and_then(|arguments| wanted.argument(arguments));
             let header = self.0.get(&wanted.name.to_ascii_lowercase());
             let name = &wanted.name;

@@ -1,5 +1,7 @@
 //! Tools to see who is there, and to be there oneself.
 
+use std::sync::Arc;
+
 use handover_kernel::AgentId;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -10,7 +12,7 @@ use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
 use crate::face::mcp::discover::described_by;
 use handover_desk::calendar::rfc3339;
-use handover_desk::directory::{Agent, Answers, Skill};
+use handover_desk::directory::{Agent, Answers, Skill, Tool as Listed};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,26 +108,21 @@ impl Mcp {
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
         let (found, next) = self.desk().agents(&caller.who, asked.cursor.as_deref(), max).await?;
         let directory = &self.desk().directory;
-        let agents: Vec<Value> = found
-            .iter()
-            .map(|agent| {
-                let presence = directory.presence(&caller.tenant, &AgentId::from(agent.id.as_str()));
-                let skills: Vec<Value> = agent
-                    .skills
-                    .iter()
-                    .map(|skill| json!({ "name": skill.name, "description": skill.description }))
-                    .collect();
-                json!({
-                    "id": agent.id,
-                    "name": agent.name,
-                    "description": agent.description,
-                    "skills": skills,
-                    "_meta": described_by(Some(&agent.id)),
-                    "online": presence.online,
-                    "last_seen": presence.last_seen.map(rfc3339),
-                })
-            })
-            .collect();
+        let mut agents = Vec::new();
+        for agent in found {
+            let id = AgentId::from(agent.id.as_str());
+            let presence = directory.presence(&caller.tenant, &id);
+            let skills: Vec<Value> = self.desk().listed(&caller.who, &id).await?.iter().map(shown).collect();
+            agents.push(json!({
+                "id": agent.id,
+                "name": agent.name,
+                "description": agent.description,
+                "skills": skills,
+                "_meta": described_by(Some(&agent.id)),
+                "online": presence.online,
+                "last_seen": presence.last_seen.map(rfc3339),
+            }));
+        }
         Ok(structured(json!({ "agents": agents, "next_cursor": next })))
     }
 
@@ -140,10 +137,19 @@ impl Mcp {
             ..Agent::default()
         };
         let registered = self.desk().register(&caller.who, agent).await?;
-        Ok(structured(
-            json!({ "registered": true, "id": caller.agent.as_str(), "changed": registered.changed }),
-        ))
+        let listed = self.desk().listed(&caller.who, &caller.agent).await?;
+        let tools = listed.iter().map(|tool| json!({ "skill": tool.skill.name, "tool": &*tool.name }));
+        Ok(structured(json!({
+            "registered": true,
+            "id": caller.agent.as_str(),
+            "changed": registered.changed,
+            "tools": tools.collect::<Vec<_>>(),
+        })))
     }
+}
+
+fn shown(tool: &Arc<Listed>) -> Value {
+    json!({ "name": tool.skill.name, "tool": &*tool.name, "description": tool.skill.description })
 }
 
 fn skill(asked: RegisterSkill) -> Result<Skill, Trouble> {

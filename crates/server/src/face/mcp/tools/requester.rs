@@ -4,8 +4,6 @@
 
 mod table;
 
-use std::time::Duration;
-
 use handover_desk::calendar::rfc3339;
 use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
@@ -15,10 +13,9 @@ use handover_kernel::session::Lifecycle;
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 pub(super) use self::table::TOOLS;
-use super::{Done, Trouble, WAIT_DEFAULT_MS, WAIT_MAX_MS, read_arguments};
+use super::{Done, Trouble, read_arguments};
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
 use crate::face::mcp::resources::TASKS;
@@ -191,8 +188,7 @@ impl Mcp {
     }
 
     async fn task_wait(&self, caller: &Caller, asked: TaskWait) -> Done {
-        let wait = asked.wait_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS);
-        let until = Instant::now() + Duration::from_millis(wait);
+        let until = self.until(caller, asked.wait_ms);
         let mut session = self.task(&caller.who, &asked.task_id).await?;
         let mut stay = self.desk().stay(&caller.who)?;
         let mut events = self.desk().events(&caller.who, &asked.task_id, session.head.0);

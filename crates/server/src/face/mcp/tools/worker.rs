@@ -7,7 +7,6 @@ mod arguments;
 mod table;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use handover_desk::calendar::rfc3339;
 use handover_desk::contract::skill_of;
@@ -26,7 +25,7 @@ use self::arguments::{
     Ask, AskOne, Checkpoint, Complete, Fail, List, OnlyTask, Reasoned, WorkNext, WorkUpdate,
 };
 pub(super) use self::table::TOOLS;
-use super::{Done, Trouble, WAIT_DEFAULT_MS, WAIT_MAX_MS, read_arguments};
+use super::{Done, Trouble, read_arguments};
 use crate::face::mcp::call::ASKING;
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::{self, structured};
@@ -92,7 +91,7 @@ impl Mcp {
 
     async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
         let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
-        let until = within(asked.wait_ms);
+        let until = self.until(caller, asked.wait_ms);
         loop {
             let offers = self.desk().await_offers(&caller.who, max, until).await?;
             let mut work = Vec::new();
@@ -145,7 +144,7 @@ impl Mcp {
     }
 
     async fn work_checkpoint(&self, caller: &Caller, asked: Checkpoint) -> Done {
-        let until = within(asked.wait_ms);
+        let until = self.until(caller, asked.wait_ms);
         // Orders that were handed over before, for a worker that lost the answer which carried them.
         let mut told = match asked.after {
             Some(after) => self.desk().orders_since(&caller.who, &asked.task_id, after).await?,
@@ -228,7 +227,7 @@ impl Mcp {
         }
         let mut open: BTreeSet<QuestionKey> =
             asked.questions.keys().map(|key| QuestionKey::from(key.as_str())).collect();
-        let until = within(asked.wait_ms);
+        let until = self.until(caller, asked.wait_ms);
         let mut events = self.follow(caller, &asked.task_id).await?;
         // Taken before anything is asked: a call that may not wait does nothing.
         let mut stay = (asked.wait_ms != Some(0)).then(|| self.desk().stay(&caller.who)).transpose()?;
@@ -342,10 +341,6 @@ impl Mcp {
             json!({ "reported": true, "task_id": task_id, "standing": accepted.standing().name() }),
         ))
     }
-}
-
-fn within(wait_ms: Option<u64>) -> Instant {
-    Instant::now() + Duration::from_millis(wait_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS))
 }
 
 fn taking_orders(caller: &Caller, act: Act) -> Command {

@@ -57,7 +57,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
             object(
                 json!({
                     "task_id": task_id("The task's id"),
-                    "wait_ms": { "type": "integer", "minimum": 0, "maximum": WAIT_MAX_MS, "description": "How long to wait at most, in milliseconds (25000 unless given)" },
+                    "wait_ms": { "type": "integer", "minimum": 0, "maximum": WAIT_MAX_MS, "description": "How long to wait at most, in milliseconds: less than your client waits for a tool (a few seconds unless given)" },
                 }),
                 &["task_id"],
             )

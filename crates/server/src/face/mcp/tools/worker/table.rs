@@ -31,7 +31,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         arguments: || {
             object(
                 json!({
-                    "wait_ms": wait_ms("How long to wait for work, in milliseconds (25000 unless given)"),
+                    "wait_ms": wait_ms("How long to wait for work, in milliseconds: less than your client waits for a tool (a few seconds unless given)"),
                     "accept": { "type": "boolean", "description": "Take what is found at once" },
                     "max": { "type": "integer", "minimum": 1, "maximum": NEXT_MAX, "description": "How many tasks at most (1 unless given)" },
                 }),
@@ -115,7 +115,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
             object(
                 json!({
                     "task_id": task_id(),
-                    "wait_ms": wait_ms("How long to wait for orders, in milliseconds; without it, only a paused task waits (25 s)"),
+                    "wait_ms": wait_ms("How long to wait for orders, in milliseconds: less than your client waits for a tool; without it, only a paused task waits, for a few seconds"),
                     "after": { "type": "integer", "minimum": 0, "description": "The seq of the last order that you have; 0 tells all of them again" },
                 }),
                 &["task_id"],
@@ -158,7 +158,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                             },
                         },
                     },
-                    "wait_ms": wait_ms("How long to wait for the answers, in milliseconds (25000 unless given)"),
+                    "wait_ms": wait_ms("How long to wait for the answers, in milliseconds: less than your client waits for a tool (a few seconds unless given)"),
                 }),
                 &["task_id", "questions"],
             )

@@ -1,0 +1,165 @@
+//! What the hosts that people have need: names that every model API takes, answers before their clients give up, and lists
+//! that show a model no more than it uses.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_desk::identity::Identity;
+use handover_desk::identity::tokens::{Tokens, hash_text};
+use handover_server::config::Config;
+use serde_json::{Value, json};
+
+use super::stage::*;
+
+fn names(listed: &Value) -> Vec<&str> {
+    listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_listed_name_is_one_that_model_apis_take_and_leads_to_its_own_skill() {
+    let stage = Stage::in_memory().await;
+    stage.worker("analyst", json!([skill("search"), skill("web.search")])).await;
+    stage.worker("evil", json!([skill("analyst.search"), skill("Search"), skill("task_list")])).await;
+    let planner = stage.client("planner");
+    let listed = planner.ok("tools/list", json!({})).await;
+    let mut read = BTreeSet::new();
+    for name in names(&listed) {
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+        assert!((1..=64).contains(&name.len()) && name.chars().all(fits), "{name}");
+        assert!(read.insert(name.to_lowercase().replace(['_', '-'], "")), "{name} reads like another");
+    }
+    for (called, agent, skill) in [
+        ("search", "analyst", "search"),
+        ("analyst.search", "analyst", "search"),
+        ("web_search", "analyst", "web.search"),
+        ("web.search", "analyst", "web.search"),
+        ("evil_analyst_search", "evil", "analyst.search"),
+        ("evil_Search", "evil", "Search"),
+        ("evil.task_list", "evil", "task_list"),
+    ] {
+        planner.begin(called, json!({})).await;
+        let work = stage.client(agent).tool("work_next", json!({ "accept": true })).await;
+        assert_eq!(work["work"][0]["skill"], skill, "{called}");
+    }
+    // Who registers is told what its skills are listed as, and so is who looks at it.
+    let said = json!({ "name": "Evil", "description": "x", "skills": [skill("Search")] });
+    let again = stage.client("evil").tool("agent_register", said).await;
+    assert_eq!(again["tools"], json!([{ "skill": "Search", "tool": "evil_Search" }]));
+    let agents = planner.tool("agent_list", json!({})).await;
+    assert_eq!(agents["agents"][1]["skills"][0]["tool"], "evil_Search");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_own_tools_come_first_and_a_profile_shows_what_it_is_for() {
+    let entry = |agent: &str, rest: &str| {
+        format!("[[token]]\nsha256 = \"{}\"\nagent = \"{agent}\"\n{rest}\n", hash_text(agent))
+    };
+    let file = entry("planner", "") + &entry("clerk", "profile = \"requester\"") + &entry("worker", "");
+    let identity = Identity::Tokens(Arc::new(Tokens::parse(&file).unwrap()));
+    let stage = Stage::with(|set| set.identity = identity).await;
+    stage.worker("worker", json!([skill("aardvark"), skill("zebra")])).await;
+    let list = async |agent: &str, address: &str| {
+        let listed = stage.client(agent).request("tools/list", json!({})).at(address).answer().await.result();
+        names(&listed).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = list("planner", "/mcp").await;
+    assert_eq!(&all[all.len() - 2..], ["aardvark", "zebra"], "skills come last");
+    let own = &all[..all.len() - 2];
+    assert!(own.is_sorted() && own.contains(&"work_next".to_owned()), "{own:?}");
+    assert_eq!(all, list("planner", "/mcp?profile=all").await);
+
+    for (agent, address, shown, hidden) in [
+        (
+            "planner",
+            "/mcp?profile=requester",
+            &["delegate_task", "task_wait", "agent_list", "zebra"][..],
+            "work_next",
+        ),
+        ("clerk", "/mcp", &["delegate_task", "zebra"], "work_next"),
+        ("clerk", "/mcp?profile=worker", &["work_next", "agent_register", "task_message"], "zebra"),
+    ] {
+        let found = list(agent, address).await;
+        assert!(shown.iter().all(|name| found.contains(&(*name).to_owned())), "{agent} {address} {found:?}");
+        assert!(!found.contains(&hidden.to_owned()) && found.len() < 22, "{agent} {address} {found:?}");
+    }
+    // What is not shown can be called all the same.
+    stage.client("clerk").tool("work_list", json!({})).await;
+    let wrong =
+        stage.client("planner").request("tools/list", json!({})).at("/mcp?profile=boss").answer().await;
+    assert_eq!(wrong.refused().as_pair(), (400, INVALID_PARAMS));
+    stage.stop().await;
+}
+
+/// What a plain call of a skill comes to, which nobody works on before it is answered: its result, or a handle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_long_a_call_waits_is_said_by_the_server_the_token_or_the_request() {
+    let config = Config::default().mcp;
+    assert_eq!(
+        (config.wait_seconds, config.wait_with_progress_seconds),
+        (4, 8),
+        "clients give up after 5 and 10 s"
+    );
+    let entry = |agent: &str, limits: &str| {
+        format!("[[token]]\nsha256 = \"{}\"\nagent = \"{agent}\"\n{limits}\n", hash_text(agent))
+    };
+    let file =
+        entry("hasty", "") + &entry("patient", "limits = { wait_seconds = 60 }") + &entry("worker", "");
+    let identity = Identity::Tokens(Arc::new(Tokens::parse(&file).unwrap()));
+    let stage = Stage::with(|set| {
+        set.identity = identity;
+        set.waits.plain = Duration::ZERO;
+    })
+    .await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let token = || ("progressToken", json!(7));
+    let wait = |ms: u64| ("dev.handover/waitMs", json!(ms));
+    for (agent, address, meta, waits) in [
+        ("hasty", "/mcp", vec![], false),
+        ("hasty", "/mcp", vec![token()], true),
+        ("hasty", "/mcp", vec![wait(60_000)], true),
+        ("hasty", "/mcp?wait_seconds=60", vec![], true),
+        ("hasty", "/mcp?wait_seconds=60", vec![wait(0), token()], false),
+        ("patient", "/mcp", vec![], true),
+        ("patient", "/mcp", vec![wait(0)], false),
+        ("patient", "/mcp?wait_seconds=0", vec![], false),
+    ] {
+        for client in [stage.client(agent).declaring(json!({})), stage.handshake(agent, json!({})).await] {
+            let mut request = client.request("tools/call", json!({ "name": "dig", "_meta": {} })).at(address);
+            for (key, value) in &meta {
+                request = request.meta(key, value.clone());
+            }
+            let shown = format!("{agent} {address} {meta:?}");
+            if waits {
+                let call = tokio::spawn(request.answer());
+                worker.next().await.completes("dug").await;
+                assert_eq!(call.await.unwrap().result()["content"][0]["text"], "dug", "{shown}");
+            } else {
+                let handle = request.answer().await.result();
+                assert!(handle["structuredContent"]["task_id"].is_string(), "{shown} {handle}");
+                worker.next().await.completes("dug").await;
+            }
+        }
+    }
+    // The same for those who wait for work.
+    let nothing = stage.client("worker").tool("work_next", json!({})).await;
+    assert_eq!(nothing["work"], json!([]));
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_a_client_of_the_handshake_gave_up_leaves_a_task_that_its_model_finds() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let client = stage.handshake("planner", json!({})).await;
+    let given_up = client.request("tools/call", json!({ "name": "dig" })).on_the_wire().await;
+    let job = worker.next().await;
+    drop(given_up);
+    let listed = client.tool("task_list", json!({})).await;
+    let task = listed["tasks"][0]["task_id"].as_str().unwrap().to_owned();
+    job.completes("dug").await;
+    let ended = client.tool("task_wait", json!({ "task_id": task })).await;
+    assert_eq!(ended["result"]["content"][0]["text"], "dug");
+    stage.stop().await;
+}

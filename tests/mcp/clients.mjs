@@ -28,6 +28,7 @@ const node = (program) => [
 ];
 const TASKS = ["plain", "task", "elicitation", "cancel", "failure", "paused", "paused_asking", "strict_headers"];
 const HANDSHAKE = ["plain", "progress", "elicitation", "handle", "paused"];
+const IMPATIENT = ["plain", "slow"];
 
 /** Each client: how to start it, what it must play, and whether it looks at its tasks and names them in the header. */
 const CLIENTS = {
@@ -37,11 +38,19 @@ const CLIENTS = {
     rmcp: { run: [rmcp], plays: TASKS, polls: true, names: true },
     mcp: { run: [python, path.join(HERE, "with_mcp.py")], plays: HANDSHAKE, polls: false, names: false },
     handshake: { run: node("handshake.mjs"), plays: HANDSHAKE, polls: false, names: false },
+    "openai-agents": {
+        run: [python, path.join(HERE, "with_openai_agents.py")],
+        plays: [...IMPATIENT, "gives_up"],
+        polls: false,
+        names: false,
+    },
+    agno: { run: [python, path.join(HERE, "with_agno.py")], plays: IMPATIENT, polls: false, names: false },
 };
 
-/** The servers: as they come, strict about headers, and one that does not wait long for an answer. */
+/** The servers: as it comes, one that lets calls wait long, strict about headers, and one that hardly waits. */
 const SERVERS = {
-    plain: {},
+    as_it_comes: {},
+    plain: { MCP_WAIT_SECONDS: "45", MCP_WAIT_WITH_PROGRESS_SECONDS: "45" },
     strict: { MCP_STRICT_HEADERS: "true" },
     impatient: { MCP_WAIT_SECONDS: "1" },
 };

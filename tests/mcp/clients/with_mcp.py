@@ -7,7 +7,7 @@ from httpx2 import AsyncClient
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
-from plays import PAUSE_ME, TOKEN, URLS, Plays, version_of
+from plays import PAUSE_ME, TOKEN, URLS, Plays, text_of, version_of
 
 REVISIONS = {"auto": "2026-07-28", "legacy": "2025-11-25"}
 
@@ -30,15 +30,10 @@ def in_both_modes(act, server="plain"):
     return play
 
 
-def text(result):
-    assert not result.is_error, f"expected no error, found {result}"
-    return result.content[0].text
-
-
 async def plain(it):
     names = [tool.name for tool in (await it.list_tools()).tools]
     assert "greet" in names, f"expected greet among the tools, found {names}"
-    assert text(await it.call_tool("greet", {"name": "Ann"})) == "Hello, Ann!"
+    assert text_of(await it.call_tool("greet", {"name": "Ann"})) == "Hello, Ann!"
 
 
 async def progress(it):
@@ -48,13 +43,13 @@ async def progress(it):
         seen.append((done, total))
 
     result = await it.call_tool("test_tool_with_progress", {}, progress_callback=see)
-    assert text(result) == "done"
+    assert text_of(result) == "done"
     assert [done for done, _ in seen] == [0, 50, 100], f"expected three reports, found {seen}"
 
 
 async def elicitation(it):
     result = await it.call_tool("test_input_required_result_elicitation")
-    assert text(result) == "Hello, Ann!"
+    assert text_of(result) == "Hello, Ann!"
 
 
 async def handle(it):
@@ -69,7 +64,7 @@ async def handle(it):
 
 async def paused(it):
     result = await it.call_tool("slow_compute", {"seconds": 3, "label": PAUSE_ME})
-    assert text(result) == f"{PAUSE_ME} took 3 s"
+    assert text_of(result) == f"{PAUSE_ME} took 3 s"
 
 
 if __name__ == "__main__":

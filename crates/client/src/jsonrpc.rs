@@ -118,8 +118,13 @@ impl<'a> Incoming<'a> {
     /// Read one message.
     pub fn parse(body: &'a [u8]) -> Result<Incoming<'a>, Unreadable<'a>> {
         let nameless = |error| Unreadable { id: None, error };
-        let wire: Wire<'a> =
-            serde_json::from_slice(body).map_err(|error| nameless(not_a_message(body, &error)))?;
+        // Left to itself, serde takes a list of the fields' values for an object.
+        if body.trim_ascii_start().starts_with(b"[") {
+            return Err(nameless(
+                Error::new(INVALID_REQUEST, "expected one message, found a batch").status(400),
+            ));
+        }
+        let wire: Wire<'a> = serde_json::from_slice(body).map_err(|error| nameless(not_a_message(&error)))?;
         let id = wire.id.filter(|id| is_id(id));
         let wrong =
             |what: &'static str| Unreadable { id, error: Error::new(INVALID_REQUEST, what).status(400) };
@@ -144,11 +149,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-fn not_a_message(body: &[u8], error: &serde_json::Error) -> Error {
-    let batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-    if batch {
-        return Error::new(INVALID_REQUEST, "expected one message, found a batch").status(400);
-    }
+fn not_a_message(error: &serde_json::Error) -> Error {
     match error.classify() {
         serde_json::error::Category::Data => Error::new(
             INVALID_REQUEST,

@@ -1,6 +1,6 @@
 //! What callers do: every command of every face goes through here, to the gate and the engine behind it.
 
-use handover_engine::Accepted;
+use handover_engine::{Accepted, Denied};
 use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer, Opening};
 use handover_kernel::handoff::TASK_SCOPE_PREFIX;
 use handover_kernel::{AgentId, Refusal, Session, cut};
@@ -61,7 +61,14 @@ impl Desk {
         self.contracts.check(&self.gate, pass.caller(), &command.act, seen.as_deref()).await?;
         tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
+        let observer = pass.caller().observer.then(|| pass.caller().agent.clone());
         let submitted = self.gate.submit(pass, key.clone(), command).await;
+        if let (Some(agent), Err(Denied::Refused(Refusal::NotParticipant { .. }))) = (observer, &submitted) {
+            // It can read the session, so that it need not be told that there is none.
+            return Err(No::NotAllowed {
+                what: format!("{agent} may read this task, and has no part in it"),
+            });
+        }
         let mut accepted = submitted.inspect_err(|denied| {
             tracing::trace!(session, act, code = codes::code_of(denied), "not accepted");
         })?;

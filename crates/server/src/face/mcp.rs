@@ -14,11 +14,13 @@
 //! - [`task`], [`question`], [`content`]: how a task, its questions and its results look
 //! - [`listen`]: the call that goes on
 //! - [`resources`], [`prompts`]: transcripts, and how to work here
+//! - [`completion`]: ids that somebody has begun to type
 //!
 //! Every request stands for itself: the face keeps nothing between two of them.
 
 pub mod call;
 pub mod caller;
+pub mod completion;
 pub mod content;
 pub mod discover;
 pub mod handshake;
@@ -47,7 +49,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use self::caller::{Caller, Era};
-use self::handshake::Levels;
+use self::handshake::Sessions;
 pub(crate) use self::message::params;
 use self::message::{Error, INVALID_PARAMS};
 use crate::config::Config;
@@ -70,8 +72,8 @@ pub struct Parts {
     pub desk: Desk,
     /// How it behaves.
     pub settings: Settings,
-    /// How much each client of a handshake revision wants to be told.
-    pub levels: Levels,
+    /// What each client of a handshake revision wants to be told.
+    pub sessions: Sessions,
     /// Counts the requests that were not read.
     pub unread: Unread,
 }
@@ -123,7 +125,7 @@ pub(crate) type Outbox = queue::Sender<String>;
 impl Mcp {
     /// The face of a desk, which counts what it does not read.
     pub fn new(desk: Desk, settings: Settings, unread: Unread) -> Mcp {
-        Mcp { parts: Arc::new(Parts { desk, settings, levels: Levels::default(), unread }) }
+        Mcp { parts: Arc::new(Parts { desk, settings, sessions: Sessions::default(), unread }) }
     }
 
     /// Answer a request at once: the result as JSON.
@@ -158,6 +160,7 @@ impl Mcp {
             (_, "resources/list") => self.resources_list(caller, params).await,
             (_, "resources/templates/list") => Ok(self.resource_templates(caller)),
             (_, "resources/read") => self.resources_read(caller, params).await,
+            (_, "completion/complete") => self.complete(caller, params).await,
             (_, "prompts/list") => Ok(prompts::list(caller)),
             (_, "prompts/get") => prompts::get(caller, params),
             (Era::Modern | Era::Handshake, _) => Err(Error::no_method(method)),

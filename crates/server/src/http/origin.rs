@@ -2,21 +2,61 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use axum::http::{HeaderMap, header};
-use axum::response::Response;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 
 use super::host::Host;
 use super::problem;
 use handover_desk::codes::own;
 
+/// The headers of an answer that a page may read.
+const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after";
+
 /// Refuses a request of a page whose origin is not let in. `setting` is the one that names those that are.
 pub fn check(headers: &HeaderMap, named: &[String], setting: &str) -> Result<(), Box<Response>> {
-    let welcome = |origin: &str| is_welcome(origin.trim(), named);
-    if headers.get_all(header::ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(welcome)) {
+    if check_all(headers, named) {
         return Ok(());
     }
     let message = format!("the origin is not one that is let in ({setting})");
     Err(Box::new(problem(&own::ORIGIN_REFUSED, &message)))
+}
+
+/// The origin of a page that is let in, if the request is a page's.
+pub fn let_in(headers: &HeaderMap, named: &[String]) -> Option<HeaderValue> {
+    let origin = headers.get(header::ORIGIN)?;
+    let welcome = origin.to_str().is_ok_and(|origin| is_welcome(origin.trim(), named));
+    (welcome && check_all(headers, named)).then(|| origin.clone())
+}
+
+/// Let a page of this origin read an answer, and those of its headers that say how to go on (Fetch, CORS protocol).
+pub fn share(mut response: Response, origin: Option<HeaderValue>) -> Response {
+    let Some(origin) = origin else { return response };
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
+    response
+}
+
+/// Say to a browser that a page may ask, with the headers that it wants to send.
+pub fn preflight(headers: &HeaderMap, named: &[String], setting: &str) -> Response {
+    if let Err(refused) = check(headers, named, setting) {
+        return *refused;
+    }
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let allowed = response.headers_mut();
+    allowed.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, OPTIONS"));
+    allowed.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        // Which headers there may be depends on the tools: what is let in may send any.
+        allowed.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    }
+    share(response, let_in(headers, named))
+}
+
+fn check_all(headers: &HeaderMap, named: &[String]) -> bool {
+    let welcome = |origin: &str| is_welcome(origin.trim(), named);
+    headers.get_all(header::ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(welcome))
 }
 
 /// Whether a page of this origin may ask: one of this machine, or one that was named.

@@ -134,7 +134,7 @@ impl Client {
         if method == "initialize" && self.version != MODERN {
             headers.remove("mcp-protocol-version");
         }
-        Request { address: self.address, target: "/mcp".to_owned(), headers, body }
+        Request { address: self.address, method: "POST", target: "/mcp".to_owned(), headers, body }
     }
 
     fn headers(&self) -> BTreeMap<String, String> {
@@ -181,8 +181,8 @@ impl Client {
     /// Answer a request of the server's.
     pub async fn respond(&self, id: &Value, result: Value) -> Answer {
         let body = json!({ "jsonrpc": "2.0", "id": id, "result": result });
-        let target = "/mcp".to_owned();
-        Request { address: self.address, target, headers: self.headers(), body }.answer().await
+        let (method, target) = ("POST", "/mcp".to_owned());
+        Request { address: self.address, method, target, headers: self.headers(), body }.answer().await
     }
 
     /// The result of calling a tool, whatever it says.
@@ -237,6 +237,7 @@ impl Client {
 #[derive(Clone)]
 pub struct Request {
     address: SocketAddr,
+    method: &'static str,
     target: String,
     pub headers: BTreeMap<String, String>,
     pub body: Value,
@@ -246,6 +247,12 @@ impl Request {
     /// Sent to this address of the server.
     pub fn at(mut self, target: &str) -> Request {
         self.target = target.to_owned();
+        self
+    }
+
+    /// With another method of HTTP.
+    pub fn by(mut self, method: &'static str) -> Request {
+        self.method = method;
         self
     }
 
@@ -311,7 +318,7 @@ impl Request {
             let connection = Cut(tokio::spawn(async move {
                 _ = connection.await;
             }));
-            let mut request = hyper::Request::post(&self.target);
+            let mut request = hyper::Request::builder().method(self.method).uri(&self.target);
             for (name, value) in &self.headers {
                 request = request.header(name, value);
             }

@@ -23,18 +23,20 @@ async fn c2_what_is_declared_is_served_and_nothing_else() {
     let said = client.ok("server/discover", json!({})).await;
     let mut names: Vec<&String> = said["capabilities"].as_object().unwrap().keys().collect();
     names.sort();
-    assert_eq!(names, ["extensions", "logging", "prompts", "resources", "tools"]);
+    assert_eq!(names, ["completions", "extensions", "logging", "prompts", "resources", "tools"]);
     client.ok("tools/list", json!({})).await;
     client.ok("prompts/list", json!({})).await;
     client.ok("resources/list", json!({})).await;
     client.ok("resources/templates/list", json!({})).await;
     let task = client.begin("dig", json!({})).await;
     let uri = format!("task://{task}");
+    let of = json!({ "type": "ref/resource", "uri": "task://{id}" });
+    client.ok("completion/complete", json!({ "ref": of, "argument": { "name": "id", "value": "" } })).await;
     let wanted =
         json!({ "toolsListChanged": true, "resourceSubscriptions": [uri], "promptsListChanged": true });
     let (_stream, agreed) = client.listen(wanted).await;
     assert_eq!(agreed, json!({ "toolsListChanged": true, "resourceSubscriptions": [uri] }));
-    for method in ["completion/complete", "roots/list", "sampling/createMessage", "elicitation/create"] {
+    for method in ["roots/list", "sampling/createMessage", "elicitation/create"] {
         assert_eq!(client.refused(method, json!({})).await.as_pair(), (404, NO_METHOD), "{method}");
     }
     stage.stop().await;

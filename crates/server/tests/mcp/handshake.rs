@@ -37,13 +37,56 @@ async fn l2_a_client_says_that_it_is_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn l3_there_is_no_stream_to_get() {
+async fn l3_a_stream_tells_of_changed_tools_and_of_the_resources_that_are_followed() {
     let stage = Stage::in_memory().await;
     let client = stage.handshake("planner", json!({})).await;
-    let bytes = client.request("ping", json!({})).header("connection", "close").bytes();
-    let get = String::from_utf8(bytes).unwrap().replacen("POST", "GET", 1);
-    assert!(raw(stage.address, get.as_bytes()).await.starts_with("HTTP/1.1 405 "));
-    client.ok("ping", json!({})).await;
+    let get = || client.request("ping", json!({})).by("GET").header("accept", "text/event-stream");
+    let mut stream = get().send().await;
+    assert!(stream.status == 200 && stream.streams());
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    assert_eq!(stream.next_of("notifications/tools/list_changed").await, json!({}));
+
+    let task =
+        client.tool("delegate_task", json!({ "title": "t", "instructions": "i", "agent": "worker" })).await;
+    let uri = format!("task://{}", task["task_id"].as_str().unwrap());
+    client.ok("resources/subscribe", json!({ "uri": uri })).await;
+    let job = worker.next().await;
+    assert_eq!(stream.next_of("notifications/resources/updated").await, json!({ "uri": uri }));
+    client.ok("resources/unsubscribe", json!({ "uri": uri })).await;
+    // The next thing that it hears of is not the task.
+    job.says("on it").await;
+    worker.offer(json!([skill("dig"), skill("build")])).await;
+    loop {
+        let told = stream.next().await.unwrap();
+        if told["method"] == "notifications/tools/list_changed" {
+            break;
+        }
+        assert_eq!(told["params"]["uri"], uri.as_str(), "what happened before it was taken back");
+    }
+    // A task that it may not see is not followed, and looks like none.
+    let hidden = stage
+        .client("outsider")
+        .tool("delegate_task", json!({ "title": "t", "instructions": "i", "agent": "helper" }))
+        .await;
+    let hidden = format!("task://{}", hidden["task_id"].as_str().unwrap());
+    client.ok("resources/subscribe", json!({ "uri": hidden })).await;
+    assert_eq!(
+        client.refused("resources/subscribe", json!({ "uri": "file:///x" })).await.code,
+        INVALID_PARAMS
+    );
+
+    for (refused, status) in [
+        (get().header("accept", "application/json"), 405),
+        (get().without("accept"), 405),
+        (get().without("mcp-session-id"), 405),
+        (get().header("mcp-protocol-version", MODERN), 405),
+        (get().without("authorization"), 401),
+        (get().header("origin", "http://evil.example"), 403),
+    ] {
+        assert_eq!(refused.send().await.status, status);
+    }
+    stage.begin_stop();
+    assert!(stream.next().await.is_none(), "it ends with the server");
     stage.stop().await;
 }
 
@@ -123,8 +166,6 @@ async fn l7_ping_and_levels_work() {
         assert_eq!(levels, heard, "{level}");
     }
     assert_eq!(client.refused("logging/setLevel", json!({ "level": "loud" })).await.code, INVALID_PARAMS);
-    // Subscriptions to resources are not declared, and not there.
-    assert_eq!(client.refused("resources/subscribe", json!({ "uri": "task://x" })).await.code, NO_METHOD);
     stage.stop().await;
 }
 

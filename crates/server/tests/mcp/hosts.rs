@@ -163,3 +163,88 @@ async fn a_call_that_a_client_of_the_handshake_gave_up_leaves_a_task_that_its_mo
     assert_eq!(ended["result"]["content"][0]["text"], "dug");
     stage.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_is_let_in_can_read_what_it_is_told() {
+    let stage = Stage::with(|set| set.face.origins = vec!["https://console.example".to_owned()]).await;
+    let request = || stage.client("planner").request("tools/list", json!({}));
+    for (origin, welcome) in [
+        ("https://console.example", true),
+        ("http://localhost:3000", true),
+        ("http://localhost:80@evil.example", false),
+        ("https://console.example.evil", false),
+    ] {
+        let asked = request().by("OPTIONS").without("authorization").header("origin", origin);
+        let asked = asked.header("access-control-request-headers", "authorization,mcp-param-n");
+        let answers = [asked.send().await, request().header("origin", origin).send().await];
+        let statuses = answers.each_ref().map(|answer| answer.status);
+        assert_eq!(statuses, if welcome { [204, 200] } else { [403, 403] }, "{origin}");
+        for answer in &answers {
+            let header = |name: &str| answer.headers.get(name).map(String::as_str);
+            assert_eq!(header("access-control-allow-origin"), welcome.then_some(origin));
+            let exposed = header("access-control-expose-headers").unwrap_or_default();
+            assert_eq!(exposed.contains("mcp-session-id"), welcome, "{exposed}");
+        }
+        let allowed = answers[0].headers.get("access-control-allow-headers").map(String::as_str);
+        assert_eq!(allowed, welcome.then_some("authorization,mcp-param-n"));
+    }
+    // A refusal can be read as well: it says where tokens come from.
+    let refused = request().header("origin", "http://localhost").without("authorization").send().await;
+    assert_eq!(refused.status, 401);
+    assert_eq!(refused.headers["access-control-allow-origin"], "http://localhost");
+    assert!(!request().send().await.headers.contains_key("access-control-allow-origin"), "no page asked");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ids_of_tasks_and_agents_are_completed() {
+    let stage = Stage::in_memory().await;
+    stage.worker("worker", json!([skill("dig")])).await;
+    let planner = stage.client("planner");
+    let task = planner.begin("dig", json!({})).await;
+    let complete = async |agent: &str, of: Value, name: &str, value: &str| {
+        let asked = json!({ "ref": of, "argument": { "name": name, "value": value } });
+        stage.client(agent).ask("completion/complete", asked).await
+    };
+    let tasks = || json!({ "type": "ref/resource", "uri": "task://{id}" });
+    let agents = || json!({ "type": "ref/prompt", "name": "delegate" });
+    for (agent, of, name, typed, expected) in [
+        ("planner", tasks(), "id", &task[..4], vec![task.as_str()]),
+        ("planner", tasks(), "id", "no such", vec![]),
+        ("outsider", tasks(), "id", "", vec![]),
+        ("planner", agents(), "agent", "w", vec!["worker"]),
+        ("worker", agents(), "agent", "w", vec![]),
+    ] {
+        let found = complete(agent, of, name, typed).await.result();
+        let (values, total) = (json!(expected), json!(expected.len()));
+        assert_eq!(
+            (&found["completion"]["values"], &found["completion"]["total"]),
+            (&values, &total),
+            "{agent} {typed}"
+        );
+    }
+    assert_eq!(complete("planner", agents(), "id", "").await.refused().code, INVALID_PARAMS);
+    let prompt =
+        planner.ok("prompts/get", json!({ "name": "delegate", "arguments": { "agent": "worker" } })).await;
+    assert!(prompt["messages"][0]["content"]["text"].as_str().unwrap().ends_with("the agent worker."));
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_is_told_that_it_may_not() {
+    let entry = |agent: &str, rest: &str| {
+        format!("[[token]]\nsha256 = \"{}\"\nagent = \"{agent}\"\n{rest}\n", hash_text(agent))
+    };
+    let file = entry("planner", "") + &entry("worker", "") + &entry("auditor", "roles = [\"observer\"]");
+    let identity = Identity::Tokens(Arc::new(Tokens::parse(&file).unwrap()));
+    let stage = Stage::with(|set| set.identity = identity).await;
+    stage.worker("worker", json!([skill("dig")])).await;
+    let task = stage.client("planner").begin("dig", json!({})).await;
+    let auditor = stage.client("auditor");
+    assert_eq!(auditor.get(&task).await["status"], "working");
+    let refused = auditor.refused("tasks/cancel", json!({ "taskId": task })).await;
+    assert_eq!(refused.data["code"], "NOT_ALLOWED", "{refused:?}");
+    let told = auditor.call("task_steer", json!({ "task_id": task, "message": "x" })).await;
+    assert!(told["content"][0]["text"].as_str().unwrap().contains("auditor may read this task"), "{told}");
+    stage.stop().await;
+}

@@ -91,6 +91,31 @@ async fn e2_a_question_is_an_answer_and_never_a_request() {
 }
 
 #[tokio::test]
+async fn a_client_that_has_shaken_hands_hears_of_changed_tools_and_of_what_it_follows() {
+    let stage = Stage::in_memory().await;
+    let mut pipes = pipes(&stage, "planner");
+    let initialize = json!({ "protocolVersion": "2025-06-18", "capabilities": {} });
+    pipes.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize })).await;
+    let (answer, _) = pipes.answer_to(&json!(1)).await;
+    assert_eq!(answer["result"]["capabilities"]["tools"]["listChanged"], true);
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    assert_eq!(pipes.next().await.unwrap()["method"], "notifications/tools/list_changed");
+    let task = stage.client("planner").begin("dig", json!({})).await;
+    let uri = format!("task://{task}");
+    pipes
+        .send(
+            &json!({ "jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": { "uri": uri } }),
+        )
+        .await;
+    let (answer, _) = pipes.answer_to(&json!(2)).await;
+    assert_eq!(answer["result"], json!({}));
+    let job = worker.next().await;
+    job.completes("done").await;
+    assert_eq!(pipes.next().await.unwrap()["params"], json!({ "uri": uri }));
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn e2_only_a_client_that_has_shaken_hands_is_asked() {
     let stage = Stage::in_memory().await;
     let worker = stage.worker("worker", json!([skill("dig")])).await;

@@ -1,12 +1,16 @@
 //! Who asks, in which revision, and what it says that it can do. Every request says so anew.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
 use handover_kernel::Trace;
 use handover_kernel::command::Command;
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -240,17 +244,68 @@ impl Meta<'_> {
     }
 }
 
-/// What a client can do, as far as it matters here.
+/// What a client can do, as far as it matters here. What has another shape than it should is not there.
 #[derive(Debug, Default, Deserialize)]
 pub struct Capabilities {
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "shaped")]
     elicitation: Option<Elicitation>,
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "shaped")]
     sampling: Option<Anything>,
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "shaped")]
     roots: Option<Anything>,
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "shaped")]
     extensions: Option<Extensions>,
+}
+
+/// Reads what is an object, and passes over anything else.
+fn shaped<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    struct Shape<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Shape<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("JSON")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Option<T>, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map)).map(Some)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Option<T>, A::Error> {
+            while items.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(None)
+        }
+
+        fn visit_unit<E>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_bool<E>(self, _: bool) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_i64<E>(self, _: i64) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_u64<E>(self, _: u64) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_f64<E>(self, _: f64) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_str<E>(self, _: &str) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+    }
+    value.deserialize_any(Shape(PhantomData))
+}
+
+/// Whether it is `true`, and nothing else.
+fn is_true<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    serde_json::Value::deserialize(value).map(|value| value == true)
 }
 
 /// What it says does not matter, only that it is there.
@@ -259,23 +314,23 @@ struct Anything {}
 
 #[derive(Debug, Default, Deserialize)]
 struct Elicitation {
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "shaped")]
     form: Option<Anything>,
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "shaped")]
     url: Option<Anything>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Extensions {
-    #[serde(default, deserialize_with = "object", rename = "io.modelcontextprotocol/tasks")]
+    #[serde(default, deserialize_with = "shaped", rename = "io.modelcontextprotocol/tasks")]
     tasks: Option<TaskSettings>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct TaskSettings {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "is_true")]
     steer: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "is_true")]
     pause: bool,
 }
 
@@ -426,6 +481,19 @@ mod tests {
         assert_eq!(modes(r#"{"elicitation":{"form":{}}}"#), (true, false));
         assert_eq!(modes(r#"{"elicitation":{"url":{}}}"#), (false, true));
         assert_eq!(modes(r#"{"elicitation":{"url":{},"form":{}}}"#), (true, true));
+    }
+
+    #[test]
+    fn a_capability_of_another_shape_is_not_there() {
+        for odd in ["true", "7", "-1.5", "\"yes\"", "[{}]", "null"] {
+            let text = format!(
+                r#"{{"elicitation":{odd},"sampling":{odd},"roots":{{}},"extensions":{{"{TASKS}":{odd},"x":{odd}}}}}"#
+            );
+            assert_eq!(declared(&text), Declared { roots: true, ..Declared::default() }, "{text}");
+            let steer = odd == "true";
+            let text = format!(r#"{{"extensions":{{"{TASKS}":{{"steer":{odd}}}}}}}"#);
+            assert_eq!(declared(&text), Declared { tasks: true, steer, ..Declared::default() }, "{text}");
+        }
     }
 
     #[test]

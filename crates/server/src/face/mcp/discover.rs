@@ -40,12 +40,14 @@ pub(super) fn server() -> Value {
 /// What is served, to a caller that declared so much.
 pub(super) fn capabilities(era: Era, declared: Declared) -> Value {
     let mut capabilities = json!({
+        "completions": {},
         "logging": {},
         "prompts": {},
-        "resources": {},
+        "resources": { "subscribe": true },
         "tools": { "listChanged": true },
     });
     match era {
+        Era::Handshake => {}
         Era::Modern => {
             // Settings that are not empty make clients that know only the base extension give it up.
             let mut settings = Map::new();
@@ -56,10 +58,7 @@ pub(super) fn capabilities(era: Era, declared: Declared) -> Value {
             }
             capabilities["extensions"] =
                 json!({ TASKS: settings, INTERACTION: { "steer": true, "pause": true } });
-            capabilities["resources"] = json!({ "subscribe": true });
         }
-        // Lists change on a stream that these revisions open with GET, which is not served.
-        Era::Handshake => capabilities["tools"] = json!({}),
     }
     capabilities
 }

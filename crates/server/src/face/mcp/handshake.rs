@@ -1,9 +1,9 @@
 //! The older revisions: a client opens with `initialize` and says only there what it can do.
 //!
-//! The session id that it is given carries that, so that nothing needs to be remembered here but how much it wants to be
-//! told, and forgetting that harms nobody.
+//! The session id that it is given carries that, so that nothing needs to be remembered here but what it wants to be told.
+//! That is forgotten when the server restarts: a client that finds its stream gone subscribes again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use handover_kernel::QuestionKey;
@@ -11,14 +11,18 @@ use handover_kernel::command::{Act, Answer, Reply, TaskAct};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use super::caller::{Caller, Capabilities, Declared, HANDSHAKES, Level};
 use super::message::{Error, object};
 use super::tasks::answers;
-use super::{Mcp, discover, params};
+use super::{Mcp, discover, params, resources};
 
-/// How many sessions' levels are remembered.
-const LEVELS_MAX: usize = 10_000;
+/// How many sessions' wishes are remembered.
+const SESSIONS_MAX: usize = 10_000;
+
+/// No address of a resource is longer.
+const URI_BYTES_MAX: usize = 512;
 
 /// No session id that was given out is longer.
 const SESSION_BYTES_MAX: usize = 64;
@@ -26,29 +30,101 @@ const SESSION_BYTES_MAX: usize = 64;
 /// What our own requests to a client begin with.
 const ASKED: &str = "handover:";
 
-/// How much each session wants to be told, by its id.
+/// How many resources a session may follow.
+const WANTED_MAX: usize = 1000;
+
+/// The resources that a session wants to hear of.
+pub type Wanted = watch::Receiver<BTreeSet<String>>;
+
+/// What each session wants to be told, by its id: how much, and of which resources.
 #[derive(Debug, Default)]
-pub struct Levels(Mutex<BTreeMap<String, Level>>);
+pub struct Sessions(Mutex<BTreeMap<String, Wishes>>);
 
-impl Levels {
+#[derive(Debug)]
+struct Wishes {
+    level: Level,
+    wanted: watch::Sender<BTreeSet<String>>,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Wishes { level: Level::Info, wanted: watch::Sender::default() }
+    }
+}
+
+impl Sessions {
     /// What the session asked for; everything from `info` on if it asked for nothing.
-    pub fn of(&self, session: &str) -> Level {
-        let levels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        levels.get(session).copied().unwrap_or(Level::Info)
+    pub fn level(&self, session: &str) -> Level {
+        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(session).map_or(Level::Info, |wishes| wishes.level)
     }
 
-    /// Remember it, for an id that can be one of ours. When there are too many, all are forgotten: each falls back to the
-    /// default.
-    pub fn set(&self, session: &str, level: Level) {
-        if session.len() > SESSION_BYTES_MAX {
-            return;
-        }
-        let mut levels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if levels.len() >= LEVELS_MAX {
-            levels.clear();
-        }
-        levels.insert(session.to_owned(), level);
+    /// Remember it, for an id that can be one of ours. When there are too many, those are forgotten that nobody listens
+    /// to: each falls back to the default.
+    pub fn set_level(&self, session: &str, level: Level) {
+        self.change(session, |wishes| wishes.level = level);
     }
+
+    /// The resources that a session wants to hear of, from now on.
+    pub fn wanted(&self, session: &str) -> Wanted {
+        let changed = self.change(session, |wishes| wishes.wanted.subscribe());
+        changed.unwrap_or_else(|| watch::Sender::default().subscribe())
+    }
+
+    /// A session wants to hear of a resource, or no longer.
+    pub fn want(&self, session: &str, uri: String, wants: bool) -> Result<(), Error> {
+        self.change(session, |wishes| want(&wishes.wanted, uri, wants)).unwrap_or(Ok(()))
+    }
+
+    fn change<R>(&self, session: &str, change: impl FnOnce(&mut Wishes) -> R) -> Option<R> {
+        if session.len() > SESSION_BYTES_MAX {
+            return None;
+        }
+        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(session) {
+            sessions.retain(|_, wishes| wishes.wanted.receiver_count() > 0);
+        }
+        Some(change(sessions.entry(session.to_owned()).or_default()))
+    }
+}
+
+/// Add a resource to those that are wanted, or take it away.
+pub fn want(wanted: &watch::Sender<BTreeSet<String>>, uri: String, wants: bool) -> Result<(), Error> {
+    if wants && wanted.borrow().len() >= WANTED_MAX {
+        return Err(Error::invalid(format!(
+            "expected at most {WANTED_MAX} subscriptions of a session, found one more"
+        )));
+    }
+    wanted.send_if_modified(|uris| if wants { uris.insert(uri) } else { uris.remove(&uri) });
+    Ok(())
+}
+
+/// Whether a method of these revisions begins to follow a resource, or ends it.
+pub fn wants(method: &str) -> Option<bool> {
+    match method {
+        "resources/subscribe" => Some(true),
+        "resources/unsubscribe" => Some(false),
+        _ => None,
+    }
+}
+
+/// The resource that such a method names.
+pub fn resource(given: Option<&RawValue>) -> Result<String, Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        uri: String,
+    }
+    let Named { uri } = params(given)?;
+    let is_one = resources::task_of(&uri).is_some() && uri.len() <= URI_BYTES_MAX;
+    let found = super::message::shorten(&uri);
+    is_one
+        .then_some(uri)
+        .ok_or_else(|| Error::invalid(format!("uri: expected task:// and an id, found {found}")))
+}
+
+/// Whether this can be an id that was given out.
+pub fn is_session(id: &str) -> bool {
+    id.len() <= SESSION_BYTES_MAX && id.starts_with('h') && id.contains('.')
 }
 
 /// A session id: what the client can do, and something that nobody guesses.

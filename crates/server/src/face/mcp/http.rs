@@ -18,11 +18,12 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use self::reply::{Work, json_answer};
-use super::caller::{Caller, Era, Meta, Opening, Wishes, era, meta_of, modern, progress_token};
+use super::caller::{Caller, Era, HANDSHAKES, Meta, Opening, Wishes, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{Mcp, Outbox, handshake};
+use crate::http::host::Host;
 use crate::http::line::{note, short};
-use crate::http::{Peer, bearer, gather, host, origin, problem, trace};
+use crate::http::{Peer, bearer, gather, host, origin, problem, sse, trace};
 use crate::queue::queue;
 use handover_desk::codes::own::{self, Own};
 use handover_desk::gate;
@@ -36,28 +37,84 @@ static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
 /// The routes of the face.
 pub fn router(mcp: Mcp) -> Router {
     Router::new()
-        .route("/mcp", post(take))
-        .route("/.well-known/oauth-protected-resource", get(resource))
-        .route("/.well-known/oauth-protected-resource/mcp", get(resource))
+        .route("/mcp", post(take).get(hear).options(preflight))
+        .route("/.well-known/oauth-protected-resource", get(resource).options(preflight))
+        .route("/.well-known/oauth-protected-resource/mcp", get(resource).options(preflight))
         .with_state(mcp)
 }
 
 /// RFC 9728: who issues tokens for this endpoint.
 async fn resource(State(mcp): State<Mcp>, uri: Uri, headers: HeaderMap) -> Response {
     let settings = &mcp.parts.settings;
-    Json(json!({
+    let metadata = Json(json!({
         "resource": address(&mcp, &uri, &headers),
         "authorization_servers": settings.authorization_servers,
         "bearer_methods_supported": ["header"],
         "resource_name": "Handover",
-    }))
-    .into_response()
+    }));
+    let origin = origin::let_in(&headers, &settings.origins);
+    origin::share(metadata.into_response(), origin)
+}
+
+/// A browser asks whether a page may ask.
+async fn preflight(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
+    origin::preflight(&headers, &mcp.parts.settings.origins, "mcp.origins")
+}
+
+/// The stream of a handshake revision on which the server tells what nobody asked about: that the list of tools has changed,
+/// and that a resource has. Any other revision has no such stream.
+async fn hear(State(mcp): State<Mcp>, request: Request) -> Response {
+    let (headers, uri) = (request.headers(), request.uri());
+    let origins = &mcp.parts.settings.origins;
+    let shared = origin::let_in(headers, origins);
+    let welcome = origin::check(headers, origins, "mcp.origins");
+    let peer = request.extensions().get::<Peer>();
+    let who = match welcome.and_then(|()| mcp.who(uri, headers, peer)) {
+        Ok(who) => who,
+        Err(refused) => return origin::share(*refused, shared),
+    };
+    let version = text(headers, &VERSION);
+    let is_handshake = version.is_none_or(|version| HANDSHAKES.contains(&version));
+    let streams = headers.contains_key(header::ACCEPT) && headers::takes_events(headers);
+    let session = text(headers, &SESSION_ID).filter(|session| handshake::is_session(session));
+    let (Some(session), true, true) = (session, is_handshake, streams) else {
+        let what = "GET is for clients that opened with initialize: expected accept: text/event-stream and their Mcp-Session-Id";
+        return origin::share(problem(&own::METHOD_NOT_ALLOWED, what), shared);
+    };
+    if let Err(limited) = mcp.desk().gate.request(&who) {
+        return origin::share(too_much(&own::RATE_LIMITED, &limited), shared);
+    }
+    let wanted = mcp.parts.sessions.wanted(session);
+    let room = who.room().cloned();
+    let (out, mut inbox) = queue(room.clone());
+    let telling = match mcp.tell_of_changes(&who, wanted, out) {
+        Ok(telling) => telling,
+        Err(no) => return origin::share(error(None, &Error::from(no).status(429), room.as_ref()), shared),
+    };
+    let (events, response) = sse::channel(room);
+    tokio::spawn(async move {
+        let telling = tokio::spawn(telling);
+        loop {
+            let told = tokio::select! {
+                biased;
+                () = events.closed() => break,
+                told = inbox.recv_held() => told,
+            };
+            let Some((message, held)) = told else { break };
+            if !events.pass(reply::frame(&message), held).await {
+                break;
+            }
+        }
+        telling.abort();
+    });
+    origin::share(response, shared)
 }
 
 /// The endpoint as this client knows it.
 fn address(mcp: &Mcp, uri: &Uri, headers: &HeaderMap) -> String {
     let settings = &mcp.parts.settings;
-    let host = host::of(uri, headers).unwrap_or("localhost");
+    // What is no host is not repeated.
+    let host = host::of(uri, headers).filter(|host| Host::parse(host).is_some()).unwrap_or("localhost");
     let scheme = if settings.tls { "https" } else { "http" };
     settings.resource.clone().unwrap_or_else(|| format!("{scheme}://{host}/mcp"))
 }
@@ -66,7 +123,14 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
 }
 
-async fn take(State(mcp): State<Mcp>, mut request: Request) -> Response {
+async fn take(State(mcp): State<Mcp>, request: Request) -> Response {
+    match origin::let_in(request.headers(), &mcp.parts.settings.origins) {
+        None => taken(mcp, request).await,
+        origin => origin::share(taken(mcp, request).await, origin),
+    }
+}
+
+async fn taken(mcp: Mcp, mut request: Request) -> Response {
     let headers = std::mem::take(request.headers_mut());
     let uri = std::mem::take(request.uri_mut());
     let peer = request.extensions_mut().remove::<Peer>();
@@ -159,7 +223,7 @@ fn handshaken(
         era: Era::Handshake,
         declared: session.map(handshake::declared).unwrap_or_default(),
         progress,
-        log: Some(mcp.parts.levels.of(session.unwrap_or_default())),
+        log: Some(mcp.parts.sessions.level(session.unwrap_or_default())),
         takes_back: false,
         idempotency_key: None,
         wishes,
@@ -250,10 +314,18 @@ impl Mcp {
                     response.headers_mut().insert(&SESSION_ID, session);
                     return Ok(response);
                 }
+                let session = text(headers, &SESSION_ID);
                 if method == "logging/setLevel" {
                     let level = handshake::asked_level(params)?;
-                    if let Some(session) = text(headers, &SESSION_ID) {
-                        self.parts.levels.set(session, level);
+                    if let Some(session) = session {
+                        self.parts.sessions.set_level(session, level);
+                    }
+                    return Ok(json_answer(200, answer(id, "{}"), room.as_ref()));
+                }
+                if let Some(wants) = handshake::wants(method) {
+                    let uri = handshake::resource(params)?;
+                    if let Some(session) = session {
+                        self.parts.sessions.want(session, uri, wants)?;
                     }
                     return Ok(json_answer(200, answer(id, "{}"), room.as_ref()));
                 }

@@ -1,6 +1,7 @@
 //! `subscriptions/listen`: one call that goes on, and carries what its caller asked to hear of.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use handover_kernel::Session;
 use serde::Deserialize;
@@ -8,11 +9,13 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::caller::{Caller, Declared};
+use super::handshake::Wanted;
 use super::message::{Error, notification, object};
 use super::task::Shown;
 use super::{Mcp, No, Outbox, params, resources};
 use crate::queue::queue;
 use handover_desk::gate;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// How many tasks one subscription may follow.
 const TASKS_MAX: usize = 1000;
@@ -108,6 +111,64 @@ impl Mcp {
         Ok(json!({ "resultType": "complete", "_meta": subscription }).to_string())
     }
 
+    /// Tell a client of a handshake revision what it did not ask about: that the list of tools has changed, and that a
+    /// resource has which it follows. Until it goes, its credential ends or the server stops.
+    pub(super) fn tell_of_changes(
+        &self,
+        caller: &gate::Caller,
+        mut wanted: Wanted,
+        out: Outbox,
+    ) -> Result<impl Future<Output = ()> + Send + use<>, No> {
+        let mut stay = self.desk().stay(caller).map_err(No)?;
+        let mut changes = self.desk().directory.changes(&caller.tenant);
+        let (mcp, caller) = (self.clone(), caller.clone());
+        Ok(async move {
+            let changed = notification("notifications/tools/list_changed", &json!({}));
+            let mut followed: BTreeMap<String, AbortHandle> = BTreeMap::new();
+            let mut followers = JoinSet::new();
+            wanted.mark_changed();
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = stay.over() => return,
+                    () = out.closed() => return,
+                    Ok(()) = changes.changed() => {
+                        if out.send(changed.clone()).await.is_err() {
+                            return;
+                        }
+                    }
+                    Ok(()) = wanted.changed() => {
+                        let uris = wanted.borrow_and_update().clone();
+                        followed.retain(|uri, follower| {
+                            let stays = uris.contains(uri);
+                            if !stays {
+                                follower.abort();
+                            }
+                            stays
+                        });
+                        for uri in uris {
+                            let Some(id) = resources::task_of(&uri).map(str::to_owned) else { continue };
+                            if let Entry::Vacant(place) = followed.entry(uri)
+                                && let Ok(session) = mcp.task(&caller, &id).await
+                            {
+                                let follower = Follower {
+                                    mcp: mcp.clone(),
+                                    caller: caller.clone(),
+                                    declared: Declared::default(),
+                                    id,
+                                    telling: Telling::Resource,
+                                    subscription: None,
+                                    told: out.clone(),
+                                };
+                                place.insert(followers.spawn(follower.follow(session.head.0)));
+                            }
+                        }
+                    }
+                }
+            }
+        })
+    }
+
     /// Follow those of the tasks that the caller may see; says which.
     async fn follow_all(
         &self,
@@ -131,7 +192,7 @@ impl Mcp {
                 declared: caller.declared,
                 id: id.clone(),
                 telling,
-                subscription: to_raw_value(subscription).expect("a subscription's id is JSON"),
+                subscription: Some(to_raw_value(subscription).expect("a subscription's id is JSON")),
                 told: told.clone(),
             };
             tokio::spawn(follower.follow(session.head.0));
@@ -148,7 +209,8 @@ struct Follower {
     declared: Declared,
     id: String,
     telling: Telling,
-    subscription: Box<RawValue>,
+    /// What a notification says of the subscription that it belongs to; nothing in the handshake revisions.
+    subscription: Option<Box<RawValue>>,
     told: Outbox,
 }
 
@@ -181,11 +243,14 @@ impl Follower {
         let poll = self.mcp.parts.settings.poll_interval_ms;
         match (self.telling, Shown::of(session, self.declared, poll)) {
             (Telling::Task, Some(mut shown)) => {
-                shown.meta = Some(&self.subscription);
+                shown.meta = self.subscription.as_deref();
                 notification("notifications/tasks", &shown)
             }
             (Telling::Resource, _) | (Telling::Task, None) => {
-                let params = json!({ "_meta": self.subscription, "uri": resources::uri(&self.id) });
+                let mut params = json!({ "uri": resources::uri(&self.id) });
+                if let Some(subscription) = &self.subscription {
+                    params["_meta"] = json!(subscription);
+                }
                 notification("notifications/resources/updated", &params)
             }
         }

@@ -1,5 +1,7 @@
 //! Prompts for a model that is to take part: as one that hands out work, or as one that does it.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -12,6 +14,10 @@ use super::params;
 /// How long the list may be kept: it changes only with the server.
 const LIST_TTL_MS: u64 = 60 * 60 * 1000;
 
+/// The prompt for those that hand out work, and its argument.
+pub(super) const DELEGATE: &str = "delegate";
+pub(super) const AGENT: &str = "agent";
+
 struct Prompt {
     name: &'static str,
     title: &'static str,
@@ -21,7 +27,7 @@ struct Prompt {
 
 const PROMPTS: [Prompt; 2] = [
     Prompt {
-        name: "delegate",
+        name: DELEGATE,
         title: "Hand out work",
         description: "How to hand work to other agents, watch over it, and take its outcome",
         text: "You hand work to other agents through Handover. Call agent_list to see who is there and what they can \
@@ -50,9 +56,15 @@ const PROMPTS: [Prompt; 2] = [
 pub(super) fn list(caller: &Caller) -> String {
     let prompts: Vec<Value> = PROMPTS
         .iter()
-        .map(
-            |prompt| json!({ "name": prompt.name, "title": prompt.title, "description": prompt.description }),
-        )
+        .map(|prompt| {
+            let mut shown =
+                json!({ "name": prompt.name, "title": prompt.title, "description": prompt.description });
+            if prompt.name == DELEGATE {
+                let what = "The id of the agent to hand work to; any that fits unless given";
+                shown["arguments"] = json!([{ "name": AGENT, "description": what, "required": false }]);
+            }
+            shown
+        })
         .collect();
     let mut result = Map::new();
     result.insert("prompts".to_owned(), Value::Array(prompts));
@@ -64,13 +76,18 @@ pub(super) fn get(caller: &Caller, given: Option<&RawValue>) -> Result<String, E
     #[derive(Deserialize)]
     struct Get {
         name: String,
+        #[serde(default)]
+        arguments: BTreeMap<String, String>,
     }
-    let Get { name } = params(given)?;
+    let Get { name, arguments } = params(given)?;
     let found = PROMPTS.iter().find(|prompt| prompt.name == name);
     let prompt = found.ok_or_else(|| Error::invalid(format!("there is no prompt {}", shorten(&name))))?;
     let mut result = Map::new();
     result.insert("description".to_owned(), json!(prompt.description));
-    let message = json!({ "role": "user", "content": { "type": "text", "text": prompt.text } });
+    let to = arguments.get(AGENT).filter(|_| name == DELEGATE);
+    let to = to.map_or_else(String::new, |agent| format!(" Hand the work to the agent {agent}."));
+    let text = format!("{}{to}", prompt.text);
+    let message = json!({ "role": "user", "content": { "type": "text", "text": text } });
     result.insert("messages".to_owned(), json!([message]));
     Ok(complete(caller, result))
 }

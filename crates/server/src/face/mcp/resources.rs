@@ -16,6 +16,9 @@ use handover_desk::codes::own;
 
 const SCHEME: &str = "task://";
 
+/// The addresses of all transcripts.
+pub(super) const TEMPLATE: &str = "task://{id}";
+
 /// How many transcripts a page lists.
 const PAGE: usize = 100;
 
@@ -74,7 +77,7 @@ impl Mcp {
     /// `resources/templates/list`.
     pub(super) fn resource_templates(&self, caller: &Caller) -> String {
         let template = json!({
-            "uriTemplate": "task://{id}",
+            "uriTemplate": TEMPLATE,
             "name": "task",
             "title": "Task transcript",
             "description": "Everything that happened in a task, in order, as JSON",

@@ -2,6 +2,7 @@
 //!
 //! A client of a handshake revision says once what it can do, and means the whole connection.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use handover_client::pipe::{self, Line, Running};
 use handover_kernel::Face;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::caller::{Caller, Declared, Era, Level, Wishes, era, meta_of, modern, progress_token};
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
@@ -65,6 +66,8 @@ pub async fn serve(
         long: Arc::new(Semaphore::new(LONG_MAX)),
         short: Arc::new(Semaphore::new(SHORT_MAX)),
         requests: JoinSet::new(),
+        wanted: watch::Sender::default(),
+        telling: None,
     };
     let read = connection.read(input).await;
     let within = if matches!(read, Ok(End::Closed)) { pipe::ANSWERS_WITHIN } else { ENDS_WITHIN };
@@ -90,6 +93,17 @@ struct Connection {
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
     requests: JoinSet<()>,
+    /// The resources that a client of a handshake revision follows, and what tells it of them.
+    wanted: watch::Sender<BTreeSet<String>>,
+    telling: Option<AbortHandle>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(telling) = &self.telling {
+            telling.abort();
+        }
+    }
 }
 
 impl Connection {
@@ -177,6 +191,18 @@ impl Connection {
                     let (result, session) = handshake::initialize(params)?;
                     self.shaken.declared = handshake::declared(&session);
                     self.send(answer(id, &result)).await;
+                    let telling =
+                        self.mcp.tell_of_changes(&self.who, self.wanted.subscribe(), self.lines.clone())?;
+                    // A client that opens again is told once.
+                    if let Some(before) = self.telling.replace(tokio::spawn(telling).abort_handle()) {
+                        before.abort();
+                    }
+                    return Ok(());
+                }
+                "resources/subscribe" | "resources/unsubscribe" => {
+                    let uri = handshake::resource(params)?;
+                    handshake::want(&self.wanted, uri, method == "resources/subscribe")?;
+                    self.send(answer(id, "{}")).await;
                     return Ok(());
                 }
                 "logging/setLevel" => {

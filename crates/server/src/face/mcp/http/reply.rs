@@ -116,7 +116,7 @@ async fn pump(mut work: Work, mut inbox: Inbox, first: Option<(String, Option<Le
 }
 
 /// A message as an event.
-fn frame(message: &str) -> Frame<'_> {
+pub(super) fn frame(message: &str) -> Frame<'_> {
     Frame { event: Some("message"), data: Some(message), ..Frame::default() }
 }
 

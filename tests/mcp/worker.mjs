@@ -107,7 +107,7 @@ export class Job {
     }
 
     #mine(told) {
-        if (told.ended) throw new Refused(`the task has ended: ${told.state}`);
+        if (told.ended) throw new Refused(`the task has ended: ${told.status}`);
         return told;
     }
 

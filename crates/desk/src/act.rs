@@ -46,6 +46,7 @@ impl Desk {
         let participants = command.act.start().map_or(0, |start| start.participants.len());
         self.gate.charge(pass.caller(), participants as u64 / PARTICIPANTS_PER_MESSAGE);
         names::check_all(session, &command)?;
+        self.directory.touch(&pass.caller().tenant, &pass.caller().agent);
         // As it was read, as it is decided and as it is stored, until it is durable.
         let _held = self.gate.hold(pass.caller(), COPIES * command.weight() as u64)?;
         let key = SessionKey::new(pass.caller().tenant.clone(), session);

@@ -16,6 +16,10 @@ use crate::{Desk, page};
 /// How many agents of the directory are looked at together.
 const PAGE: usize = 256;
 
+/// How many agents are looked at for names that are near, and how many are told.
+const LOOKED_AT_MAX: usize = 1000;
+const NEAREST_MAX: usize = 3;
+
 /// How many messages a changed registration counts as: everybody in the tenant is told of it, and sees its tools anew.
 const CHANGE_MESSAGES: u64 = 20;
 
@@ -35,6 +39,7 @@ impl Desk {
             false => self.run_long(caller, check).await??,
         };
         let registered = self.directory.register(&caller.tenant, checked).await?;
+        self.directory.touch(&caller.tenant, &caller.agent);
         if registered.changed {
             self.gate.charge(caller, CHANGE_MESSAGES);
             self.gate.changed_agents(caller, What::AgentRegistered, caller.agent.as_str());
@@ -103,6 +108,38 @@ impl Desk {
         }
     }
 
+    /// See that agents exist that a caller wants to give work to: one that is not registered, has no token and was never seen
+    /// is most likely a slip. In development, where anybody may come, that is only a warning, which is returned.
+    pub async fn must_exist(&self, caller: &Caller, agents: &[AgentId]) -> Result<Option<String>, No> {
+        for id in agents {
+            let has_token = self.gate.tokens().is_some_and(|tokens| tokens.has_agent(&caller.tenant, id));
+            if has_token || self.directory.knows(&caller.tenant, id).await? {
+                continue;
+            }
+            let mut what = format!("nobody has heard of an agent {:?}", cut(id.as_str(), 64));
+            let nearest = self.nearest(caller, id.as_str()).await?;
+            if !nearest.is_empty() {
+                what += &format!("; the nearest names are {}", nearest.join(", "));
+            }
+            return match caller.proven {
+                true => Err(No::NoSuchAgent { what }),
+                false => Ok(Some(what)),
+            };
+        }
+        Ok(None)
+    }
+
+    /// The ids that read most like this one, of agents that the caller sees.
+    async fn nearest(&self, caller: &Caller, id: &str) -> Result<Vec<String>, No> {
+        let page = self.directory.agents(&caller.tenant, &caller.agent, None, LOOKED_AT_MAX).await?;
+        let others = page.agents.iter().filter(|agent| agent.id != caller.agent.as_str());
+        let mut near: Vec<(usize, &str)> =
+            others.map(|agent| (distance(id, &agent.id), agent.id.as_str())).collect();
+        near.sort();
+        let close = |(distance, other): &&(usize, &str)| *distance <= other.chars().count().max(4) / 2;
+        Ok(near.iter().filter(close).take(NEAREST_MAX).map(|(_, id)| format!("{id:?}")).collect())
+    }
+
     /// A page of the agents that the caller sees, and the cursor of the next.
     pub async fn agents(
         &self,
@@ -138,4 +175,20 @@ impl Desk {
         let found = self.directory.get(&caller.tenant, &AgentId::from(id)).await?;
         Ok(found.filter(|agent| self.directory.sees(&caller.tenant, &caller.agent, agent)))
     }
+}
+
+/// How many characters must be put in, left out or replaced to make one text of the other, whatever their case.
+fn distance(one: &str, other: &str) -> usize {
+    let letters = |text: &str| text.chars().take(64).flat_map(char::to_lowercase).collect::<Vec<_>>();
+    let (one, other) = (letters(one), letters(other));
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for (place, wanted) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != wanted);
+            diagonal = row[place + 1];
+            row[place + 1] = replaced.min(row[place] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
 }

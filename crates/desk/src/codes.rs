@@ -69,6 +69,9 @@ const INVALID: Meaning = meaning("INVALID_ENVELOPE", Grpc::InvalidArgument, 400,
 /// What only an administrator may do.
 pub(crate) const FORBIDDEN: Meaning =
     meaning("FORBIDDEN", Grpc::PermissionDenied, 403, INVALID_PARAMS, false);
+/// What was asked of an agent that nobody knows.
+pub(crate) const NO_SUCH_AGENT: Meaning =
+    meaning("AGENT_NOT_FOUND", Grpc::NotFound, 404, INVALID_PARAMS, false);
 /// What was asked for with a credential that does not count any more.
 pub(crate) const UNAUTHENTICATED: Meaning =
     meaning("UNAUTHENTICATED", Grpc::Unauthenticated, 401, INVALID_PARAMS, false);

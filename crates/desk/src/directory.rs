@@ -212,6 +212,19 @@ impl Directory {
         Ok(roll.agents.get(id).map(|entry| Arc::clone(&entry.agent)))
     }
 
+    /// Whether an agent is or was there: it is registered, or was, or has been seen since the server started.
+    pub async fn knows(&self, tenant: &str, id: &AgentId) -> Result<bool, Denied> {
+        let roll = self.roll(tenant).await?;
+        let known = roll.agents.contains_key(id) || read(&roll.names).has(id);
+        Ok(known || self.presence(tenant, id).last_seen.is_some())
+    }
+
+    /// The same without waiting for the disk, for what is in memory: whether it is or was registered.
+    pub fn knows_now(&self, tenant: &str, id: &AgentId) -> bool {
+        let roll = self.inner.tenant(tenant).roll();
+        roll.is_some_and(|roll| roll.agents.contains_key(id) || read(&roll.names).has(id))
+    }
+
     /// Whether an agent sees another of its tenant.
     pub fn sees(&self, tenant: &str, caller: &AgentId, agent: &Agent) -> bool {
         let allowed = self.inner.access.allows(tenant, caller.as_str(), To::See, &agent.id);

@@ -412,6 +412,11 @@ impl Gate {
         Err(denied)
     }
 
+    /// The static tokens, where there are any.
+    pub(crate) fn tokens(&self) -> Option<&Tokens> {
+        self.inner.identity.tokens()
+    }
+
     /// Whether the caller may change what belongs to everybody.
     pub fn administers(&self, caller: &Caller) -> bool {
         if !caller.admin {

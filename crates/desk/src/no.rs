@@ -28,6 +28,11 @@ pub enum No {
         /// What was expected, and what was found. It is the same whether there is such an agent or not.
         what: String,
     },
+    /// Nobody knows an agent of this name.
+    NoSuchAgent {
+        /// What was expected and what was found.
+        what: String,
+    },
 }
 
 /// A value that does not fit what was agreed on.
@@ -91,7 +96,8 @@ impl No {
             | No::Unfit(_)
             | No::Unauthenticated(_)
             | No::NotAdministrator { .. }
-            | No::NotAllowed { .. } => None,
+            | No::NotAllowed { .. }
+            | No::NoSuchAgent { .. } => None,
         }
     }
 
@@ -99,7 +105,11 @@ impl No {
     pub fn is_callers(&self) -> bool {
         match self {
             No::Denied(denied) => matches!(denied, Denied::Refused(_)),
-            No::Limited(_) | No::Unfit(_) | No::NotAdministrator { .. } | No::NotAllowed { .. } => true,
+            No::Limited(_)
+            | No::Unfit(_)
+            | No::NotAdministrator { .. }
+            | No::NotAllowed { .. }
+            | No::NoSuchAgent { .. } => true,
             No::Unauthenticated(_) => false,
         }
     }
@@ -112,6 +122,7 @@ impl No {
             No::Unfit(unfit) => codes::of_refusal(&Refusal::invalid(unfit.to_string())),
             No::Unauthenticated(_) => codes::UNAUTHENTICATED,
             No::NotAdministrator { .. } | No::NotAllowed { .. } => codes::FORBIDDEN,
+            No::NoSuchAgent { .. } => codes::NO_SUCH_AGENT,
         }
     }
 
@@ -124,6 +135,7 @@ impl No {
             No::Unauthenticated(_) => own::UNAUTHENTICATED.code,
             No::NotAdministrator { .. } => own::NOT_ADMINISTRATOR.code,
             No::NotAllowed { .. } => own::NOT_ALLOWED.code,
+            No::NoSuchAgent { .. } => own::AGENT_NOT_FOUND.code,
         }
     }
 
@@ -135,7 +147,7 @@ impl No {
             No::Unfit(unfit) => unfit.to_string(),
             No::Unauthenticated(ended) => ended.to_string(),
             No::NotAdministrator { agent } => format!("expected an administrator, found {agent}"),
-            No::NotAllowed { what } => what.clone(),
+            No::NotAllowed { what } | No::NoSuchAgent { what } => what.clone(),
         }
     }
 }

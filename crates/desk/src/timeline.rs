@@ -1,5 +1,5 @@
 //! Everything that happened in a session, in words and JSON: for timelines on any face, the console and the command
-//! line. Bytes are shown as text where they are text, and as base64 where they are not.
+//! line. Bytes are shown as JSON where they are JSON, as text where they are text, and as base64 where they are neither.
 
 use handover_kernel::command::{Answer, Progress, Reply};
 use handover_kernel::errand::Verdict;
@@ -8,7 +8,7 @@ use handover_kernel::{Event, Face, Fact, Session};
 use serde_json::{Value, json};
 
 use crate::calendar::rfc3339;
-use crate::payload::to_text as bytes;
+use crate::payload::to_json as bytes;
 
 /// The word for a face.
 pub fn face(face: Face) -> &'static str {

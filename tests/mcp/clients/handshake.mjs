@@ -12,7 +12,7 @@ async function connected(server, act) {
     const options = { capabilities: { elicitation: { form: {} } } };
     const client = new Client({ name: "handshake-client", version: "1.0.0" }, options);
     client.setRequestHandler("elicitation/create", ({ params }) => {
-        assert.equal(params.message, "What is your name?");
+        assert.equal(params.message, "fixture asks: What is your name?");
         return { action: "accept", content: { name: "Ann" } };
     });
     await client.connect(transport);

@@ -13,7 +13,7 @@ REVISIONS = {"auto": "2026-07-28", "legacy": "2025-11-25"}
 
 
 async def introduce_yourself(context, params):
-    assert params.message == "What is your name?", f"expected the question, found {params.message!r}"
+    assert params.message == "fixture asks: What is your name?", f"expected the question, found {params.message!r}"
     return ElicitResult(action="accept", content={"name": "Ann"})
 
 

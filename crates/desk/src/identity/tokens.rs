@@ -193,6 +193,12 @@ impl Tokens {
         digest.finalize().into()
     }
 
+    /// Whether the file has a token of this agent.
+    pub fn has_agent(&self, tenant: &str, agent: &AgentId) -> bool {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.values().any(|entry| entry.principal.agent == *agent && &*entry.principal.tenant == tenant)
+    }
+
     /// How many entries the file has.
     pub fn len(&self) -> usize {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).len()

@@ -153,7 +153,15 @@ impl Task {
     }
 
     fn wait_for(&mut self, new: &[Question], news: &Progress) {
-        let told = Some(Arc::new(news.clone()));
+        // A question that says nothing of the progress does not take back what was said of it before.
+        let mut told = news.clone();
+        if let (None, Some(before)) = (told.done, self.phase.progress()) {
+            told.done = before.done;
+            if told.message.is_empty() {
+                told.message = before.message.clone();
+            }
+        }
+        let told = Some(Arc::new(told));
         match std::mem::take(&mut self.phase) {
             Phase::Working { request, assignee, .. } => {
                 let questions = new.to_vec();

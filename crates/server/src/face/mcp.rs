@@ -240,7 +240,15 @@ impl No {
 
     /// In a sentence.
     pub(crate) fn said(&self) -> String {
-        if self.is_unknown() { "there is no such task".to_owned() } else { self.message() }
+        match self.refusal() {
+            _ if self.is_unknown() => "there is no such task".to_owned(),
+            Some(Refusal::SessionEnded { state }) => {
+                format!("the task has ended: it is {}", task::ended(state))
+            }
+            // The kernel's words where MCP has others.
+            Some(_) => self.message().replace("session", "task").replace("suspended", "paused"),
+            None => self.message(),
+        }
     }
 }
 
@@ -262,7 +270,8 @@ impl From<No> for Error {
             handover_desk::No::Denied(_)
             | handover_desk::No::Unfit(_)
             | handover_desk::No::NotAdministrator { .. }
-            | handover_desk::No::NotAllowed { .. } => error,
+            | handover_desk::No::NotAllowed { .. }
+            | handover_desk::No::NoSuchAgent { .. } => error,
         }
     }
 }

@@ -185,7 +185,7 @@ async fn a_plain_call_that_is_cut_at_any_moment_leaves_no_open_task() {
 /// The tasks of a client that have not ended.
 async fn open(client: &Client) -> Vec<Value> {
     let tasks = client.tool("task_list", json!({})).await["tasks"].clone();
-    tasks.as_array().unwrap().iter().filter(|task| task["standing"] != "cancelled").cloned().collect()
+    tasks.as_array().unwrap().iter().filter(|task| task["status"] != "cancelled").cloned().collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

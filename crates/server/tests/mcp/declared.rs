@@ -83,7 +83,10 @@ async fn n_input_request_key_unique_per_task_and_free_in_another() {
         job.asks_for("where", "Where to?").await;
         let again = json!({ "questions": { "where": { "message": "Where?" } }, "wait_ms": 0 });
         assert_eq!(job.try_tool("work_ask", again).await["isError"], true);
-        assert_eq!(planner.get(&job.id).await["inputRequests"]["where"]["params"]["message"], "Where to?");
+        assert_eq!(
+            planner.get(&job.id).await["inputRequests"]["where"]["params"]["message"],
+            "worker asks: Where to?"
+        );
     }
     stage.stop().await;
 }

@@ -176,8 +176,7 @@ async fn l9_questions_are_requests_on_the_stream_of_the_call() {
     let client = stage.handshake("planner", json!({ "elicitation": {}, "sampling": {} })).await;
     let calling = tokio::spawn(client.request("tools/call", json!({ "name": "dig" })).send());
     let job = worker.next().await;
-    let sampling =
-        json!({ "method": "sampling/createMessage", "params": { "messages": [], "maxTokens": 9 } });
+    let sampling = json!({ "method": "sampling/createMessage", "params": { "messages": [{ "role": "user", "content": { "type": "text", "text": "x" } }], "maxTokens": 9 } });
     job.asks(json!({ "model": { "request": sampling }, "where": { "message": "where?" } })).await;
     let mut reply = calling.await.unwrap();
     let model = reply.next().await.unwrap();
@@ -188,7 +187,7 @@ async fn l9_questions_are_requests_on_the_stream_of_the_call() {
     let form = reply.next().await.unwrap();
     assert_eq!(
         (&form["method"], &form["params"]["message"]),
-        (&json!("elicitation/create"), &json!("where?"))
+        (&json!("elicitation/create"), &json!("worker asks: where?"))
     );
     // Who was not asked cannot answer, and what does not fit is no answer.
     let thief = stage.handshake("outsider", json!({ "elicitation": {} })).await;

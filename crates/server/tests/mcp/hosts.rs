@@ -248,3 +248,178 @@ async fn an_observer_is_told_that_it_may_not() {
     assert!(told["content"][0]["text"].as_str().unwrap().contains("auditor may read this task"), "{told}");
     stage.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_for_an_agent_that_nobody_knows_is_refused_or_warned_of() {
+    for (identity, refuses) in [(tokens(), true), (Identity::Development, false)] {
+        let stage = Stage::with(|set| set.identity = identity).await;
+        stage.worker("worker", json!([skill("dig")])).await;
+        let hidden = json!({ "name": "H", "description": "x", "visible_to": ["outsider"] });
+        stage.client("helper").tool("agent_register", hidden).await;
+        let planner = stage.client("planner");
+        let work = |agent: &str, queue: bool| json!({ "title": "t", "instructions": "i", "agent": agent, "queue": queue });
+        // Registered; with a token, though never seen; and one that is told of on purpose.
+        let with_token = if refuses { "outsider" } else { "worker" };
+        for (agent, queue) in [("worker", false), (with_token, false), ("wroker", true)] {
+            let begun = planner.tool("delegate_task", work(agent, queue)).await;
+            assert_eq!((&begun["status"], begun.get("warning")), (&json!("working"), None), "{agent}");
+        }
+        let slip = planner.call("delegate_task", work("wroker", false)).await;
+        let said = match refuses {
+            true => slip["content"][0]["text"].as_str().unwrap(),
+            false => slip["structuredContent"]["warning"].as_str().unwrap(),
+        };
+        assert_eq!(slip["isError"] == true, refuses, "{slip}");
+        assert!(said.contains("\"worker\"") && !said.contains("helper"), "{said}");
+        stage.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_says_who_is_waited_for_and_what_was_heard_of_them() {
+    let stage = Stage::in_memory().await;
+    let planner = stage.client("planner");
+    let work = json!({ "title": "t", "instructions": "i", "agent": "analyst" });
+    let begun = planner.tool("delegate_task", work).await;
+    let task = begun["task_id"].as_str().unwrap().to_owned();
+    let said = begun["message"].as_str().unwrap();
+    assert!(said.starts_with("waiting for analyst, never seen, since ") && said.ends_with(" UTC"), "{said}");
+    assert!(begun["next_step"].as_str().unwrap().contains("task_wait"));
+
+    let analyst = stage.client("analyst");
+    analyst.tool("work_next", json!({ "accept": true })).await;
+    analyst.tool("work_update", json!({ "task_id": task, "progress": 0.5, "message": "half" })).await;
+    let seen = planner.tool("task_status", json!({ "task_id": task })).await;
+    planner.tool("task_steer", json!({ "task_id": task, "message": "left" })).await;
+    let again = planner.tool("task_status", json!({ "task_id": task })).await;
+    assert!(seen["assignee_seen_at"].is_string());
+    assert_eq!(again["assignee_seen_at"], seen["assignee_seen_at"], "a requester's act is no sign of it");
+    let question = json!({ "task_id": task, "questions": { "q": { "message": "which?" } }, "wait_ms": 0 });
+    analyst.tool("work_ask", question).await;
+    let asking = planner.tool("task_status", json!({ "task_id": task })).await;
+    assert_eq!((&asking["status"], &asking["progress"]), (&json!("input_required"), &json!(0.5)));
+    assert_eq!(asking["questions"]["q"]["message"], "analyst asks: which?");
+    let listed = planner.tool("task_list", json!({})).await;
+    assert_eq!(listed["tasks"][0]["status"], "input_required");
+    planner.tool("task_pause", json!({ "task_id": task })).await;
+    for (tool, status) in [("task_status", "paused"), ("task_cancel", "cancelled")] {
+        let found = planner.tool(tool, json!({ "task_id": task })).await;
+        let listed = planner.tool("task_list", json!({})).await;
+        assert_eq!((&found["status"], &listed["tasks"][0]["status"]), (&json!(status), &json!(status)));
+    }
+    let over = analyst.tool("work_checkpoint", json!({ "task_id": task })).await;
+    assert_eq!((&over["ended"], &over["status"]), (&json!(true), &json!("cancelled")));
+    let late = planner.call("task_steer", json!({ "task_id": task, "message": "x" })).await;
+    assert_eq!(late["content"][0]["text"], "the task has ended: it is cancelled (SESSION_ENDED)");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_that_nobody_will_see_is_told_of_at_once() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let ask = json!({ "questions": { "q": { "message": "which?" } }, "wait_ms": 60_000 });
+    let tasks = || json!({ "extensions": { TASKS: {} } });
+    stage.client("planner").declaring(tasks()).begin("dig", json!({})).await;
+    let job = worker.next().await;
+    let told = job.tool("work_ask", ask).await;
+    assert_eq!(told["answered"], false);
+    assert!(told["note"].as_str().unwrap().contains("work_fail"), "{told}");
+    // The answer may come all the same, and who can be asked is waited for.
+    let answers = json!({ "q": { "action": "accept", "content": { "answer": "this" } } });
+    let answer = json!({ "task_id": job.id, "answers": answers });
+    stage.client("planner").tool("task_answer", answer).await;
+    assert_eq!(job.checkpoint().await["orders"][0]["kind"], "answer");
+    stage.client("planner").begin("dig", json!({})).await;
+    let now = json!({ "questions": { "q": { "message": "which?" } }, "wait_ms": 0 });
+    assert!(worker.next().await.tool("work_ask", now).await.get("note").is_none());
+    stage.stop().await;
+}
+
+/// What every tool of the server's returns is what its schema says, and every one has hints.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_servers_own_tools_return_fits_their_schemas() {
+    let stage = Stage::in_memory().await;
+    let (planner, worker) = (stage.client("planner"), stage.client("worker"));
+    let listed = planner.ok("tools/list", json!({})).await;
+    let mut left = BTreeSet::new();
+    for tool in listed["tools"].as_array().unwrap() {
+        for hint in ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"] {
+            assert!(tool["annotations"][hint].is_boolean(), "{tool}");
+        }
+        left.insert(tool["name"].as_str().unwrap().to_owned());
+    }
+    let mut check = |name: &str, found: &Value| {
+        let tool = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name).unwrap();
+        let schema = jsonschema::draft202012::new(&tool["outputSchema"]).unwrap();
+        let wrong: Vec<String> = schema.iter_errors(found).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "{name}: {wrong:?} in {found}");
+        left.remove(name);
+    };
+    let work = || json!({ "title": "t", "instructions": "i", "agent": "worker" });
+    let registration = json!({ "name": "W", "description": "works", "skills": [skill("dig")] });
+    let mut task = String::new();
+    for (client, name, arguments) in [
+        (&worker, "agent_register", registration),
+        (&planner, "agent_list", json!({})),
+        (&planner, "delegate_task", work()),
+        (&worker, "work_next", json!({})),
+        (&worker, "work_accept", json!({})),
+        (&worker, "work_list", json!({})),
+        (&worker, "work_update", json!({ "message": "m", "progress": 1, "partial": { "a": 1 } })),
+        (&planner, "task_steer", json!({ "message": "left" })),
+        (&planner, "task_message", json!({ "message": "left" })),
+        (&worker, "work_checkpoint", json!({})),
+        (&worker, "work_ask", json!({ "questions": { "q": { "message": "which?" } }, "wait_ms": 0 })),
+        (&planner, "task_status", json!({})),
+        (&planner, "task_answer", json!({ "answers": { "q": { "action": "decline" } } })),
+        (&worker, "work_hold", json!({ "reason": "rest" })),
+        (&planner, "task_resume", json!({})),
+        (&planner, "task_pause", json!({})),
+        (&planner, "task_list", json!({})),
+        (&worker, "work_complete", json!({ "output": { "n": 1 } })),
+        (&planner, "task_wait", json!({})),
+        (&planner, "task_timeline", json!({})),
+        (&planner, "task_cancel", json!({})),
+        (&planner, "delegate_task", work()),
+        (&worker, "work_decline", json!({ "reason": "no" })),
+        (&planner, "delegate_task", work()),
+        (&worker, "work_next", json!({ "accept": true })),
+        (&worker, "work_fail", json!({ "reason": "no" })),
+        (&planner, "handoff_offer", json!({ "to": "worker", "scope": "x" })),
+        (&worker, "handoff_list", json!({})),
+        (&worker, "handoff_accept", json!({})),
+        (&planner, "handoff_status", json!({})),
+        (&planner, "handoff_commit", json!({})),
+        (&planner, "handoff_offer", json!({ "to": "worker", "scope": "x" })),
+        (&worker, "handoff_decline", json!({})),
+        (&worker, "agent_unregister", json!({})),
+    ] {
+        let mut arguments = arguments;
+        let required = |field: &str| {
+            let tool = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name).unwrap();
+            tool["inputSchema"]["required"].as_array().unwrap().contains(&json!(field))
+        };
+        for field in ["task_id", "handoff_id"] {
+            if required(field) {
+                arguments[field] = json!(task);
+            }
+        }
+        let found = client.tool(name, arguments).await;
+        check(name, &found);
+        let begun = found.get("task_id").or_else(|| found.get("handoff_id")).and_then(Value::as_str);
+        if matches!(name, "delegate_task" | "handoff_offer") {
+            task = begun.unwrap().to_owned();
+        }
+    }
+    // Only tasks of other protocols wait for a commitment.
+    left.remove("task_commit");
+    assert!(left.is_empty(), "nobody called {left:?}");
+    // JSON is JSON in a timeline.
+    let events = planner.tool("task_list", json!({})).await["tasks"].as_array().unwrap().clone();
+    let first = events.last().unwrap()["task_id"].clone();
+    let timeline = planner.tool("task_timeline", json!({ "task_id": first })).await;
+    let completed = timeline["events"].as_array().unwrap().iter().find(|event| event["kind"] == "completed");
+    assert_eq!(completed.unwrap()["detail"]["output"], json!({ "n": 1 }));
+    stage.stop().await;
+}

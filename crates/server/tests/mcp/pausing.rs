@@ -181,7 +181,7 @@ async fn m_pause_is_followed_by_other_questions_under_other_keys() {
     job.asks_for("whence", "Where from?").await;
     let shown = planner.get(&job.id).await;
     assert_eq!(asked(&shown), ["whence", "where"]);
-    assert_eq!(shown["inputRequests"]["where"]["params"]["message"], "Where to?");
+    assert_eq!(shown["inputRequests"]["where"]["params"]["message"], "worker asks: Where to?");
     stage.stop().await;
 }
 

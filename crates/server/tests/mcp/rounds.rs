@@ -76,8 +76,7 @@ async fn mrtr3_each_question_has_a_key_and_is_a_request_that_clients_know() {
         .declaring(json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} }));
     let call = dig(&able, &json!({}));
     let job = worker.next().await;
-    let sampling =
-        json!({ "method": "sampling/createMessage", "params": { "messages": [], "maxTokens": 9 } });
+    let sampling = json!({ "method": "sampling/createMessage", "params": { "messages": [{ "role": "user", "content": { "type": "text", "text": "x" } }], "maxTokens": 9 } });
     job.asks(json!({
         "form": { "message": "where?" },
         "leave": { "message": "may I?", "permission": true },
@@ -123,7 +122,7 @@ async fn mrtr4_nothing_is_asked_that_the_client_did_not_declare() {
     let call = dig(&plain(&stage), &json!({}));
     let job = worker.next().await;
     for request in [
-        json!({ "method": "sampling/createMessage", "params": { "messages": [], "maxTokens": 9 } }),
+        json!({ "method": "sampling/createMessage", "params": { "messages": [{ "role": "user", "content": { "type": "text", "text": "x" } }], "maxTokens": 9 } }),
         json!({ "method": "roots/list", "params": {} }),
         json!({ "method": "elicitation/create", "params": { "mode": "url", "url": "https://x.example", "message": "go" } }),
     ] {
@@ -256,7 +255,9 @@ async fn mrtr8_what_is_asked_at_an_address_never_becomes_a_form() {
     let request = json!({ "method": "elicitation/create", "params": params });
     job.asks(json!({ "key": { "request": request } })).await;
     let asked = call.await.unwrap().result();
-    assert_eq!(asked["inputRequests"]["key"], request);
+    let put = &asked["inputRequests"]["key"];
+    assert_eq!((&put["method"], &put["params"]["url"]), (&request["method"], &request["params"]["url"]));
+    assert_eq!(put["params"]["message"], "worker asks: enter your key");
     // The same caller without that capability now is refused, and not shown a form instead.
     let forms = stage.client("planner").declaring(json!({ "elicitation": { "form": {} } }));
     let refused = dig(&forms, &json!({ "requestState": asked["requestState"] })).await.unwrap().refused();

@@ -23,7 +23,7 @@ fn id(shown: &Value, name: &str) -> String {
 
 /// A task of this client that an agent is to do, and a handoff that it is offered.
 async fn begin(client: &Client, agent: &str) -> (String, String) {
-    let delegate = json!({ "title": "dig", "instructions": "dig", "agent": agent });
+    let delegate = json!({ "title": "dig", "instructions": "dig", "agent": agent, "queue": true });
     let task = id(&client.tool("delegate_task", delegate).await, "task_id");
     let offer = json!({ "to": agent, "scope": "the garden" });
     (task, id(&client.tool("handoff_offer", offer).await, "handoff_id"))

@@ -121,7 +121,7 @@ impl From<No> for Refused {
             No::Limited(limited) => Refused::from(limited),
             No::Unfit(unfit) => Refused::invalid(unfit.to_string()),
             No::Unauthenticated(ended) => Refused::from(ended),
-            no @ (No::NotAdministrator { .. } | No::NotAllowed { .. }) => {
+            no @ (No::NotAdministrator { .. } | No::NotAllowed { .. } | No::NoSuchAgent { .. }) => {
                 let refused = Refused::new("FORBIDDEN", Code::PermissionDenied, no.message());
                 Refused { details: details(no.code(), json!({})), ..refused }
             }

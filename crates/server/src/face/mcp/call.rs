@@ -30,7 +30,7 @@ use self::telling::Telling;
 use super::caller::{Caller, Declared, Era, missing};
 use super::discover::{META, complete};
 use super::message::{Error, result};
-use super::task::{Outcome, Shown, asked, outcome};
+use super::task::{Outcome, asked, outcome};
 use super::tasks::answers;
 use super::{Mcp, No, Outbox, content, question};
 
@@ -40,6 +40,9 @@ const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
 /// What the sessions of this face are bound to.
 pub(super) const PROFILE: Profile =
     Profile { charter: Charter::mcp, policy: MCP_POLICY, configuration: "mcp" };
+
+/// What a session remembers of a call whose client follows it as a task.
+pub(super) const FOLLOWED: &str = "mcp.tasks";
 
 /// The status of a worker that asks.
 pub(super) const ASKING: &str = "input_required";
@@ -95,7 +98,8 @@ impl Mcp {
     /// Begin the task of this id. A request that is sent again with its key finds the task that it began.
     pub(super) async fn begin(&self, caller: &Caller, id: &str, work: Work) -> Result<Accepted, No> {
         crate::http::line::note("session", id);
-        let work = Work { able: capability_names(caller.declared), ..work };
+        let able = capability_names(caller.declared).into_iter().chain(work.able).collect();
+        let work = Work { able, ..work };
         let key = caller.idempotency_key.as_deref();
         self.desk().delegate(&caller.who, id, key, &PROFILE, work).await.map_err(No)
     }
@@ -140,6 +144,8 @@ impl Mcp {
                     } else {
                         ttl_ms
                     },
+                    // Its client follows the task, and nobody reads what a call answers.
+                    able: if manner == Manner::Plain { Vec::new() } else { vec![Text::from(FOLLOWED)] },
                     ..Work::default()
                 };
                 let id = self.new_id(caller);
@@ -201,7 +207,7 @@ impl Mcp {
 
     /// A `CreateTaskResult`: the task is durable.
     pub(super) fn created(&self, caller: &Caller, session: &Session) -> Result<String, Error> {
-        let shown = Shown::of(session, caller.declared, self.parts.settings.poll_interval_ms);
+        let shown = self.shown(session, caller.declared, &caller.tenant);
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?.bare();
         shown.meta = Some(&META);
         Ok(result(&shown))
@@ -342,7 +348,7 @@ impl Mcp {
         if manner == Manner::TaskAfterAsking {
             return self.created(caller, session);
         }
-        let view = super::tools::requester::view(session);
+        let view = self.view(caller, session);
         let how = "it goes on: task_wait waits for it, task_status looks at it; task_answer, task_steer, \
                    task_pause, task_resume and task_cancel change its course";
         let mut result = content::text(format!("{} works on task {id}; {how}\n{view}", tool.agent));

@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use super::caller::{Caller, Declared};
 use super::handshake::Wanted;
 use super::message::{Error, notification, object};
-use super::task::Shown;
 use super::{Mcp, No, Outbox, params, resources};
 use crate::queue::queue;
 use handover_desk::gate;
@@ -240,8 +239,7 @@ impl Follower {
     }
 
     fn message(&self, session: &Session) -> String {
-        let poll = self.mcp.parts.settings.poll_interval_ms;
-        match (self.telling, Shown::of(session, self.declared, poll)) {
+        match (self.telling, self.mcp.shown(session, self.declared, &self.caller.tenant)) {
             (Telling::Task, Some(mut shown)) => {
                 shown.meta = self.subscription.as_deref();
                 notification("notifications/tasks", &shown)

@@ -3,6 +3,7 @@
 //! MCP can ask for flat objects of primitive fields. Any other schema becomes one field `answer` whose text is the JSON
 //! that is asked for.
 
+use axum::http::Uri;
 use handover_kernel::Blob;
 use handover_kernel::command::{Need, Reply};
 use handover_kernel::event::Question;
@@ -36,6 +37,57 @@ pub fn request(question: &Question) -> Value {
         "method": "elicitation/create",
         "params": { "mode": "form", "message": &*question.text, "requestedSchema": requested },
     })
+}
+
+/// The same as whoever is asked sees it: it says who asks.
+pub fn put(question: &Question, asker: &str) -> Value {
+    let mut request = request(question);
+    let Some(params) = request.get_mut("params").and_then(Value::as_object_mut) else { return request };
+    if let Some(Value::String(message)) = params.get_mut("message") {
+        *message = format!("{asker} asks: {message}");
+    }
+    let meta = params.entry("_meta").or_insert_with(|| json!({}));
+    if let Value::Object(meta) = meta {
+        meta.insert("dev.handover/askedBy".to_owned(), json!({ "kind": "agent", "id": asker }));
+    }
+    request
+}
+
+/// What is wrong with a request that a worker wants to put to its caller's client, if anything is.
+pub fn malformed(request: &Value) -> Option<&'static str> {
+    let params = request.get("params");
+    let method = request.get("method").and_then(Value::as_str);
+    let url = request.pointer("/params/mode").and_then(Value::as_str) == Some("url");
+    match method {
+        Some("elicitation/create") if url => {
+            let address = request.pointer("/params/url").and_then(Value::as_str);
+            let address = address.and_then(|address| address.parse::<Uri>().ok());
+            let fits = address.is_some_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
+            (!fits).then_some("expected params.url to be an https: address")
+        }
+        Some("sampling/createMessage") => {
+            let messages = request.pointer("/params/messages").and_then(Value::as_array);
+            let is_message = |message: &Value| {
+                let role = message.get("role").and_then(Value::as_str);
+                let content = message.get("content");
+                let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
+                matches!(role, Some("user" | "assistant"))
+                    && content.is_some_and(|content| match content {
+                        Value::Array(blocks) => !blocks.is_empty() && blocks.iter().all(is_block),
+                        block => is_block(block),
+                    })
+            };
+            if !messages.is_some_and(|messages| !messages.is_empty() && messages.iter().all(is_message)) {
+                return Some(
+                    "expected params.messages: a list of messages, each with role (user or assistant) and content",
+                );
+            }
+            let tokens = params.and_then(|params| params.get("maxTokens")).and_then(Value::as_u64);
+            (!tokens.is_some_and(|tokens| tokens > 0))
+                .then_some("expected params.maxTokens, a number of 1 or more")
+        }
+        Some(_) | None => None,
+    }
 }
 
 fn one_field(title: &str) -> Value {
@@ -234,6 +286,37 @@ mod tests {
         let permission = Question { need: Need::Authorization, ..question("") };
         assert_eq!(kept(&permission, &accepted(json!({ "approved": false }))).unwrap(), "refused");
         assert_eq!(kept(&permission, &accepted(json!({ "approved": true }))).unwrap(), "{\"approved\":true}");
+    }
+
+    #[test]
+    fn whoever_is_asked_is_told_who_asks() {
+        let form = put(&question(""), "worker");
+        assert_eq!(form["params"]["message"], "worker asks: which?");
+        assert_eq!(form["params"]["_meta"]["dev.handover/askedBy"]["id"], "worker");
+    }
+
+    #[test]
+    fn what_a_client_could_not_make_sense_of_is_not_asked() {
+        let sampling = |params: Value| json!({ "method": "sampling/createMessage", "params": params });
+        let message = || json!({ "role": "user", "content": { "type": "text", "text": "x" } });
+        let url =
+            |url: &str| json!({ "method": "elicitation/create", "params": { "mode": "url", "url": url } });
+        for (request, fits) in [
+            (sampling(json!({ "messages": [message()], "maxTokens": 5 })), true),
+            (sampling(json!({ "messages": [message()] })), false),
+            (sampling(json!({ "messages": [message()], "maxTokens": 0 })), false),
+            (sampling(json!({ "messages": [], "maxTokens": 5 })), false),
+            (sampling(json!({ "messages": "x", "maxTokens": 5 })), false),
+            (sampling(json!({ "messages": [{ "role": "system", "content": {} }], "maxTokens": 5 })), false),
+            (url("https://pay.example/x"), true),
+            (url("http://pay.example/x"), false),
+            (url("javascript:alert(1)"), false),
+            (url("https:"), false),
+            (json!({ "method": "elicitation/create", "params": { "mode": "url" } }), false),
+            (json!({ "method": "roots/list" }), true),
+        ] {
+            assert_eq!(malformed(&request).is_none(), fits, "{request}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::caller::{Caller, Era};
 use super::discover::{cacheable, complete};
 use super::message::{Error, shorten};
+use super::tools::requester::EVERYTHING;
 use super::{Mcp, No, params};
 use handover_desk::codes::own;
 
@@ -136,10 +137,10 @@ impl Mcp {
         let session = &history.session;
         let events: Vec<Value> = history.events.iter().map(|event| timeline::entry(session, event)).collect();
         let mut transcript = json!({
-            "taskId": task,
-            "standing": session.standing().name(),
+            "task_id": task,
+            "status": self.shown(session, EVERYTHING, &caller.tenant).map(|shown| shown.status),
             "requester": session.binding.requester.as_str(),
-            "createdAt": rfc3339(session.binding.created_at),
+            "created_at": rfc3339(session.binding.created_at),
             "events": events,
         });
         if let Some(next) = history.next {

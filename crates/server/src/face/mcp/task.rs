@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use handover_kernel::Session;
 use handover_kernel::id::{Author, Face};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{NO_ASSIGNEE, Phase, Report, Task};
+use handover_kernel::{AgentId, Session, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,9 @@ use super::caller::Declared;
 use super::message::{Error, INTERNAL_ERROR};
 use super::{content, question};
 use handover_desk::calendar::rfc3339;
+use handover_desk::clock::now;
 use handover_desk::codes::own;
+use handover_desk::directory::Directory;
 
 /// A task as one caller sees it.
 #[derive(Debug, Serialize)]
@@ -141,26 +143,37 @@ fn given(wire: &(Face, Option<handover_kernel::Blob>)) -> Option<Map<String, Val
     }
 }
 
+/// Who asks what is open in a task.
+pub fn asker(session: &Session) -> &str {
+    session.task().and_then(|task| task.phase.assignee()).map_or("the agent", |agent| agent.as_str())
+}
+
 /// What the caller can be asked, by key; nothing if nothing is asked.
 pub fn asked(session: &Session, declared: Declared) -> Map<String, Value> {
     let questions = session.task().map_or(&[][..], |task| task.phase.questions());
     questions
         .iter()
-        .map(|question| (question.key.to_string(), question::request(question)))
+        .map(|question| (question.key.to_string(), question::put(question, asker(session))))
         .filter(|(_, request)| question::can_be_asked(declared, request))
         .collect()
 }
 
 impl<'a> Shown<'a> {
     /// A task as a caller sees it that declared so much; none if the session is about something else.
-    pub fn of(session: &'a Session, declared: Declared, poll_interval_ms: u64) -> Option<Shown<'a>> {
+    pub fn of(
+        session: &'a Session,
+        declared: Declared,
+        poll_interval_ms: u64,
+        directory: &Directory,
+        tenant: &str,
+    ) -> Option<Shown<'a>> {
         let task = session.task()?;
         let mut shown = Shown {
             result_type: None,
             meta: None,
             task_id: session.binding.id.as_str(),
             status: Status::Working,
-            status_message: message(session, task),
+            status_message: message(session, task, directory, tenant),
             created_at: rfc3339(session.binding.created_at),
             last_updated_at: rfc3339(session.last_at),
             ttl_ms: session.ends_by().map(|at| at.since(session.binding.created_at)),
@@ -204,8 +217,69 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// What an ended session is called here.
+pub fn ended(state: &str) -> &'static str {
+    match state {
+        "expired" => "failed",
+        "cancelled" => "cancelled",
+        _ => "completed",
+    }
+}
+
+/// How many of those who could take a task are named.
+const NAMED_MAX: usize = 5;
+
+/// For whom a task waits that nobody has taken, whether they are there, and since when.
+fn waiting(session: &Session, task: &Task, directory: &Directory, tenant: &str) -> String {
+    let named = task.phase.request().and_then(|request| request.assignee.as_ref());
+    let all = match named {
+        Some(named) => std::slice::from_ref(named),
+        None => &session.binding.participants[..],
+    };
+    let could = |agent: &&AgentId| {
+        !task.declined.contains_key(*agent) && (named.is_some() || **agent != session.binding.requester)
+    };
+    let mut left = all.iter().filter(could);
+    let shown: Vec<String> = left
+        .by_ref()
+        .take(NAMED_MAX)
+        .map(|agent| {
+            let presence = directory.presence(tenant, agent);
+            let seen = match presence.last_seen {
+                _ if presence.online => "online".to_owned(),
+                Some(at) => format!("last seen {}", clock(at)),
+                None if directory.knows_now(tenant, agent) => "not seen since the server started".to_owned(),
+                None => "never seen".to_owned(),
+            };
+            format!("{agent}, {seen}")
+        })
+        .collect();
+    let since = clock(session.binding.created_at);
+    let others = match left.count() {
+        0 => String::new(),
+        count => format!(" or {count} others"),
+    };
+    match shown.len() {
+        0 => format!("waiting for an agent that takes it, since {since}"),
+        _ => format!("waiting for {}{others}, since {since}", shown.join(" or ")),
+    }
+}
+
+/// A moment as people say it: the time of day, and the day if it was not today.
+fn clock(at: Timestamp) -> String {
+    let (at, today) = (rfc3339(at), rfc3339(now()));
+    let (day, time) = at.split_at(at.len().min(10));
+    let time: String = time.chars().skip(1).take(5).collect();
+    if today.starts_with(day) { format!("{time} UTC") } else { format!("{day} {time} UTC") }
+}
+
 /// Where it is, in a sentence.
-fn message<'a>(session: &'a Session, task: &'a Task) -> Option<Cow<'a, str>> {
+fn message<'a>(
+    session: &'a Session,
+    task: &'a Task,
+    directory: &Directory,
+    tenant: &str,
+) -> Option<Cow<'a, str>> {
     let said = || task.phase.progress().filter(|progress| !progress.message.is_empty());
     let questions = || {
         let texts: Vec<&str> = task.phase.questions().iter().map(|question| &*question.text).collect();
@@ -213,7 +287,9 @@ fn message<'a>(session: &'a Session, task: &'a Task) -> Option<Cow<'a, str>> {
     };
     let assignee = || task.phase.assignee().map_or("the assignee", |agent| agent.as_str());
     match session.standing() {
-        Standing::Pending | Standing::Requested => Some(Cow::Borrowed("waiting for an assignee")),
+        Standing::Pending | Standing::Requested => {
+            Some(Cow::Owned(waiting(session, task, directory, tenant)))
+        }
         Standing::Working if task.pause.is_some() => {
             Some(Cow::Owned(format!("{} will pause at its next safe point", assignee())))
         }

@@ -33,7 +33,7 @@ impl Mcp {
         caller.must_know_tasks()?;
         let Named { task_id } = params(given)?;
         let session = self.task(&caller.who, &task_id).await?;
-        self.detailed(&session, caller.declared)
+        self.detailed(caller, &session, caller.declared)
     }
 
     /// `tasks/update`: answers, all or some. Keys that are not open are passed over.
@@ -131,7 +131,7 @@ impl Mcp {
         let Named { task_id } = params(given)?;
         self.must_be_task(caller, &task_id).await?;
         let accepted = self.act(caller, &task_id, act).await?;
-        self.detailed(&accepted.session, Declared { pause: true, ..caller.declared })
+        self.detailed(caller, &accepted.session, Declared { pause: true, ..caller.declared })
     }
 
     /// Only tasks are tasks: a handoff of the same name is none here.
@@ -139,8 +139,18 @@ impl Mcp {
         Ok(self.task(&caller.who, id).await?)
     }
 
-    fn detailed(&self, session: &Session, declared: Declared) -> Result<String, Error> {
-        let shown = Shown::of(session, declared, self.parts.settings.poll_interval_ms);
+    /// A task as a caller of this tenant sees it.
+    pub(super) fn shown<'a>(
+        &self,
+        session: &'a Session,
+        declared: Declared,
+        tenant: &str,
+    ) -> Option<Shown<'a>> {
+        Shown::of(session, declared, self.parts.settings.poll_interval_ms, &self.desk().directory, tenant)
+    }
+
+    fn detailed(&self, caller: &Caller, session: &Session, declared: Declared) -> Result<String, Error> {
+        let shown = self.shown(session, declared, &caller.tenant);
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?;
         shown.result_type = Some("complete");
         shown.meta = Some(&META);

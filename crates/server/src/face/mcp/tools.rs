@@ -4,6 +4,7 @@
 //! - [`worker`]: to find work and do it
 //! - [`agents`]: who is there
 //! - [`handoffs`]: to hand a responsibility on
+//! - `shape`: what they return, and what hosts may assume of them
 //!
 //! What a tool cannot do is said in its result, so that a model can read it and do better. Descriptions are written for
 //! one that has never seen them.
@@ -11,6 +12,7 @@
 pub mod agents;
 pub mod handoffs;
 pub mod requester;
+mod shape;
 pub mod worker;
 
 use std::collections::BTreeMap;
@@ -54,8 +56,6 @@ pub(super) struct Builtin {
     pub(super) title: &'static str,
     /// For a model that has never seen it.
     pub(super) description: &'static str,
-    /// Whether it changes nothing.
-    pub(super) reads: bool,
     /// Its arguments, as the fields of an object, and which of them must be there.
     pub(super) arguments: fn() -> Value,
     /// What it does.
@@ -100,7 +100,8 @@ fn listed_builtin(tool: &Builtin) -> Value {
         "title": tool.title,
         "description": tool.description,
         "inputSchema": (tool.arguments)(),
-        "annotations": { "readOnlyHint": tool.reads, "openWorldHint": false },
+        "outputSchema": shape::returns(tool.run),
+        "annotations": shape::hints(tool.run),
         "_meta": described_by(None),
     })
 }
@@ -293,6 +294,8 @@ fn listed_skill(tool: &Tool) -> Value {
     }
     if let Some(annotations) = json(&skill.annotations) {
         listed["annotations"] = annotations;
+        // Hosts may act on hints: these are as good as whoever gave them.
+        listed["_meta"]["dev.handover/annotatedBy"] = json!({ "kind": "agent", "id": tool.agent.as_str() });
     }
     listed
 }

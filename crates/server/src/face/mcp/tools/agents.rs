@@ -50,7 +50,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         name: "agent_list",
         title: "List agents",
         description: "List the agents that you can hand work to: their ids, what they are for, their skills, and whether they are there now.",
-        reads: true,
         arguments: || {
             object(
                 json!({
@@ -67,7 +66,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         title: "Register yourself",
         description: "Tell other agents what you are and can do. Each of your skills becomes a tool that they can call: the calls come to you \
             through work_next. Registering again replaces what you said before.",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -85,7 +83,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         name: "agent_unregister",
         title: "Leave the directory",
         description: "Take yourself and your skills out of the directory. Tasks that you have taken stay yours.",
-        reads: false,
         arguments: || object(json!({}), &[]),
         run: Run::Agents(Tool::Unregister),
     },

@@ -48,7 +48,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         title: "Offer a responsibility",
         description: "Offer another agent to take a responsibility over from you. With task_id it is a task that you work on: if the \
             other agent accepts and you commit, it goes on with it. Otherwise say in `scope` what it covers. Answers with a handoff_id.",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -67,7 +66,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         name: "handoff_list",
         title: "List handoffs",
         description: "List handoffs that wait: offers to you that you can accept or decline, and your own.",
-        reads: true,
         arguments: || {
             object(
                 json!({ "cursor": { "type": "string", "description": "next_cursor of the last list" } }),
@@ -80,7 +78,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         name: "handoff_status",
         title: "Look at a handoff",
         description: "Say where a handoff is: offered, accepted, declined, or settled.",
-        reads: true,
         arguments: || object(json!({ "handoff_id": handoff_id() }), &["handoff_id"]),
         run: Run::Handoffs(Tool::Status),
     },
@@ -88,7 +85,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         name: "handoff_accept",
         title: "Accept a handoff",
         description: "Accept a responsibility that was offered to you. It is yours once the one that offered it commits.",
-        reads: false,
         arguments: with_reason,
         run: Run::Handoffs(Tool::Accept),
     },
@@ -96,7 +92,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         name: "handoff_decline",
         title: "Decline a handoff",
         description: "Turn down a responsibility that was offered to you.",
-        reads: false,
         arguments: with_reason,
         run: Run::Handoffs(Tool::Decline),
     },
@@ -104,7 +99,6 @@ pub(super) const TOOLS: &[Builtin] = &[
         name: "handoff_commit",
         title: "Settle a handoff",
         description: "Settle a handoff that you offered and that was answered: an accepted one becomes effective, a declined one is closed.",
-        reads: false,
         arguments: with_reason,
         run: Run::Handoffs(Tool::Commit),
     },
@@ -183,14 +177,20 @@ fn shown(session: &Session) -> Value {
         OfferAnswer::Accepted { .. } => "accepted",
         OfferAnswer::Declined => "declined",
     });
+    let settled = matches!(session.lifecycle, Lifecycle::Resolved { .. });
+    let status = match &session.lifecycle {
+        Lifecycle::Resolved { .. } => "settled",
+        Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => "ended",
+        Lifecycle::Open | Lifecycle::Suspended { .. } => answer.unwrap_or("offered"),
+    };
     json!({
         "handoff_id": session.binding.id.as_str(),
+        "status": status,
         "from": session.binding.requester.as_str(),
         "to": last.map(|offer| offer.target.as_str()),
         "scope": last.map(|offer| &*offer.scope),
         "answer": answer,
-        "settled": matches!(session.lifecycle, Lifecycle::Resolved { .. }),
-        "standing": session.standing().name(),
+        "settled": settled,
     })
 }
 

@@ -9,7 +9,7 @@ use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::payload;
 use handover_kernel::command::{Act, Answer, TaskAct};
-use handover_kernel::session::Lifecycle;
+use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ use super::{Done, Trouble, read_arguments};
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
 use crate::face::mcp::resources::TASKS;
-use crate::face::mcp::task::Shown;
+use crate::face::mcp::task::{Status, asker};
 use crate::face::mcp::{Mcp, question};
 
 /// Which tool.
@@ -43,50 +43,29 @@ pub(in crate::face::mcp) enum Tool {
 const LIST_MAX: usize = 100;
 
 /// A caller that reads a task with a tool can be shown everything: a tool's result is only data.
-const EVERYTHING: Declared =
+pub(in crate::face::mcp) const EVERYTHING: Declared =
     Declared { tasks: true, steer: true, pause: true, form: true, url: true, sampling: true, roots: true };
 
-/// Where a task is, for a model.
-pub(in crate::face::mcp) fn view(session: &Session) -> Value {
-    let Some(shown) = Shown::of(session, EVERYTHING, 0) else {
-        return json!({});
-    };
-    let task = session.task();
-    let questions: Map<String, Value> = task
-        .map_or(&[][..], |task| task.phase.questions())
-        .iter()
-        .map(|question| (question.key.to_string(), question::request(question)["params"].clone()))
-        .collect();
-    let mut view = json!({
-        "task_id": shown.task_id,
-        "status": shown.status,
-        "title": task.and_then(|task| task.phase.request().cloned()).map(|request| request.title.to_string()),
-        "requester": session.binding.requester.as_str(),
-        "created_at": shown.created_at,
-        "updated_at": shown.last_updated_at,
-    });
-    if let Some(message) = &shown.status_message {
-        view["message"] = json!(message);
+/// The same no, with what to do about it.
+fn queueable(trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Told(what) => Trouble::Told(format!(
+            "{what}: call agent_list to see who is there, or delegate_task again with queue: true to let it wait for that agent"
+        )),
+        broken @ Trouble::Broken(_) => broken,
     }
-    if let Some(assignee) = task.and_then(|task| task.phase.assignee()) {
-        view["assignee"] = json!(assignee.as_str());
+}
+
+/// What a model can do about a task that has not ended.
+fn next_step(status: Status) -> Option<&'static str> {
+    match status {
+        Status::Working => Some(
+            "call task_wait with this task_id until status is another; task_steer changes its course, task_cancel ends it",
+        ),
+        Status::InputRequired => Some("answer `questions` with task_answer, then call task_wait"),
+        Status::Paused => Some("call task_resume to let it go on, or task_cancel to end it"),
+        Status::Completed | Status::Failed | Status::Cancelled => None,
     }
-    if let Some(done) = task.and_then(|task| task.phase.progress().and_then(|progress| progress.done)) {
-        view["progress"] = json!(done);
-    }
-    if !questions.is_empty() && !session.lifecycle.is_terminal() {
-        view["questions"] = Value::Object(questions);
-    }
-    if let Some(key) = task.and_then(|task| task.outcome_key()) {
-        view["outcome_key"] = json!(key);
-    }
-    if let Some(result) = shown.result {
-        view["result"] = Value::Object(result);
-    }
-    if let Some(error) = shown.error {
-        view["error"] = json!(error);
-    }
-    view
 }
 
 #[derive(Deserialize)]
@@ -134,20 +113,71 @@ impl Mcp {
             Tool::Pause => {
                 let OnlyTask { task_id } = read_arguments(given)?;
                 let act = Act::Pause { reason: Text::from("the requester asked for it"), gently: false };
-                Ok(structured(view(&self.act(caller, &task_id, act).await?.session)))
+                Ok(structured(self.view(caller, &self.act(caller, &task_id, act).await?.session)))
             }
             Tool::Resume => {
                 let OnlyTask { task_id } = read_arguments(given)?;
                 let act = Act::Resume { reason: Text::from("resumed by the requester") };
-                Ok(structured(view(&self.act(caller, &task_id, act).await?.session)))
+                Ok(structured(self.view(caller, &self.act(caller, &task_id, act).await?.session)))
             }
             Tool::Cancel => self.task_cancel(caller, read_arguments(given)?).await,
             Tool::Commit => self.task_commit(caller, read_arguments(given)?).await,
         }
     }
 
+    /// Where a task is, for a model.
+    pub(in crate::face::mcp) fn view(&self, caller: &Caller, session: &Session) -> Value {
+        let Some(shown) = self.shown(session, EVERYTHING, &caller.tenant) else {
+            return json!({});
+        };
+        let task = session.task();
+        let questions: Map<String, Value> = task
+            .map_or(&[][..], |task| task.phase.questions())
+            .iter()
+            .map(|question| {
+                (question.key.to_string(), question::put(question, asker(session))["params"].take())
+            })
+            .collect();
+        let title = task.and_then(|task| task.phase.request()).map(|request| request.title.to_string());
+        let mut view = json!({
+            "task_id": shown.task_id,
+            "status": shown.status,
+            "title": title,
+            "requester": session.binding.requester.as_str(),
+            "created_at": shown.created_at,
+            "updated_at": shown.last_updated_at,
+        });
+        if let Some(message) = &shown.status_message {
+            view["message"] = json!(message);
+        }
+        if let Some(assignee) = task.and_then(|task| task.phase.assignee()) {
+            let presence = self.desk().directory.presence(&caller.tenant, assignee);
+            view["assignee"] = json!(assignee.as_str());
+            view["assignee_seen_at"] = json!(presence.last_seen.map(rfc3339));
+        }
+        if let Some(done) = task.and_then(|task| task.phase.progress().and_then(|progress| progress.done)) {
+            view["progress"] = json!(done);
+        }
+        if !questions.is_empty() && !session.lifecycle.is_terminal() {
+            view["questions"] = Value::Object(questions);
+        }
+        if let Some(key) = task.and_then(|task| task.outcome_key()) {
+            view["outcome_key"] = json!(key);
+        }
+        if let Some(step) = next_step(shown.status) {
+            view["next_step"] = json!(step);
+        }
+        if let Some(result) = shown.result {
+            view["result"] = Value::Object(result);
+        }
+        if let Some(error) = shown.error {
+            view["error"] = json!(error);
+        }
+        view
+    }
+
     async fn status(&self, caller: &Caller, task_id: &str) -> Done {
-        Ok(structured(view(&*self.task(&caller.who, task_id).await?)))
+        Ok(structured(self.view(caller, &*self.task(&caller.who, task_id).await?)))
     }
 
     async fn delegate(&self, caller: &Caller, asked: Delegate) -> Done {
@@ -171,6 +201,10 @@ impl Mcp {
                 "expected agents that could do it, found none in the directory".to_owned(),
             ));
         }
+        let warning = match anybody || asked.queue {
+            true => None,
+            false => self.desk().must_exist(&caller.who, &agents).await.map_err(|no| queueable(no.into()))?,
+        };
         let work = Work {
             agents,
             anybody,
@@ -184,7 +218,11 @@ impl Mcp {
             ..Work::default()
         };
         let id = self.new_id(caller);
-        Ok(structured(view(&self.begin(caller, &id, work).await?.session)))
+        let mut view = self.view(caller, &self.begin(caller, &id, work).await?.session);
+        if let Some(warning) = warning {
+            view["warning"] = json!(format!("{warning}; the task waits until an agent of that name comes"));
+        }
+        Ok(structured(view))
     }
 
     async fn task_wait(&self, caller: &Caller, asked: TaskWait) -> Done {
@@ -196,7 +234,7 @@ impl Mcp {
             let waits = session.task().is_some_and(|task| !task.phase.questions().is_empty());
             let paused = matches!(session.lifecycle, Lifecycle::Suspended { .. });
             if session.lifecycle.is_terminal() || waits || paused {
-                return Ok(structured(view(&session)));
+                return Ok(structured(self.view(caller, &session)));
             }
             let happened = match stay.next_by(&mut events, until).await {
                 Ok(event) => event.is_some(),
@@ -205,7 +243,7 @@ impl Mcp {
             session = self.task(&caller.who, &asked.task_id).await?;
             // Whatever else ended the listening, the task is what it is.
             if !happened {
-                return Ok(structured(view(&session)));
+                return Ok(structured(self.view(caller, &session)));
             }
         }
     }
@@ -213,17 +251,37 @@ impl Mcp {
     async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
         let page = self.desk().list(&caller.who, TASKS, asked.cursor.as_deref(), max).await?;
-        let tasks = page.items.iter().map(|item| {
-            json!({
+        let mut tasks = Vec::new();
+        for item in &page.items {
+            let status = match item.standing {
+                Some(Standing::WaitingInput | Standing::WaitingAuthorization) => Some(Status::InputRequired),
+                Some(Standing::Suspended) => Some(Status::Paused),
+                Some(Standing::ResolvedPositive) => Some(Status::Completed),
+                Some(Standing::Expired) => Some(Status::Failed),
+                // What such a task came to is only in the task itself.
+                Some(Standing::ResolvedNegative | Standing::Cancelled) | None => {
+                    let session = self.task(&caller.who, item.id.as_str()).await.ok();
+                    session.and_then(|session| Some(self.shown(&session, EVERYTHING, &caller.tenant)?.status))
+                }
+                Some(
+                    Standing::Pending
+                    | Standing::Requested
+                    | Standing::Working
+                    | Standing::WaitingReply
+                    | Standing::ReportedComplete
+                    | Standing::ReportedFail,
+                ) => Some(Status::Working),
+            };
+            tasks.push(json!({
                 "task_id": item.id.as_str(),
-                "standing": item.standing.map(|standing| standing.name()),
+                "status": status,
                 "title": item.summary.title,
                 "requester": &*item.requester,
                 "assignee": item.summary.assignee,
                 "created_at": rfc3339(item.created_at),
-            })
-        });
-        Ok(structured(json!({ "tasks": tasks.collect::<Vec<_>>(), "next_cursor": page.next })))
+            }));
+        }
+        Ok(structured(json!({ "tasks": tasks, "next_cursor": page.next })))
     }
 
     async fn task_answer(&self, caller: &Caller, asked: TaskAnswer) -> Done {
@@ -241,21 +299,21 @@ impl Mcp {
             return Err(Trouble::Told("expected at least one answer, found none".to_owned()));
         }
         let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false });
-        Ok(structured(view(&self.act(caller, &asked.task_id, act).await?.session)))
+        Ok(structured(self.view(caller, &self.act(caller, &asked.task_id, act).await?.session)))
     }
 
     async fn task_cancel(&self, caller: &Caller, asked: TaskCancel) -> Done {
         let reason = asked.reason.unwrap_or_else(|| "cancelled by the requester".to_owned());
         self.task(&caller.who, &asked.task_id).await?;
         let act = Act::Cancel { reason: Text::from(reason) };
-        Ok(structured(view(&self.act(caller, &asked.task_id, act).await?.session)))
+        Ok(structured(self.view(caller, &self.act(caller, &asked.task_id, act).await?.session)))
     }
 
     async fn task_commit(&self, caller: &Caller, asked: TaskCommit) -> Done {
         let session = self.task(&caller.who, &asked.task_id).await?;
         let reason = asked.reason.unwrap_or_else(|| "reviewed by the requester".to_owned());
         let accepted = self.desk().commit(&caller.who, &session, asked.success, Text::from(reason)).await?;
-        Ok(structured(view(&accepted.session)))
+        Ok(structured(self.view(caller, &accepted.session)))
     }
 }
 
@@ -275,6 +333,8 @@ struct Delegate {
     input: Option<Value>,
     agent: Option<String>,
     agents: Option<Vec<String>>,
+    #[serde(default)]
+    queue: bool,
     ttl_ms: Option<u64>,
     parent_task_id: Option<String>,
 }

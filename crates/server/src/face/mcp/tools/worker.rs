@@ -26,9 +26,10 @@ use self::arguments::{
 };
 pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, read_arguments};
-use crate::face::mcp::call::ASKING;
-use crate::face::mcp::caller::Caller;
+use crate::face::mcp::call::{ASKING, FOLLOWED};
+use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::{self, structured};
+use crate::face::mcp::task::ended;
 use crate::face::mcp::{Mcp, No, question};
 
 /// Which tool.
@@ -242,7 +243,14 @@ impl Mcp {
         };
         say_what_follows(&mut last, &told);
         sort_orders(told.orders, &mut open, &mut answers, &mut orders);
-        while !open.is_empty() && self.something_happens(caller, &mut stay, &mut events, until).await? {
+        let unseen = asked.questions.values().any(|question| is_seen_by_nobody(&session, question));
+        if unseen {
+            last["note"] = json!(SEEN_BY_NOBODY);
+        }
+        while !unseen
+            && !open.is_empty()
+            && self.something_happens(caller, &mut stay, &mut events, until).await?
+        {
             let act = Act::Task(TaskAct::Checkpoint);
             match self.put(caller, &asked.task_id, taking_orders(caller, act)).await {
                 Ok(accepted) => {
@@ -337,9 +345,9 @@ impl Mcp {
         let mut command = caller.name(caller.command(Act::Task(act)));
         command.verbatim = verbatim;
         let accepted = self.put(caller, task_id, command).await?;
-        Ok(structured(
-            json!({ "reported": true, "task_id": task_id, "standing": accepted.standing().name() }),
-        ))
+        let status =
+            self.shown(&accepted.session, Declared::default(), &caller.tenant).map(|shown| shown.status);
+        Ok(structured(json!({ "reported": true, "task_id": task_id, "status": status })))
     }
 }
 
@@ -401,7 +409,7 @@ fn say_what_follows(shown: &mut Value, told: &Told) {
 
 /// The task is over, whatever its worker was about to say.
 fn over(state: &str) -> Value {
-    json!({ "orders": [], "paused": false, "ended": true, "state": state })
+    json!({ "orders": [], "paused": false, "ended": true, "status": ended(state) })
 }
 
 fn order(order: &Order) -> Value {
@@ -447,6 +455,21 @@ fn sort_orders(
     }
 }
 
+/// What a worker is told whose question may be shown to nobody.
+const SEEN_BY_NOBODY: &str = "the requester's client follows this task and did not say that it can show questions, so that \
+    nobody may ever see yours: go on without the answer if you can, and take one that comes all the same with \
+    work_checkpoint; otherwise end with work_fail and say what you need";
+
+/// Whether nobody at the other end will be shown a question: a client that follows the task and shows no forms.
+fn is_seen_by_nobody(session: &Session, asked: &AskOne) -> bool {
+    let has = |name: &str| session.binding.extension_keys.iter().any(|key| **key == *name);
+    let is_form = asked.request.as_ref().is_none_or(|request| {
+        request.get("method").and_then(Value::as_str) == Some("elicitation/create")
+            && request.pointer("/params/mode").and_then(Value::as_str) != Some("url")
+    });
+    is_form && has(FOLLOWED) && !has("mcp.elicitation")
+}
+
 /// A question as the kernel takes it. What can only be asked of a client that can do it is refused for others.
 fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuestion, String> {
     let wrong = |what: String| format!("questions.{key}: {what}");
@@ -482,6 +505,9 @@ fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuest
     }
     if !able {
         return Err(wrong(format!("the requester's client did not say that it can do {method}")));
+    }
+    if let Some(what) = question::malformed(request) {
+        return Err(wrong(what.to_owned()));
     }
     if method == "elicitation/create" && !url {
         let schema = request

@@ -21,7 +21,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         description: "Hand a task to another agent. Give clear instructions and everything that is needed to do it. Name \
             the agent that shall do it in `agent`, or list several in `agents`: then whoever accepts first does it; \
             without both every agent in the directory may accept. Answers at once with a task_id: use task_wait for the result.",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -30,6 +29,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "input": { "description": "What to do it with: any JSON" },
                     "agent": { "type": "string", "description": "The id of the agent that shall do it (agent_list says who is there)" },
                     "agents": { "type": "array", "items": { "type": "string" }, "description": "Ids of agents of which the first that accepts does it" },
+                    "queue": { "type": "boolean", "description": "Let the task wait for an agent that nobody has heard of yet" },
                     "ttl_ms": { "type": "integer", "minimum": 1, "description": "How long it may take, in milliseconds" },
                     "parent_task_id": task_id("The task that this one is part of: it ends with its parent"),
                 }),
@@ -43,7 +43,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         title: "Look at a task",
         description: "Say where a task is: its status, progress, open questions with their keys, and once there is a result, the result and \
             its outcome_key: do what follows from an outcome once per key.",
-        reads: true,
         arguments: only_task,
         run: Run::Requester(Tool::Status),
     },
@@ -52,7 +51,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         title: "Wait for a task",
         description: "Wait until a task has ended, asks something or is paused, or until the time is up; then say where it is, like \
             task_status. If it still works, call it again.",
-        reads: true,
         arguments: || {
             object(
                 json!({
@@ -68,7 +66,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "task_list",
         title: "List tasks",
         description: "List tasks that you have a part in, the newest first, with their status. `cursor` goes on where the last list ended.",
-        reads: true,
         arguments: || {
             object(
                 json!({
@@ -85,7 +82,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         title: "Read a task's timeline",
         description: "Everything that happened in a task, in order: requests, progress, questions, steers and whether they were delivered, the end. \
             A long one comes in pages: where there is more, `next.after` is the `after` of the next page.",
-        reads: true,
         arguments: || {
             object(
                 json!({
@@ -103,7 +99,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         title: "Steer a task",
         description: "Give the agent that works on your task new guidance. It hears it at its next safe point, in the order in which \
             you sent it. It does not answer questions: use task_answer for that.",
-        reads: false,
         arguments: || {
             object(
                 json!({ "task_id": task_id("The task's id"), "message": { "type": "string", "description": "The guidance" } }),
@@ -116,7 +111,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "task_message",
         title: "Send a message in a task",
         description: "Say something in the conversation of a task that you have a part in. The assignee of your task hears it at its next safe point.",
-        reads: false,
         arguments: || {
             object(
                 json!({ "task_id": task_id("The task's id"), "message": { "type": "string", "description": "What to say" } }),
@@ -131,7 +125,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         description: "Answer questions of the agent that works on your task. `answers` maps each key (task_status shows keys, questions and \
             schemas) to {\"action\": \"accept\", \"content\": {...}}, {\"action\": \"decline\"} or {\"action\": \"cancel\"}. Content must \
             match the question's schema. You may answer some now and some later.",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -147,7 +140,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "task_pause",
         title: "Pause a task",
         description: "Pause your task. It takes effect when the agent that works on it reaches a safe point; task_status says when it has.",
-        reads: false,
         arguments: only_task,
         run: Run::Requester(Tool::Pause),
     },
@@ -155,7 +147,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "task_resume",
         title: "Resume a task",
         description: "Let a paused task of yours go on.",
-        reads: false,
         arguments: only_task,
         run: Run::Requester(Tool::Resume),
     },
@@ -163,7 +154,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "task_cancel",
         title: "Cancel a task",
         description: "Take a task of yours back. Cancelling one that has ended changes nothing.",
-        reads: false,
         arguments: || {
             object(
                 json!({ "task_id": task_id("The task's id"), "reason": { "type": "string", "description": "Why" } }),
@@ -176,7 +166,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "task_commit",
         title: "Commit a task's outcome",
         description: "Bind the outcome of a task that waits for your word after its agent has reported (only tasks that were not started over MCP do).",
-        reads: false,
         arguments: || {
             object(
                 json!({

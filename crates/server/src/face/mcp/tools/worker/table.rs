@@ -27,7 +27,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         description: "Wait for tasks that other agents want you to do. Returns `work`, a list (empty if nothing came in time: call it again). \
             Each has a task_id, what is to be done (instructions, arguments), and for whom. Take one with work_accept or turn it down with \
             work_decline; with accept: true those returned are yours already.",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -44,7 +43,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "work_list",
         title: "List your work",
         description: "The tasks that you have taken and not ended yet. Use it when you begin again after a restart.",
-        reads: true,
         arguments: || {
             object(
                 json!({ "cursor": { "type": "string", "description": "next_cursor of the last list" } }),
@@ -57,7 +55,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "work_accept",
         title: "Take a task",
         description: "Take a task that work_next showed. From then on it is yours until you end it with work_complete or work_fail.",
-        reads: false,
         arguments: || object(json!({ "task_id": task_id() }), &["task_id"]),
         run: Run::Worker(Tool::Accept),
     },
@@ -65,7 +62,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "work_decline",
         title: "Turn a task down",
         description: "Turn down a task that work_next showed, or give back one that you have taken. You cannot take it again.",
-        reads: false,
         arguments: || task_with("reason", json!({ "type": "string", "description": "Why" }), true),
         run: Run::Worker(Tool::Decline),
     },
@@ -75,7 +71,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         description: "Say how your task goes. This is a safe point: the answer carries `orders` that came meanwhile. Follow them in their \
             order: kind steer is new guidance of the requester, answer belongs to a question of yours, message is something the \
             requester said. If `paused` is true stop, and call work_checkpoint until it is false. If `ended` is true the task is over: stop.",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -110,7 +105,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
             is paused it waits in any case, and answers when the task goes on, or with paused: true when the time is up. If you lost an \
             answer, give the seq of the last order that you have as `after`: what came since is told again. If the answer has next_after, \
             give that as `after` for the rest; if it says more_orders, call this again for what waits.",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -127,7 +121,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "work_hold",
         title: "Hold a task",
         description: "Pause your own task until its requester resumes it: for want of a resource, or at a cost that it should agree to. Then wait with work_checkpoint.",
-        reads: false,
         arguments: || {
             task_with("reason", json!({ "type": "string", "description": "Why, for the requester" }), true)
         },
@@ -140,7 +133,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
             task) to {\"message\": \"...\", \"schema\": {JSON Schema of the answer}}; add \"permission\": true to ask for leave to do \
             something. Waits for the answers and returns them by key: {\"action\": \"accept\", \"content\": ...}, or action decline or cancel. If \
             `answered` is false they have not all come: go on with something else and take them with work_checkpoint.",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -170,7 +162,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         title: "Complete a task",
         description: "End your task with its result: `text`, or `output` (any JSON; an object becomes structured content), or `result`, a whole \
             tool result with content blocks (text, image, audio, resource).",
-        reads: false,
         arguments: || {
             object(
                 json!({
@@ -189,7 +180,6 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
         name: "work_fail",
         title: "Fail a task",
         description: "End your task without success, and say why. Use `protocol_error` only if the call itself was broken.",
-        reads: false,
         arguments: || {
             object(
                 json!({

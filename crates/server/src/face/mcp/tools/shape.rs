@@ -1,0 +1,207 @@
+//! What our own tools return, as schemas, and what hosts may assume of them.
+
+use serde_json::{Value, json};
+
+use super::{Run, agents, handoffs, requester, worker};
+
+/// What a call of a tool changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Nothing.
+    Reads,
+    /// Each call adds something.
+    Adds,
+    /// A second call finds it done.
+    Sets,
+    /// The same, and what is done cannot be undone.
+    Ends,
+}
+
+fn effect(run: Run) -> Effect {
+    match run {
+        Run::Agents(tool) => match tool {
+            agents::Tool::List => Effect::Reads,
+            agents::Tool::Register => Effect::Sets,
+            agents::Tool::Unregister => Effect::Ends,
+        },
+        Run::Requester(tool) => match tool {
+            requester::Tool::Status
+            | requester::Tool::Wait
+            | requester::Tool::List
+            | requester::Tool::Timeline => Effect::Reads,
+            requester::Tool::Delegate | requester::Tool::Steer | requester::Tool::Message => Effect::Adds,
+            requester::Tool::Answer | requester::Tool::Pause | requester::Tool::Resume => Effect::Sets,
+            requester::Tool::Cancel | requester::Tool::Commit => Effect::Ends,
+        },
+        Run::Worker(tool) => match tool {
+            worker::Tool::List => Effect::Reads,
+            worker::Tool::Next | worker::Tool::Update | worker::Tool::Checkpoint | worker::Tool::Ask => {
+                Effect::Adds
+            }
+            worker::Tool::Accept | worker::Tool::Hold => Effect::Sets,
+            worker::Tool::Decline | worker::Tool::Complete | worker::Tool::Fail => Effect::Ends,
+        },
+        Run::Handoffs(tool) => match tool {
+            handoffs::Tool::List | handoffs::Tool::Status => Effect::Reads,
+            handoffs::Tool::Offer => Effect::Adds,
+            handoffs::Tool::Accept => Effect::Sets,
+            handoffs::Tool::Decline | handoffs::Tool::Commit => Effect::Ends,
+        },
+    }
+}
+
+/// What a host may assume of a tool. None of ours reaches beyond this server by itself.
+pub(super) fn hints(run: Run) -> Value {
+    let effect = effect(run);
+    json!({
+        "readOnlyHint": effect == Effect::Reads,
+        "destructiveHint": effect == Effect::Ends,
+        "idempotentHint": effect != Effect::Adds,
+        "openWorldHint": false,
+    })
+}
+
+fn object(fields: Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": fields, "required": required })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn text_or_none() -> Value {
+    json!({ "type": ["string", "null"] })
+}
+
+fn list(of: Value) -> Value {
+    json!({ "type": "array", "items": of })
+}
+
+fn yes_or_no() -> Value {
+    json!({ "type": "boolean" })
+}
+
+fn status() -> Value {
+    json!({ "enum": ["working", "input_required", "paused", "completed", "failed", "cancelled"] })
+}
+
+fn task() -> Value {
+    object(
+        json!({
+            "task_id": text(),
+            "status": status(),
+            "title": text_or_none(),
+            "requester": text(),
+            "assignee": text(),
+            "assignee_seen_at": json!({ "type": ["string", "null"], "description": "The last sign of life of the agent that works on it" }),
+            "created_at": text(),
+            "updated_at": text(),
+            "message": text(),
+            "progress": { "type": "number" },
+            "questions": { "type": "object", "description": "By key, for task_answer" },
+            "result": { "type": "object", "description": "What the call returns: content, structuredContent, isError" },
+            "error": { "type": "object" },
+            "outcome_key": text(),
+            "next_step": json!({ "type": "string", "description": "What to call next" }),
+            "warning": text(),
+        }),
+        &["task_id", "status", "requester", "created_at", "updated_at"],
+    )
+}
+
+fn work() -> Value {
+    object(
+        json!({
+            "task_id": text(),
+            "status": status(),
+            "requester": text(),
+            "created_at": text(),
+            "skill": text(),
+            "title": text(),
+            "instructions": text(),
+            "arguments": {},
+            "paused": yes_or_no(),
+            "caller": { "type": "object" },
+        }),
+        &["task_id", "requester", "created_at", "paused"],
+    )
+}
+
+fn safe_point(more: Value) -> Value {
+    let mut fields = json!({
+        "orders": list(json!({ "type": "object" })),
+        "paused": yes_or_no(),
+        "ended": yes_or_no(),
+        "status": status(),
+        "more_orders": yes_or_no(),
+        "next_after": { "type": "integer" },
+    });
+    if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {
+        fields.extend(more);
+    }
+    object(fields, &["orders", "paused", "ended"])
+}
+
+fn page_of(name: &str, of: Value) -> Value {
+    object(json!({ name: list(of), "next_cursor": text_or_none() }), &[name])
+}
+
+/// What a tool returns as structured content.
+pub(super) fn returns(run: Run) -> Value {
+    match run {
+        Run::Agents(agents::Tool::List) => page_of("agents", json!({ "type": "object" })),
+        Run::Agents(agents::Tool::Register) => {
+            let tool = object(json!({ "skill": text(), "tool": text() }), &["skill", "tool"]);
+            let fields = json!({ "registered": yes_or_no(), "id": text(), "changed": yes_or_no(), "tools": list(tool) });
+            object(fields, &["registered", "id", "changed", "tools"])
+        }
+        Run::Agents(agents::Tool::Unregister) => {
+            object(json!({ "unregistered": yes_or_no() }), &["unregistered"])
+        }
+        Run::Requester(requester::Tool::List) => page_of("tasks", json!({ "type": "object" })),
+        Run::Requester(requester::Tool::Timeline) => object(
+            json!({
+                "task_id": text(), "status": status(), "requester": text(), "created_at": text(),
+                "events": list(json!({ "type": "object" })), "next": { "type": "object" },
+            }),
+            &["task_id", "status", "requester", "created_at", "events"],
+        ),
+        Run::Requester(requester::Tool::Steer | requester::Tool::Message) => {
+            object(json!({ "accepted": yes_or_no(), "task_id": text() }), &["accepted", "task_id"])
+        }
+        Run::Requester(_) => task(),
+        Run::Worker(worker::Tool::Next | worker::Tool::List) => page_of("work", work()),
+        Run::Worker(worker::Tool::Accept) => work(),
+        Run::Worker(worker::Tool::Decline) => {
+            object(json!({ "declined": yes_or_no(), "task_id": text() }), &["declined", "task_id"])
+        }
+        Run::Worker(worker::Tool::Update | worker::Tool::Checkpoint | worker::Tool::Hold) => {
+            safe_point(json!({}))
+        }
+        Run::Worker(worker::Tool::Ask) => {
+            safe_point(json!({ "answered": yes_or_no(), "answers": { "type": "object" }, "note": text() }))
+        }
+        Run::Worker(worker::Tool::Complete | worker::Tool::Fail) => object(
+            json!({ "reported": yes_or_no(), "task_id": text(), "status": status() }),
+            &["reported", "task_id", "status"],
+        ),
+        Run::Handoffs(tool) => {
+            let handoff = object(
+                json!({
+                    "handoff_id": text(), "status": { "enum": ["offered", "accepted", "declined", "settled", "ended"] },
+                    "from": text(), "to": text_or_none(), "scope": text_or_none(),
+                    "answer": text_or_none(), "settled": yes_or_no(),
+                }),
+                &["handoff_id", "status", "from", "settled"],
+            );
+            match tool {
+                handoffs::Tool::List => page_of("handoffs", handoff),
+                handoffs::Tool::Offer
+                | handoffs::Tool::Status
+                | handoffs::Tool::Accept
+                | handoffs::Tool::Decline
+                | handoffs::Tool::Commit => handoff,
+            }
+        }
+    }
+}

@@ -30,6 +30,8 @@ pub struct Charter {
     pub cancel: Cancel,
     /// When a pause takes effect.
     pub pause: PauseAt,
+    /// Whether the assignee of a paused task may fail it, and let it go on if it held it itself.
+    pub ends_pause: bool,
     /// Whether the assignee may give the task back or hand it on, so that another agent takes it.
     pub reassignment: bool,
     /// Whether a positive commitment needs an output.
@@ -110,6 +112,7 @@ impl Charter {
             on_decline: OnDecline::StayOpen,
             cancel: Cancel::Requester,
             pause: PauseAt::Once,
+            ends_pause: false,
             reassignment: false,
             require_output: false,
             acting_accepts: false,
@@ -129,6 +132,7 @@ impl Charter {
             on_fail: Settlement::AtOnce,
             on_decline: OnDecline::CancelWhenNobodyLeft,
             pause: PauseAt::SafePoint,
+            ends_pause: true,
             reassignment: true,
             ..Charter::macp()
         }
@@ -141,6 +145,7 @@ impl Charter {
             on_decline: OnDecline::FailAtOnce,
             cancel: Cancel::EitherParty,
             pause: PauseAt::SafePoint,
+            ends_pause: true,
             acting_accepts: true,
             message_answers: true,
             commit_completes: true,

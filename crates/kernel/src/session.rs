@@ -137,7 +137,7 @@ impl std::error::Error for Unreadable {}
 
 /// The layout of a serialised [`Session`]: raised whenever it changes, so that a snapshot of another layout is thrown away
 /// and the session read from its log instead.
-pub const SNAPSHOT_LAYOUT: u32 = 4;
+pub const SNAPSHOT_LAYOUT: u32 = 5;
 
 /// One session. It can be serialised and read back, as a snapshot that saves replaying its log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -212,6 +212,8 @@ pub enum Lifecycle {
         /// The time that is left.
         banked_ms: Option<Millis>,
         reason: Text,
+        /// Whether the assignee holds it, and nobody else asked for it.
+        held: bool,
     },
     /// A commitment settled it.
     Resolved { commitment: Box<Commitment> },

@@ -268,12 +268,13 @@ fn the_three_charters_differ_in_these_cells_and_no_others() {
         (Authority::Requester, Cancel::Requester, PauseAt::Once)
     );
     assert_eq!((macp.on_complete, macp.on_fail), (Settlement::Review, Settlement::Review));
-    assert_eq!((macp.on_decline, macp.reassignment), (OnDecline::StayOpen, false));
+    assert_eq!((macp.on_decline, macp.reassignment, macp.ends_pause), (OnDecline::StayOpen, false, false));
     let mcp = Charter {
         on_complete: Settlement::AtOnce,
         on_fail: Settlement::AtOnce,
         on_decline: OnDecline::CancelWhenNobodyLeft,
         pause: PauseAt::SafePoint,
+        ends_pause: true,
         reassignment: true,
         ..macp.clone()
     };
@@ -283,6 +284,7 @@ fn the_three_charters_differ_in_these_cells_and_no_others() {
         on_decline: OnDecline::FailAtOnce,
         cancel: Cancel::EitherParty,
         pause: PauseAt::SafePoint,
+        ends_pause: true,
         acting_accepts: true,
         message_answers: true,
         commit_completes: true,

@@ -8,7 +8,7 @@ use handover_kernel::event::Fact;
 use handover_kernel::session::Standing;
 use handover_kernel::{Act, Author, Charter, Face, QuestionKey, Text};
 use stage::acts::*;
-use stage::{Stage, agent, heard};
+use stage::{Stage, agent, heard, kinds};
 
 const NOTHING: [&str; 0] = [];
 
@@ -346,6 +346,42 @@ mod pausing {
 
 mod resuming {
     use super::*;
+
+    // SEP-2669: paused → failed. MACP has no such way.
+    #[test]
+    fn a_worker_that_breaks_fails_its_paused_task_and_one_that_held_it_lets_it_go_on() {
+        for (charter, allowed) in [(Charter::mcp(), true), (Charter::grid(), true), (Charter::macp(), false)]
+        {
+            let mut held = Stage::working(charter.clone());
+            held.ok("worker", hold());
+            let mut paused = Stage::working(charter.clone());
+            paused.ok("planner", pause());
+            if paused.standing() != Standing::Suspended {
+                paused.ok("worker", checkpoint());
+            }
+            for (stage, is_held) in [(&held, true), (&paused, false)] {
+                assert_eq!(stage.standing(), Standing::Suspended);
+                assert_eq!(stage.clone().no("worker", complete("page")), "SESSION_SUSPENDED");
+                let mut failing = stage.clone();
+                let mut resuming = stage.clone();
+                if !allowed {
+                    assert_eq!(failing.no("worker", fail("E1")), "SESSION_SUSPENDED");
+                    assert_eq!(resuming.no("worker", resume()), "NOT_REQUESTER");
+                    continue;
+                }
+                let events = failing.say("worker", fail("E1")).events;
+                assert_eq!(kinds(&events), ["Resumed", "Failed", "Committed"]);
+                assert_eq!(failing.standing(), Standing::ResolvedNegative);
+                match is_held {
+                    true => {
+                        resuming.ok("worker", resume());
+                        assert_eq!(resuming.standing(), Standing::Working);
+                    }
+                    false => assert_eq!(resuming.no("worker", resume()), "NOT_REQUESTER"),
+                }
+            }
+        }
+    }
 
     // SEP-2669 tasks/resume: only from paused.
     #[test]

@@ -323,7 +323,7 @@ mod suspension {
     // The complete list of what a suspended session refuses.
     #[test]
     fn a_suspended_session_refuses_these() {
-        let mut working = Stage::working(Charter::mcp());
+        let mut working = Stage::working(Charter { ends_pause: false, ..Charter::mcp() });
         working.ok("planner", steer("left"));
         assert!(working.runtime(pause()).answer.is_ok());
         working.ok("worker", checkpoint());

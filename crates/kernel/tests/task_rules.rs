@@ -75,7 +75,7 @@ mod hold {
 
     #[test]
     fn the_assignee_holds_its_task_and_the_requester_resumes_it() {
-        let mut stage = Stage::working(Charter::mcp());
+        let mut stage = Stage::working(Charter { ends_pause: false, ..Charter::mcp() });
         assert_eq!(stage.no("planner", hold()), "NOT_ASSIGNEE");
         stage.ok("worker", hold());
         assert_eq!(stage.standing(), Standing::Suspended);

@@ -162,6 +162,7 @@ fn charter(charter: wire::Charter) -> Result<Charter, Error> {
         on_decline: numbered("charter.on_decline", charter.on_decline)?,
         cancel: numbered("charter.cancel", charter.cancel)?,
         pause: numbered("charter.pause", charter.pause)?,
+        ends_pause: charter.ends_pause,
         reassignment: charter.reassignment,
         require_output: charter.require_output,
         acting_accepts: charter.acting_accepts,

@@ -176,6 +176,7 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         on_decline,
         cancel,
         pause,
+        ends_pause,
         reassignment,
         require_output,
         acting_accepts,
@@ -208,6 +209,7 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         check_in_ms: *check_in_ms,
         suspension_cap_ms: Some(*suspension_cap_ms),
         implicit_accept_ms: *implicit_accept_ms,
+        ends_pause: *ends_pause,
     }
 }
 

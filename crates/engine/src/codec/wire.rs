@@ -241,6 +241,8 @@ pub(super) struct Charter {
     pub suspension_cap_ms: Option<u64>,
     #[prost(uint64, optional, tag = "17")]
     pub implicit_accept_ms: Option<u64>,
+    #[prost(bool, tag = "18")]
+    pub ends_pause: bool,
 }
 
 /// Fields of [`Charter`]. Never reuse a number.

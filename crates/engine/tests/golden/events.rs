@@ -240,8 +240,9 @@ fn charter() -> impl Strategy<Value = Charter> {
     let enums =
         (one::<Settlement>(), one::<Settlement>(), one::<OnDecline>(), one::<Cancel>(), one::<PauseAt>());
     let spans = (option::of(number()), number(), option::of(number()));
-    (authority, enums, any::<[bool; 6]>(), spans).prop_map(|(authority, enums, flags, spans)| {
+    (authority, enums, any::<[bool; 7]>(), spans).prop_map(|(authority, enums, flags, spans)| {
         let (on_complete, on_fail, on_decline, cancel, pause) = enums;
+        let [ends_pause, flags @ ..] = flags;
         let [reassignment, require_output, acting_accepts, message_answers, commit_completes, notices] =
             flags;
         let (check_in_ms, suspension_cap_ms, implicit_accept_ms) = spans;
@@ -252,6 +253,7 @@ fn charter() -> impl Strategy<Value = Charter> {
             on_decline,
             cancel,
             pause,
+            ends_pause,
             reassignment,
             require_output,
             acting_accepts,

@@ -44,6 +44,7 @@ pub fn all() -> Vec<Life> {
         handoff_begun_with_its_offer(),
         orders_told_at_a_checkpoint(),
         macp_task_with_the_times_of_its_senders(),
+        mcp_task_failed_while_paused(),
     ]
 }
 
@@ -394,6 +395,26 @@ fn macp_task_with_the_times_of_its_senders() -> Life {
     life.put(2, sent("worker", life.now.0 + 60_000, accept));
     let update = TaskAct::Update { task: None, progress: progress("reading", Some(0.1)), withdraws: true };
     life.put(3, sent("worker", 1, update));
+    life
+}
+
+fn mcp_task_failed_while_paused() -> Life {
+    let mut life = Life::new("mcp-task-failed-while-paused");
+    life.start("planner", Face::Mcp, start(ModeKind::Task, Charter::mcp(), &["worker"]));
+    life.task(1, "planner", Face::Mcp, TaskAct::Request(request("worker")));
+    let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    life.task(2, "worker", Face::Mcp, accept);
+    life.task(3, "worker", Face::Mcp, TaskAct::Hold { reason: Text::from("no disk") });
+    life.put(4, command("worker", Face::Mcp, Act::Resume { reason: Text::from("there is") }));
+    life.task(5, "worker", Face::Mcp, TaskAct::Hold { reason: Text::from("none again") });
+    let failure = Failure {
+        code: Text::from("E_DISK"),
+        reason: Text::from("broken"),
+        retryable: true,
+        protocol_error: false,
+        output: Blob::default(),
+    };
+    life.task(6, "worker", Face::Mcp, TaskAct::Fail { task: None, assignee: None, failure });
     life
 }
 

@@ -88,7 +88,13 @@ impl Session {
             }
             Fact::Suspended { banked_ms, reason } => {
                 let (since, banked_ms, reason) = (event.at, *banked_ms, reason.clone());
-                self.lifecycle = Lifecycle::Suspended { since, banked_ms, reason };
+                // The runtime suspends what its assignee holds, and what somebody else has asked to be paused.
+                let asked = match &self.mode {
+                    Mode::Task(task) => task.pause.is_some(),
+                    Mode::Handoff(_) => true,
+                };
+                let held = event.author == Author::Runtime && !asked;
+                self.lifecycle = Lifecycle::Suspended { since, banked_ms, reason, held };
             }
             Fact::Resumed { banked_ms, .. } => self.resume(event.at, *banked_ms),
             Fact::Expired { cause } => self.lifecycle = Lifecycle::Expired { cause: *cause },

@@ -339,8 +339,21 @@ impl Session {
         Fact::Suspended { reason: reason.clone(), banked_ms }
     }
 
+    /// Whether an agent may let a task go on that it holds itself.
+    fn holds(&self, by: &Author) -> bool {
+        let held = matches!(self.lifecycle, Lifecycle::Suspended { held: true, .. });
+        match (&self.mode, by.agent()) {
+            (Mode::Task(task), Some(agent)) => {
+                held && self.binding.charter.ends_pause && task.phase.assignee() == Some(agent)
+            }
+            (Mode::Handoff(_), _) | (_, None) => false,
+        }
+    }
+
     fn decide_resume(&self, command: &Command, reason: &Text) -> Result<Vec<Draft>, Refusal> {
-        self.must_control(&command.by)?;
+        if !self.holds(&command.by) {
+            self.must_control(&command.by)?;
+        }
         match &self.lifecycle {
             Lifecycle::Suspended { banked_ms, .. } => Ok(vec![Draft::primary(
                 command,

@@ -12,7 +12,7 @@ use crate::event::{Fact, Question};
 use crate::id::{AgentId, Author, QuestionKey, Seq, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
-use crate::session::{Binding, Draft, Session};
+use crate::session::{Binding, Draft, Lifecycle, Session};
 use crate::task::{Phase, Report, Task};
 
 /// Why a task that settles by itself was cancelled when nobody was left to take it.
@@ -368,6 +368,13 @@ impl Task {
         Ok(vec![scene.says(Fact::Steered { text: text.clone() })])
     }
 
+    /// Whether whoever acts works on a task whose charter lets it end a pause.
+    fn may_end_pause(&self, scene: &Scene<'_>) -> bool {
+        let works = matches!(self.phase, Phase::Working { .. } | Phase::Waiting { .. });
+        let agent = scene.command.by.agent();
+        scene.binding().charter.ends_pause && works && agent.is_some() && self.phase.assignee() == agent
+    }
+
     /// RFC-MACP-0009 §5 rules 4 and 5.
     fn report(
         &self,
@@ -377,9 +384,20 @@ impl Task {
         fact: Fact,
         settlement: Settlement,
     ) -> Result<Vec<Draft>, Refusal> {
-        let mut drafts = self.as_assignee(scene, task)?;
-        self.check_names(task, assignee, scene.agent()?)?;
         let positive = matches!(fact, Fact::Completed { .. });
+        let mut drafts = match &scene.session.lifecycle {
+            // A worker that breaks can say so whatever else waits (SEP-2669: paused → failed).
+            Lifecycle::Suspended { banked_ms, .. } if !positive && self.may_end_pause(scene) => {
+                let reason = Text::from("the assignee ends the task");
+                vec![Draft::also(scene.command, Fact::Resumed { reason, banked_ms: *banked_ms })]
+            }
+            Lifecycle::Open
+            | Lifecycle::Suspended { .. }
+            | Lifecycle::Resolved { .. }
+            | Lifecycle::Expired { .. }
+            | Lifecycle::Cancelled { .. } => self.as_assignee(scene, task)?,
+        };
+        self.check_names(task, assignee, scene.agent()?)?;
         drafts.push(scene.says(fact));
         if settlement == Settlement::AtOnce {
             let binding = scene.binding();

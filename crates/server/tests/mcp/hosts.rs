@@ -82,7 +82,7 @@ async fn the_servers_own_tools_come_first_and_a_profile_shows_what_it_is_for() {
     ] {
         let found = list(agent, address).await;
         assert!(shown.iter().all(|name| found.contains(&(*name).to_owned())), "{agent} {address} {found:?}");
-        assert!(!found.contains(&hidden.to_owned()) && found.len() < 22, "{agent} {address} {found:?}");
+        assert!(!found.contains(&hidden.to_owned()) && found.len() < 23, "{agent} {address} {found:?}");
     }
     // What is not shown can be called all the same.
     stage.client("clerk").tool("work_list", json!({})).await;
@@ -374,6 +374,8 @@ async fn what_the_servers_own_tools_return_fits_their_schemas() {
         (&planner, "task_status", json!({})),
         (&planner, "task_answer", json!({ "answers": { "q": { "action": "decline" } } })),
         (&worker, "work_hold", json!({ "reason": "rest" })),
+        (&worker, "work_resume", json!({})),
+        (&worker, "work_hold", json!({ "reason": "rest" })),
         (&planner, "task_resume", json!({})),
         (&planner, "task_pause", json!({})),
         (&planner, "task_list", json!({})),
@@ -421,5 +423,22 @@ async fn what_the_servers_own_tools_return_fits_their_schemas() {
     let timeline = planner.tool("task_timeline", json!({ "task_id": first })).await;
     let completed = timeline["events"].as_array().unwrap().iter().find(|event| event["kind"] == "completed");
     assert_eq!(completed.unwrap()["detail"]["output"], json!({ "n": 1 }));
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_breaks_says_so_though_its_task_is_paused() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let planner = stage.client("planner").declaring(interaction());
+    let task = planner.begin("dig", json!({})).await;
+    let job = worker.next().await;
+    planner.ok("tasks/pause", json!({ "taskId": task })).await;
+    assert_eq!(job.checkpoint_now().await["paused"], true);
+    let refused = job.try_tool("work_resume", json!({})).await;
+    assert_eq!(refused["isError"], true, "the requester paused it: {refused}");
+    assert_eq!(job.fails("no disk").await["status"], "completed");
+    let ended = planner.get(&task).await;
+    assert_eq!((&ended["status"], &ended["result"]["isError"]), (&json!("completed"), &json!(true)));
     stage.stop().await;
 }

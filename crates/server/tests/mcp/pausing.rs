@@ -271,15 +271,13 @@ async fn m_paused_leads_to_working_cancelled_or_failed() {
     pause(&planner, &job).await;
     planner.cancel(&job.id).await;
     assert_eq!(planner.get(&job.id).await["status"], "cancelled");
-    // The worker of a paused task cannot end it.
+    // The worker of a paused task cannot complete it, and can fail it.
     let (planner, job) = in_steady_hand(&stage).await;
     pause(&planner, &job).await;
-    for (tool, arguments) in
-        [("work_complete", json!({ "text": "x" })), ("work_fail", json!({ "reason": "x" }))]
-    {
-        assert_eq!(job.try_tool(tool, arguments).await["isError"], true, "{tool}");
-    }
+    assert_eq!(job.try_tool("work_complete", json!({ "text": "x" })).await["isError"], true);
     assert_eq!(planner.get(&job.id).await["status"], "paused");
+    job.fails("broken").await;
+    assert_eq!(planner.get(&job.id).await["result"]["isError"], true);
     // What a pause cannot outlast fails it.
     let (planner, task) = short_of_breath(&stage).await;
     planner.pause(&task).await;

@@ -38,7 +38,7 @@ fn effect(run: Run) -> Effect {
             worker::Tool::Next | worker::Tool::Update | worker::Tool::Checkpoint | worker::Tool::Ask => {
                 Effect::Adds
             }
-            worker::Tool::Accept | worker::Tool::Hold => Effect::Sets,
+            worker::Tool::Accept | worker::Tool::Hold | worker::Tool::Resume => Effect::Sets,
             worker::Tool::Decline | worker::Tool::Complete | worker::Tool::Fail => Effect::Ends,
         },
         Run::Handoffs(tool) => match tool {
@@ -175,9 +175,9 @@ pub(super) fn returns(run: Run) -> Value {
         Run::Worker(worker::Tool::Decline) => {
             object(json!({ "declined": yes_or_no(), "task_id": text() }), &["declined", "task_id"])
         }
-        Run::Worker(worker::Tool::Update | worker::Tool::Checkpoint | worker::Tool::Hold) => {
-            safe_point(json!({}))
-        }
+        Run::Worker(
+            worker::Tool::Update | worker::Tool::Checkpoint | worker::Tool::Hold | worker::Tool::Resume,
+        ) => safe_point(json!({})),
         Run::Worker(worker::Tool::Ask) => {
             safe_point(json!({ "answered": yes_or_no(), "answers": { "type": "object" }, "note": text() }))
         }

@@ -42,6 +42,7 @@ pub(in crate::face::mcp) enum Tool {
     Update,
     Checkpoint,
     Hold,
+    Resume,
     Ask,
     Complete,
     Fail,
@@ -77,6 +78,12 @@ impl Mcp {
                 let Reasoned { task_id, reason } = read_arguments(given)?;
                 let act = Act::Task(TaskAct::Hold { reason: Text::from(reason) });
                 let accepted = self.put(caller, &task_id, taking_orders(caller, act)).await?;
+                Ok(structured(safe_point(&accepted, &Told::default())))
+            }
+            Tool::Resume => {
+                let OnlyTask { task_id } = read_arguments(given)?;
+                let act = Act::Resume { reason: Text::from("its worker lets it go on") };
+                let accepted = self.act(caller, &task_id, act).await?;
                 Ok(structured(safe_point(&accepted, &Told::default())))
             }
             Tool::Ask => self.work_ask(caller, read_arguments(given)?).await,

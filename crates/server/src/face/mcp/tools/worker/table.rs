@@ -120,11 +120,19 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     Builtin {
         name: "work_hold",
         title: "Hold a task",
-        description: "Pause your own task until its requester resumes it: for want of a resource, or at a cost that it should agree to. Then wait with work_checkpoint.",
+        description: "Pause your own task until its requester resumes it, or you do with work_resume: for want of a resource, or at a cost that \
+            the requester should agree to. Then wait with work_checkpoint.",
         arguments: || {
             task_with("reason", json!({ "type": "string", "description": "Why, for the requester" }), true)
         },
         run: Run::Worker(Tool::Hold),
+    },
+    Builtin {
+        name: "work_resume",
+        title: "Go on with a task that you hold",
+        description: "Let a task go on that you paused yourself with work_hold. One that its requester paused goes on when the requester says so.",
+        arguments: || object(json!({ "task_id": task_id() }), &["task_id"]),
+        run: Run::Worker(Tool::Resume),
     },
     Builtin {
         name: "work_ask",
@@ -179,7 +187,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     Builtin {
         name: "work_fail",
         title: "Fail a task",
-        description: "End your task without success, and say why. Use `protocol_error` only if the call itself was broken.",
+        description: "End your task without success, and say why; also while it is paused. Use `protocol_error` only if the call itself was broken.",
         arguments: || {
             object(
                 json!({

@@ -81,7 +81,7 @@ const deletes = async (session, filename) => {
 
 const answer = createApplicationInputHandler({
     elicitation: ({ params }) => {
-        assert.ok(["Delete old.txt?", `Delete ${PAUSE_ME}?`].includes(params.message), params.message);
+        assert.ok(["fixture asks: Delete old.txt?", `fixture asks: Delete ${PAUSE_ME}?`].includes(params.message), params.message);
         return { action: "accept", content: { confirm: true } };
     },
     sampling: () => assert.fail("expected no question for a model"),

@@ -78,7 +78,7 @@ async function connected(act) {
 async function deletes(filename) {
     const args = JSON.stringify({ filename });
     const { elicitationPending } = await mcpdo("tools/call", "confirm_delete", "--tool-args-json", args);
-    assert.equal(elicitationPending?.message, `Delete ${filename}?`);
+    assert.equal(elicitationPending?.message, `fixture asks: Delete ${filename}?`);
     const { elicitationId } = elicitationPending;
     says(await mcpdo("elicitation/respond", elicitationId, "confirm:=true"), `deleted ${filename}`);
 }
@@ -99,7 +99,7 @@ const plays = {
     cancel: () =>
         connected(async () => {
             const called = call("plain", "modern", "slow_compute", { seconds: 60 });
-            const isOpen = ({ standing }) => standing === "working";
+            const isOpen = ({ status }) => status === "working";
             let open;
             for (let tries = 0; !open && tries < 10; tries += 1) {
                 const { structuredContent } = returned(await call("plain", "modern", "task_list"));

@@ -13,7 +13,7 @@ HEADER_MISMATCH = -32020
 
 
 async def say_yes(message, response_type, params, context):
-    assert message in ("Delete old.txt?", f"Delete {PAUSE_ME}?"), f"expected the question, found {message!r}"
+    assert message in ("fixture asks: Delete old.txt?", f"fixture asks: Delete {PAUSE_ME}?"), f"expected the question, found {message!r}"
     return {"confirm": True}
 
 

@@ -130,7 +130,7 @@ fn answers(asked: &InputRequests) -> Result<InputResponses, Failure> {
         let ElicitRequestParams::FormElicitationParams { message, .. } = &request.params else {
             return Err(format!("expected a form, found {request:?}").into());
         };
-        expect(message.starts_with("Delete "), true)?;
+        expect(message.starts_with("fixture asks: Delete "), true)?;
         answers.insert(key.clone(), json!({ "action": "accept", "content": { "confirm": true } }));
     }
     Ok(answers)

@@ -19,12 +19,20 @@ pub(super) static META: LazyLock<Box<RawValue>> = LazyLock::new(|| {
 
 /// What a model should know before it sees the tools.
 const INSTRUCTIONS: &str = "\
-Handover delegates bounded tasks between agents. Tools that are not named below are skills of other agents: calling \
-one hands that agent a task. To give work to an agent without a matching skill use delegate_task; agent_list says who \
-is there. A call that takes long answers with a task id: look at it with task_status, wait with task_wait, and while \
-it runs steer it (task_steer), answer its questions (task_answer), pause, resume or cancel it. To do work for others, \
-call work_next, then work_accept, report with work_update or work_checkpoint and do what the returned orders say, ask \
-with work_ask, and end with work_complete or work_fail.";
+Handover delegates tasks between agents. Tools that are not named below are skills of other agents: calling one hands \
+that agent a task and returns its result.
+
+To have work done: call the skill that fits, or agent_list to see who is there and delegate_task to give one of them \
+instructions. Work that takes longer than a few seconds answers with a task_id instead of a result, and the task goes on: \
+call task_wait with it, again and again, until status is completed, failed or cancelled. If status is input_required, the \
+agent asks you something: answer `questions` with task_answer. Meanwhile task_steer changes its course, task_pause and \
+task_resume stop it for a while, task_cancel takes it back. If a call failed or timed out without a task_id, look in \
+task_list before you call again: the task may be there.
+
+To do work for others: agent_register says what you can do; then call work_next again and again until `work` has a task. \
+Take it with work_accept, or turn it down with work_decline. After each step call work_update and follow the `orders` in its \
+answer. If you need an answer, work_ask. End with work_complete and the result, or with work_fail and the reason; then call \
+work_next again.";
 
 /// Whose words a title and a description are: the server's, or an agent's, which nobody has checked.
 pub(super) fn described_by(agent: Option<&str>) -> Value {

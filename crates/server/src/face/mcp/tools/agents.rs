@@ -29,7 +29,7 @@ fn skill_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "name": { "type": "string", "description": "Letters, digits, _ - . : the name of the tool that others see" },
+            "name": { "type": "string", "description": "What you call it: letters, digits, _ - . The answer says under which name others see it" },
             "title": { "type": "string" },
             "description": { "type": "string", "description": "What it does, for a model that has never seen it" },
             "inputSchema": { "type": "object", "description": "A JSON Schema of its arguments" },

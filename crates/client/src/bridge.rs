@@ -15,6 +15,7 @@ pub mod marks;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::body::Bytes;
@@ -67,6 +68,7 @@ pub async fn serve(
         long: Arc::new(Semaphore::new(LONG_MAX)),
         short: Arc::new(Semaphore::new(SHORT_MAX)),
         requests: JoinSet::new(),
+        hearing: JoinSet::new(),
     };
     let read = tokio::select! {
         biased;
@@ -80,6 +82,10 @@ pub async fn serve(
     read.and(pipe::written_out(writer).await)
 }
 
+/// After how long a stream that was lost is asked for again, at first and at most.
+const HEAR_AGAIN_AFTER: Duration = Duration::from_millis(200);
+const HEAR_AGAIN_AFTER_MAX: Duration = Duration::from_secs(30);
+
 struct Bridge {
     far: Arc<Far>,
     lines: mpsc::Sender<String>,
@@ -87,6 +93,8 @@ struct Bridge {
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
     requests: JoinSet<()>,
+    /// What hears of what nobody asked about, for a client that opened with the handshake.
+    hearing: JoinSet<()>,
 }
 
 /// A message that is to be posted.
@@ -175,6 +183,11 @@ impl Bridge {
         if opens {
             // What follows needs what it is answered with.
             _ = opened.await;
+            self.hearing.abort_all();
+            if self.far.shaken().has_opened() {
+                let (far, lines) = (Arc::clone(&self.far), self.lines.clone());
+                self.hearing.spawn(async move { far.hear(&lines).await });
+            }
         }
         Ok(())
     }
@@ -264,6 +277,41 @@ impl Far {
             self.known().repeat(posted.params.as_deref(), &mut all);
         }
         all
+    }
+
+    /// Pass on what the server tells by itself, until it says that it does not. A stream that was lost is asked for again.
+    async fn hear(&self, lines: &mpsc::Sender<String>) {
+        let mut wait = HEAR_AGAIN_AFTER;
+        loop {
+            let mut headers = HeaderMap::new();
+            let Shaken { version, session } = self.shaken().clone();
+            headers.extend(version.map(|version| (HeaderName::from_static(VERSION_HEADER), version)));
+            headers.extend(session.map(|session| (HeaderName::from_static(SESSION_HEADER), session)));
+            if let Ok(mut answer) = self.endpoint.get(headers).await {
+                if answer.head.status.is_client_error() {
+                    return;
+                }
+                if is_stream(&answer) {
+                    wait = HEAR_AGAIN_AFTER;
+                    self.pass_on(&mut answer, lines).await;
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(HEAR_AGAIN_AFTER_MAX);
+        }
+    }
+
+    /// Pass on everything that a stream tells, to its end.
+    async fn pass_on(&self, answer: &mut Answer, lines: &mpsc::Sender<String>) {
+        let mut events = Events::default();
+        while let Ok(Some(piece)) = self.endpoint.next(answer).await {
+            let Ok(messages) = events.take(&piece) else { return };
+            for message in messages {
+                if let Some(Said::Before(line)) = Said::read(&message, RawValue::NULL) {
+                    _ = lines.send(line).await;
+                }
+            }
+        }
     }
 
     /// Post what has no answer.

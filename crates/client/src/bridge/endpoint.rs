@@ -5,7 +5,7 @@ use std::time::Duration;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::http::HeaderValue;
-use hyper::{HeaderMap, Request, Uri, header};
+use hyper::{HeaderMap, Method, Request, Uri, header};
 use serde_json::json;
 use tokio::time::timeout;
 use tokio_rustls::rustls::RootCertStore;
@@ -13,6 +13,16 @@ use tokio_rustls::rustls::RootCertStore;
 use super::events::MESSAGE_BYTES_MAX;
 use crate::fetch::{Answer, Failed, Remote};
 use crate::jsonrpc::{Error, INTERNAL_ERROR, shorten};
+
+/// What a message is called that the server does not take, and how large one is that this may be so of.
+const TOO_LARGE: &str = "PAYLOAD_TOO_LARGE";
+const LARGE_BYTES: usize = 1024 * 1024;
+
+/// What is asked for that is a stream, and nothing else.
+const EVENTS: &str = "text/event-stream";
+
+/// What is said of a connection that ended while a message was written to it.
+const HALF_WRITTEN: &str = "writing a body";
 
 /// The code of an error that says that the server is not there.
 const UNREACHABLE: &str = "SERVER_UNREACHABLE";
@@ -73,13 +83,24 @@ impl Endpoint {
 
     /// Post a message, and wait for the head of the answer.
     pub(super) async fn post(&self, message: Bytes, headers: HeaderMap) -> Result<Answer, Error> {
+        self.send(Method::POST, message, headers).await
+    }
+
+    /// Ask for the stream of what nobody asked about, and wait for its head.
+    pub(super) async fn get(&self, headers: HeaderMap) -> Result<Answer, Error> {
+        self.send(Method::GET, Bytes::new(), headers).await
+    }
+
+    async fn send(&self, method: Method, message: Bytes, headers: HeaderMap) -> Result<Answer, Error> {
+        let bytes = message.len();
         let mut request = Request::new(Full::new(message));
-        *request.method_mut() = hyper::Method::POST;
+        let accepted = if method == Method::GET { EVENTS } else { "application/json, text/event-stream" };
+        *request.method_mut() = method;
         *request.uri_mut() = self.path.parse().map_err(|_| self.gone("the path cannot be asked for"))?;
         *request.headers_mut() = headers;
         let all = request.headers_mut();
         all.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        all.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        all.insert(header::ACCEPT, HeaderValue::from_static(accepted));
         if let Some(token) = &self.token {
             all.insert(header::AUTHORIZATION, token.clone());
         }
@@ -90,9 +111,22 @@ impl Endpoint {
                 format!("the server at {} cannot be reached: {why}", self.url),
             )
             .named(UNREACHABLE)),
+            Ok(Err(Failed::Lost(why))) if bytes > LARGE_BYTES && why.contains(HALF_WRITTEN) => {
+                Err(self.too_large(bytes, &why))
+            }
             Ok(Err(Failed::Lost(why))) => Err(self.gone(&why)),
             Err(_) => Err(self.silent()),
         }
+    }
+
+    /// The server closed the connection in the middle of a large message, and what it said of that was lost with it. It has
+    /// not read the message, so that nothing has happened.
+    fn too_large(&self, bytes: usize, why: &str) -> Error {
+        let url = &self.url;
+        let message = format!(
+            "the message of {bytes} bytes is larger than {url} takes: it did not read it to its end ({why})"
+        );
+        Error::new(INTERNAL_ERROR, message).named(TOO_LARGE)
     }
 
     /// The next part of an answer.

@@ -225,3 +225,26 @@ async fn the_end_of_the_bridge_takes_back_what_is_under_way() {
         stage.client("planner").until_status(&job.id, "cancelled").await;
     }
 }
+
+#[tokio::test]
+async fn a_client_of_the_handshake_hears_of_changes_through_the_bridge() {
+    let stage = Stage::in_memory().await;
+    let (mut pipes, _trigger) = bridge(&stage, "planner");
+    let initialize = json!({ "protocolVersion": "2025-11-25", "capabilities": {} });
+    pipes.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize })).await;
+    pipes.answer_to(&json!(1)).await;
+    until(async || stage.metrics.to_text().contains("handover_streams_open 1")).await;
+    stage.worker("worker", json!([skill("dig")])).await;
+    assert_eq!(pipes.next().await.unwrap()["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn a_message_that_the_server_does_not_take_is_said_to_be_too_large() {
+    let stage = Stage::in_memory().await;
+    let (mut pipes, _trigger) = bridge(&stage, "planner");
+    for bytes in [3_000_000, 12_000_000] {
+        let arguments = json!({ "title": "t", "instructions": "x".repeat(bytes), "agent": "w" });
+        let refused = pipes.refused(call(&plain(&stage), "delegate_task", arguments)).await;
+        assert_eq!(refused["data"]["code"], "PAYLOAD_TOO_LARGE", "{refused}");
+    }
+}

@@ -410,7 +410,7 @@ impl Inner {
         let written = named.and_then(|()| self.write(SPACE, name, &id, entry.agent.encode_to_vec()));
         let mut agents = roll.agents.clone();
         agents.insert(id, entry);
-        tenant.change(written.is_ok().then(|| (agents, Arc::clone(&roll.names))));
+        tenant.change(written.is_ok().then(|| roll.with(agents)));
         written.map(|()| Registered { changed: true })
     }
 
@@ -454,7 +454,7 @@ impl Inner {
         if frees && freed.is_ok() {
             roll.names.write().unwrap_or_else(PoisonError::into_inner).free(id);
         }
-        tenant.change(freed.is_ok().then(|| (agents, Arc::clone(&roll.names))));
+        tenant.change(freed.is_ok().then(|| roll.with(agents)));
         freed.map(|_| true)
     }
 }
@@ -473,15 +473,18 @@ impl Tenant {
     }
 
     /// Show these agents from now on; if it is not known which are stored, whatever is found there.
-    fn change(&self, known: Option<(BTreeMap<AgentId, Entry>, Arc<RwLock<Names>>)>) {
-        self.replace(
-            known.map(|(agents, names)| Arc::new(Roll { agents, names, catalogues: Mutex::default() })),
-        );
+    fn change(&self, known: Option<Roll>) {
+        self.replace(known.map(Arc::new));
         self.changes.send_modify(|count| *count += 1);
     }
 }
 
 impl Roll {
+    /// The next one, of these agents.
+    fn with(&self, agents: BTreeMap<AgentId, Entry>) -> Roll {
+        Roll { agents, names: Arc::clone(&self.names), catalogues: Mutex::default() }
+    }
+
     /// Say when an agent was registered and since when its skills are offered. Later than everything that is there,
     /// whatever the clock says.
     fn date(&self, agent: &mut Agent, before: Option<&Entry>) {

@@ -96,10 +96,13 @@ pub(super) struct Held {
     pub(super) number: u64,
 }
 
+/// The names of an agent, and their numbers, by skill.
+type OfAgent = BTreeMap<Box<str>, (Arc<str>, u64)>;
+
 /// All names of a tenant.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    held: BTreeMap<AgentId, BTreeMap<Box<str>, (Arc<str>, u64)>>,
+    held: BTreeMap<AgentId, OfAgent>,
     /// Whose each name is, as it reads: listed ones, and `agent_skill` of each skill that was the first to be read so.
     claims: BTreeMap<Box<str>, (AgentId, Box<str>)>,
     count: usize,

@@ -72,9 +72,9 @@ pub fn malformed(request: &Value) -> Option<&'static str> {
                 let content = message.get("content");
                 let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
                 matches!(role, Some("user" | "assistant"))
-                    && content.is_some_and(|content| match content {
-                        Value::Array(blocks) => !blocks.is_empty() && blocks.iter().all(is_block),
-                        block => is_block(block),
+                    && content.is_some_and(|content| match content.as_array() {
+                        Some(blocks) => !blocks.is_empty() && blocks.iter().all(is_block),
+                        None => is_block(content),
                     })
             };
             if !messages.is_some_and(|messages| !messages.is_empty() && messages.iter().all(is_message)) {
@@ -83,7 +83,8 @@ pub fn malformed(request: &Value) -> Option<&'static str> {
                 );
             }
             let tokens = params.and_then(|params| params.get("maxTokens")).and_then(Value::as_u64);
-            (!tokens.is_some_and(|tokens| tokens > 0))
+            tokens
+                .is_none_or(|tokens| tokens == 0)
                 .then_some("expected params.maxTokens, a number of 1 or more")
         }
         Some(_) | None => None,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use handover_engine::{Delivery, Denied, Ended, Key, Subscription, Topic};
 use handover_store::SessionKey;
@@ -71,6 +72,11 @@ impl Desk {
             }
         });
         Ok(Stay { over, _permit: permit, _present: present, _held: caller.held.clone() })
+    }
+
+    /// How long a call of this caller waits for what it asks for.
+    pub fn wait(&self, caller: &Caller, asked: Option<Duration>, hears_progress: bool) -> Duration {
+        self.waits.of(caller, asked, hears_progress)
     }
 
     /// What happens in a session after an event. Whether the caller may see it is to be known by now.

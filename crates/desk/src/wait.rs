@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::Desk;
 use crate::caller::Caller;
 
 /// No call waits longer, whoever asks for it.
@@ -25,12 +24,11 @@ impl Default for Settings {
     }
 }
 
-impl Desk {
+impl Settings {
     /// How long a call of this caller waits: as it asks for, or as its token says, or as the server does.
-    pub fn wait(&self, caller: &Caller, asked: Option<Duration>, hears_progress: bool) -> Duration {
+    pub(crate) fn of(&self, caller: &Caller, asked: Option<Duration>, hears_progress: bool) -> Duration {
         let of_token = caller.allowance.wait_seconds.map(Duration::from_secs);
-        let Settings { plain, with_progress } = self.waits;
-        let of_server = if hears_progress { plain.max(with_progress) } else { plain };
+        let of_server = if hears_progress { self.plain.max(self.with_progress) } else { self.plain };
         asked.or(of_token).unwrap_or(of_server).min(WAIT_MAX)
     }
 }

@@ -14,9 +14,10 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::caller::{Caller, Capabilities, Declared, HANDSHAKES, Level};
-use super::message::{Error, object};
+use super::message::{Error, INTERNAL_ERROR, object};
 use super::tasks::answers;
 use super::{Mcp, discover, params, resources};
+use handover_desk::codes::own;
 
 /// How many sessions' wishes are remembered.
 const SESSIONS_MAX: usize = 10_000;
@@ -30,8 +31,9 @@ const SESSION_BYTES_MAX: usize = 64;
 /// What our own requests to a client begin with.
 const ASKED: &str = "handover:";
 
-/// How many resources a session may follow.
+/// How many resources a session may follow, and all sessions together.
 const WANTED_MAX: usize = 1000;
+const ALL_WANTED_MAX: usize = 100_000;
 
 /// The resources that a session wants to hear of.
 pub type Wanted = watch::Receiver<BTreeSet<String>>;
@@ -71,9 +73,26 @@ impl Sessions {
         changed.unwrap_or_else(|| watch::Sender::default().subscribe())
     }
 
-    /// A session wants to hear of a resource, or no longer.
+    /// A session wants to hear of a resource, or no longer. When there are too many, those are forgotten that nobody listens
+    /// for.
     pub fn want(&self, session: &str, uri: String, wants: bool) -> Result<(), Error> {
+        if wants && self.count() >= ALL_WANTED_MAX {
+            let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let unheard = sessions.values().filter(|wishes| wishes.wanted.receiver_count() == 0);
+            unheard.for_each(|wishes| _ = wishes.wanted.send_replace(BTreeSet::new()));
+            drop(sessions);
+            if self.count() >= ALL_WANTED_MAX {
+                return Err(Error::new(INTERNAL_ERROR, "too many resources are followed: try again later")
+                    .named(own::RATE_LIMITED.code));
+            }
+        }
         self.change(session, |wishes| want(&wishes.wanted, uri, wants)).unwrap_or(Ok(()))
+    }
+
+    /// How many resources are followed in all.
+    fn count(&self) -> usize {
+        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().map(|wishes| wishes.wanted.borrow().len()).sum()
     }
 
     fn change<R>(&self, session: &str, change: impl FnOnce(&mut Wishes) -> R) -> Option<R> {
@@ -202,5 +221,28 @@ impl Mcp {
         let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
         self.act(caller, task, act).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_an_end_to_what_sessions_follow_and_those_that_nobody_hears_make_way() {
+        let sessions = Sessions::default();
+        let uris = |count: usize| (0..count).map(|number| format!("task://{number}"));
+        let mut heard = Vec::new();
+        for session in 0..ALL_WANTED_MAX / WANTED_MAX {
+            let session = format!("h.{session}");
+            heard.push(sessions.wanted(&session));
+            uris(WANTED_MAX).try_for_each(|uri| sessions.want(&session, uri, true)).unwrap();
+        }
+        sessions.want("h.more", "task://x".to_owned(), true).unwrap_err();
+        heard.clear();
+        sessions.want("h.more", "task://x".to_owned(), true).unwrap();
+        assert_eq!(sessions.count(), 1, "nobody listened for the others");
+        assert!(sessions.want(&"h".repeat(SESSION_BYTES_MAX + 1), "task://x".to_owned(), true).is_ok());
+        assert_eq!(sessions.count(), 1, "it cannot be an id of ours");
     }
 }

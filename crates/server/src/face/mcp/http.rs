@@ -85,6 +85,10 @@ async fn hear(State(mcp): State<Mcp>, request: Request) -> Response {
         return origin::share(too_much(&own::RATE_LIMITED, &limited), shared);
     }
     let wanted = mcp.parts.sessions.wanted(session);
+    let who = match mcp.desk().gate.take_in(who, 0) {
+        Ok(who) => who,
+        Err(limited) => return origin::share(too_much(&own::MEMORY_BUDGET_SPENT, &limited), shared),
+    };
     let room = who.room().cloned();
     let (out, mut inbox) = queue(room.clone());
     let telling = match mcp.tell_of_changes(&who, wanted, out) {

@@ -131,8 +131,8 @@ impl Handoff {
                 offer.offered()
             }
             HandoffAct::Context { handoff, content_type, body } => {
-                session.must_be_requester(&command.by)?;
                 self.offer(handoff)?;
+                session.must_be_requester(&command.by)?;
                 Fact::ContextAdded {
                     handoff: handoff.clone(),
                     content_type: content_type.clone(),
@@ -167,7 +167,7 @@ impl Handoff {
         limits: &Limits,
     ) -> Result<(), Refusal> {
         let NewOffer { handoff, target, scope, .. } = offer;
-        if handoff.as_str().trim().is_empty() {
+        if handoff.as_str().is_empty() {
             return Err(Refusal::invalid("expected a handoff id, found nothing"));
         }
         if target == requester || !participants.contains(target) {

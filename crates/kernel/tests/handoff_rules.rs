@@ -59,7 +59,7 @@ mod handoff_offer {
     fn an_offer_has_an_id_of_its_own() {
         let mut stage = declined_once();
         assert_eq!(stage.no("planner", offer("h1", "helper")), "HANDOFF_ID_USED");
-        assert_eq!(stage.no("planner", offer(" ", "helper")), "INVALID");
+        assert_eq!(stage.no("planner", offer("", "helper")), "INVALID");
         stage.ok("planner", offer("h2", "helper"));
     }
 

@@ -127,7 +127,7 @@ mod task_request {
     fn a_request_has_a_task_id_and_a_known_assignee() {
         let mut stage = Stage::task(Charter::macp());
         let mut nameless = work(None);
-        nameless.task = Text::from(" ");
+        nameless.task = Text::from("");
         assert_eq!(stage.no("planner", Act::Task(TaskAct::Request(nameless))), "INVALID");
         assert_eq!(stage.no("planner", request(Some("outsider"))), "INVALID");
         stage.ok("planner", request(Some("worker")));

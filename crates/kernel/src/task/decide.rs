@@ -48,6 +48,16 @@ impl Scene<'_> {
         }
     }
 
+    /// Who accepts or declines is a participant: those who may only commit are not asked.
+    fn must_participate(&self) -> Result<&AgentId, Refusal> {
+        let agent = self.agent()?;
+        if self.binding().participants.contains(agent) {
+            Ok(agent)
+        } else {
+            Err(Refusal::NotEligible { agent: agent.clone() })
+        }
+    }
+
     fn runtime_only(&self) -> Result<(), Refusal> {
         if self.command.by == Author::Runtime { Ok(()) } else { Err(Refusal::NotRuntime) }
     }
@@ -123,21 +133,18 @@ impl Task {
         reason: &Text,
     ) -> Result<Vec<Draft>, Refusal> {
         scene.session.must_be_open()?;
-        let agent = scene.agent()?;
-        self.check_names(task, assignee, agent)?;
+        let agent = scene.must_participate()?;
+        self.check_task(task)?;
         match &self.phase {
             Phase::Pending => Err(Refusal::NotRequested),
             Phase::Requested { .. } => {
+                check_assignee(assignee, agent)?;
                 self.may_take(scene.binding(), agent)?;
                 Ok(vec![scene.says(Fact::Accepted { reason: reason.clone(), handoff: None })])
             }
             Phase::Working { assignee, .. }
             | Phase::Waiting { assignee, .. }
             | Phase::Reported { assignee, .. } => {
-                // Who could never have had it hears that first.
-                if assignee != agent {
-                    self.may_take(scene.binding(), agent)?;
-                }
                 Err(Refusal::AlreadyAssigned { assignee: assignee.clone() })
             }
         }
@@ -152,24 +159,26 @@ impl Task {
         reason: &Text,
     ) -> Result<Vec<Draft>, Refusal> {
         scene.session.must_be_open()?;
-        let agent = scene.agent()?;
-        self.check_names(task, assignee, agent)?;
-        let fact = Fact::Declined { reason: reason.clone(), handoff: None };
-        let mut drafts = vec![scene.says(fact)];
+        let agent = scene.must_participate()?;
+        self.check_task(task)?;
+        match self.phase.assignee() {
+            Some(active) if active != agent => {
+                return Err(Refusal::AlreadyAssigned { assignee: active.clone() });
+            }
+            Some(_) if !scene.binding().charter.reassignment => return Err(Refusal::ReassignmentDenied),
+            Some(_) | None => {}
+        }
         match &self.phase {
             Phase::Pending => return Err(Refusal::NotRequested),
-            Phase::Requested { .. } => self.may_take(scene.binding(), agent)?,
-            Phase::Working { assignee, .. } | Phase::Waiting { assignee, .. } => {
-                if assignee != agent {
-                    self.may_take(scene.binding(), agent)?;
-                    return Err(Refusal::AlreadyAssigned { assignee: assignee.clone() });
-                }
-                if !scene.binding().charter.reassignment {
-                    return Err(Refusal::ReassignmentDenied);
-                }
+            Phase::Requested { .. } => {
+                check_assignee(assignee, agent)?;
+                self.may_take(scene.binding(), agent)?;
             }
+            Phase::Working { .. } | Phase::Waiting { .. } => check_assignee(assignee, agent)?,
             Phase::Reported { .. } => return Err(Refusal::AlreadyReported),
         }
+        let fact = Fact::Declined { reason: reason.clone(), handoff: None };
+        let mut drafts = vec![scene.says(fact)];
         drafts.extend(self.after_decline(scene, agent, reason));
         Ok(drafts)
     }
@@ -397,7 +406,8 @@ impl Task {
             | Lifecycle::Expired { .. }
             | Lifecycle::Cancelled { .. } => self.as_assignee(scene, task)?,
         };
-        self.check_names(task, assignee, scene.agent()?)?;
+        self.check_task(task)?;
+        check_assignee(assignee, scene.agent()?)?;
         drafts.push(scene.says(fact));
         if settlement == Settlement::AtOnce {
             let binding = scene.binding();
@@ -461,7 +471,7 @@ impl Task {
     fn as_assignee(&self, scene: &Scene<'_>, task: &Option<Text>) -> Result<Vec<Draft>, Refusal> {
         scene.session.must_be_open()?;
         let agent = scene.agent()?;
-        self.check_names(task, &None, agent)?;
+        self.check_task(task)?;
         match &self.phase {
             Phase::Pending => Err(Refusal::NotRequested),
             Phase::Requested { .. } => {
@@ -483,29 +493,29 @@ impl Task {
         }
     }
 
-    fn check_names(
-        &self,
-        task: &Option<Text>,
-        assignee: &Option<AgentId>,
-        agent: &AgentId,
-    ) -> Result<(), Refusal> {
-        if let (Some(found), Some(request)) = (task, self.phase.request())
-            && *found != request.task
-        {
-            return Err(Refusal::WrongTask { expected: request.task.clone(), found: found.clone() });
-        }
-        match assignee {
-            Some(named) if named != agent => {
-                Err(Refusal::invalid(format!("expected the sender {agent} as the assignee, found {named}")))
+    fn check_task(&self, task: &Option<Text>) -> Result<(), Refusal> {
+        match (task, self.phase.request()) {
+            (Some(found), Some(request)) if *found != request.task => {
+                Err(Refusal::WrongTask { expected: request.task.clone(), found: found.clone() })
             }
-            Some(_) | None => Ok(()),
+            (Some(_) | None, _) => Ok(()),
         }
+    }
+}
+
+/// Whoever a message names as the assignee is its sender.
+fn check_assignee(assignee: &Option<AgentId>, agent: &AgentId) -> Result<(), Refusal> {
+    match assignee {
+        Some(named) if named != agent => {
+            Err(Refusal::invalid(format!("expected the sender {agent} as the assignee, found {named}")))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 
 impl Request {
     pub(crate) fn check(&self, participants: &[AgentId]) -> Result<(), Refusal> {
-        if self.task.trim().is_empty() {
+        if self.task.is_empty() {
             return Err(Refusal::invalid("expected a task id, found nothing"));
         }
         match &self.assignee {

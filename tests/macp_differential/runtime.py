@@ -170,6 +170,12 @@ def described(found):
     return [found.policy_id, found.mode, found.description, rules, found.schema_version]
 
 
+def registry(answer):
+    """What a registry says: its one text begins with a code, or is nothing but text."""
+    code = answer.error.split(":")[0]
+    return "ok" if answer.ok else f"no {code if code.isupper() else '(in words)'}"
+
+
 class Stream:
     """One open StreamSession: what came back so far, and the frames that go out."""
 
@@ -278,11 +284,11 @@ class Side:
     async def do_register_policy(self, step, _):
         descriptor = policy.PolicyDescriptor(**step["descriptor"])
         answer = await self.call("RegisterPolicy", policy.RegisterPolicyRequest(policy_descriptor=descriptor), step)
-        return "ok" if answer.ok else "no " + answer.error.split(":")[0]
+        return registry(answer)
 
     async def do_unregister_policy(self, step, _):
         answer = await self.call("UnregisterPolicy", policy.UnregisterPolicyRequest(policy_id=step["policy"]), step)
-        return "ok" if answer.ok else "no " + answer.error.split(":")[0]
+        return registry(answer)
 
     async def do_get_policy(self, step, _):
         answer = await self.call("GetPolicy", policy.GetPolicyRequest(policy_id=step["policy"]), step)

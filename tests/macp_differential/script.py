@@ -49,6 +49,15 @@ BAD_RULES = [
 ]
 
 
+def begun(at):
+    """When a start says that it was made, if that is not about now: milliseconds from now on, or the time itself as text."""
+    if at in (None, "-5"):
+        return "never"
+    if at == "1" or at < -60_000:
+        return "long ago"
+    return "in the future" if at > 1_000 else "a while ago" if at < -1_000 else ""
+
+
 class Known:
     """What is known of a session from the answers that both gave: enough to go on, and to name a situation."""
 
@@ -59,6 +68,7 @@ class Known:
         self.participants = list(fields["participants"])
         self.versions = [fields["mode_version"], fields["configuration_version"], fields["policy_version"]]
         self.ttl = fields["ttl_ms"]
+        self.begun = f", begun {begun(step['at'])}" if begun(step["at"]) else ""
         self.state = "OPEN"
         self.task = self.named = self.assignee = self.report = None
         self.left = set()
@@ -218,7 +228,7 @@ class Writer:
         do = self.dice.choice(["unregister_policy", "get_policy", "list_policies"])
         step = {"do": do, "by": self.pick("ann", None, share=0.1), "policy": id}
         if do == "list_policies":
-            step |= {"mode": self.pick("", TASK, HANDOFF, "nope", share=0.5), "of": [*self.policies, "policy.default"]}
+            step |= {"mode": self.pick("", TASK, HANDOFF, "nope", share=0.5), "of": list(self.policies)}
         return step
 
     def start(self):
@@ -254,8 +264,7 @@ class Writer:
         if self.chance(0.015):
             payload = self.dice.choice(["", "ff", "0a05", "08ff"])
         sender = self.pick(by, "", "zed", share=0.06)
-        now = int(time.time() * 1000)
-        at = self.pick(now, None, now - 20_000, now + 20_000, 1, -5, now - 300_000, now + 7_200_000, share=0.08)
+        at = self.pick(0, None, -20_000, 20_000, "1", "-5", -300_000, 7_200_000, share=0.03 if kind == "SessionStart" else 0.08)
         step = {
             "do": "send", "by": self.pick(by, None, share=0.004), "session": session, "type": kind, "payload_of": kind,
             "id": id or self.pick(self.message_id(), "", "x" * 300, "implicit-accept:h1", "handover:1", " ", share=0.02),
@@ -310,7 +319,7 @@ class Writer:
             return {
                 "task_id": self.pick("t1", "", " ", "x" * 200), "title": self.pick("title", ""), "instructions": self.pick("do", ""),
                 "requested_assignee": self.pick(named, known.initiator, OUTSIDER, "zed", " ", share=0.1), "input": {"hex": self.pick("", "01", share=0.3)},
-                "deadline_unix_ms": self.pick(0, -1, 1, int(time.time() * 1000) + 60_000, share=0.1),
+                "deadline_unix_ms": self.pick(0, -1, 1, 1 << 41, share=0.1),
             }
         if kind in ("TaskAccept", "TaskReject"):
             return {"task_id": task, "assignee": assignee, "reason": self.pick("", "why", share=0.3)}
@@ -382,7 +391,7 @@ class Writer:
         elif what == "payload":
             step["payload"] = self.fields(known, step["type"], step["by"]) or ""
         elif what == "at":
-            step["at"] = int(time.time() * 1000)
+            step["at"] = 1
         else:
             step["id"] = self.message_id()
         return step
@@ -482,7 +491,7 @@ class Writer:
             if isinstance(step["payload"], dict):
                 self.known[step["session"]] = Known(step)
                 self.known[step["session"]].sent[step["id"]] = step
-                if step["at"] is None or abs(step["at"] - time.time() * 1000) > 10_000:
+                if self.known[step["session"]].begun:
                     # A session's time may have begun elsewhere: look, before anything rests on it.
                     self.queue.append({"do": "get_session", "by": step["by"], "session": step["session"]})
         elif step["session"] in self.known:

@@ -1,7 +1,8 @@
 //! What callers do: every command of every face goes through here, to the gate and the engine behind it.
 
 use handover_engine::{Accepted, Denied};
-use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer, Opening};
+use handover_kernel::charter::Charter;
+use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer, Opening, Start};
 use handover_kernel::handoff::TASK_SCOPE_PREFIX;
 use handover_kernel::{AgentId, Refusal, Session, cut};
 use handover_store::SessionKey;
@@ -45,7 +46,12 @@ impl Desk {
         tracing::trace!(agent = %pass.caller().agent, session, act, "let through by the rates");
         let participants = command.act.start().map_or(0, |start| start.participants.len());
         self.gate.charge(pass.caller(), participants as u64 / PARTICIPANTS_PER_MESSAGE);
-        names::check_all(session, &command)?;
+        if let Err(refusal) = names::check_all(session, &command) {
+            if command.act.start().is_none() {
+                self.must_hear(pass.caller(), session).await?;
+            }
+            return Err(refusal.into());
+        }
         self.directory.touch(&pass.caller().tenant, &pass.caller().agent);
         // As it was read, as it is decided and as it is stored, until it is durable.
         let _held = self.gate.hold(pass.caller(), COPIES * command.weight() as u64)?;
@@ -85,6 +91,31 @@ impl Desk {
             accepted.receipt.orders = self.orders_of(&key, &accepted).await?;
         }
         Ok(accepted)
+    }
+
+    /// Whether a session would hear the caller: asked of what it could make nothing of, so that whoever has no part in it,
+    /// or is late, is told that first.
+    pub async fn must_hear(&self, caller: &Caller, session: &str) -> Result<(), No> {
+        let key = SessionKey::new(caller.tenant.clone(), session);
+        let there = self.engine.session(key).await?.ok_or(Refusal::SessionNotFound)?;
+        Ok(there.must_hear(&caller.agent)?)
+    }
+
+    /// The charter of a session that the caller starts. What is wrong with the start itself is told before that its policy is
+    /// not there.
+    pub async fn charter(&self, caller: &Caller, session: &str, start: &Start) -> Result<Charter, No> {
+        match self.policies.charter(&caller.tenant, &start.policy_version, start.mode).await {
+            Ok(charter) => Ok(charter),
+            Err(denied) => {
+                names::check_start(start)?;
+                start.check(&caller.agent, self.limits())?;
+                let key = SessionKey::new(caller.tenant.clone(), session);
+                match self.engine.session(key).await? {
+                    Some(_) => Err(Refusal::SessionExists.into()),
+                    None => Err(denied.into()),
+                }
+            }
+        }
     }
 
     /// Whether the caller may reach those whom a command brings along. What stands in the way of a retry did not when the

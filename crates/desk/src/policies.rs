@@ -19,6 +19,9 @@ use crate::reading::blocking;
 /// Ids that begin so are those of the protocol's own policies.
 const RESERVED_PREFIX: &str = "policy.std.";
 
+/// Those that there are (RFC-MACP-0012 §5.2): all of them count votes, so that no session here can be bound to one.
+const OF_VOTES: [&str; 3] = ["policy.std.majority", "policy.std.supermajority", "policy.std.unanimous"];
+
 /// The records that hold policies.
 const SPACE: &str = "policy";
 
@@ -209,6 +212,9 @@ impl Policies {
     pub async fn charter(&self, tenant: &str, id: &str, mode: ModeKind) -> Result<Charter, Denied> {
         if id == DEFAULT_POLICY {
             return Ok(Charter::macp());
+        }
+        if OF_VOTES.contains(&id) {
+            return Err(invalid(format!("expected a policy for {} sessions, found {id}", mode.name())));
         }
         let charter = self.get(tenant, id).await?.descriptor().compile(mode).map_err(Denied::Refused)?;
         // The rules of a descriptor cannot say everything that this charter says.

@@ -140,12 +140,12 @@ impl Handoff {
                 }
             }
             HandoffAct::Accept { handoff, by, reason, implicit } => {
-                self.check_answer(handoff, by, agent)?;
                 if *implicit {
                     return Err(Refusal::invalid(
                         "expected implicit = false, found true: only the runtime may set it",
                     ));
                 }
+                self.check_answer(handoff, by, agent)?;
                 Fact::OfferAccepted { handoff: handoff.clone(), reason: reason.clone(), implicit: false }
             }
             HandoffAct::Decline { handoff, by, reason } => {

@@ -44,6 +44,9 @@ const HANDOFF_GROUPS: [&str; 2] = ["acceptance", "commitment"];
 impl Descriptor {
     /// Whether it can be registered: every rule is known and says something that can be kept.
     pub fn check(&self) -> Result<(), Refusal> {
+        if self.id.trim().is_empty() {
+            return Err(invalid("expected a policy id, found nothing"));
+        }
         match self.scope {
             Scope::Mode(mode) => self.compile(mode).map(|_| ()),
             Scope::Any => {
@@ -53,11 +56,9 @@ impl Descriptor {
         }
     }
 
-    /// The charter of a session of this mode under this policy.
+    /// The charter of a session of this mode under this policy. A policy that is only tried out needs no name
+    /// (RFC-MACP-0012 §8.1).
     pub fn compile(&self, mode: ModeKind) -> Result<Charter, Refusal> {
-        if self.id.trim().is_empty() {
-            return Err(invalid("expected a policy id, found nothing"));
-        }
         if let Scope::Mode(other) = self.scope
             && other != mode
         {

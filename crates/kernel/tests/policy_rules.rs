@@ -183,9 +183,12 @@ fn only_known_schema_versions_are_taken() {
     }
 }
 
+// RFC-MACP-0012 §8.1: one that is only tried out need not have one.
 #[test]
-fn a_policy_has_an_id() {
-    is_refused(&Descriptor { id: Text::from(" "), ..task("{}") }, ModeKind::Task);
+fn a_registered_policy_has_an_id() {
+    let nameless = Descriptor { id: Text::from(" "), ..task("{}") };
+    assert_eq!(nameless.check().unwrap_err().code(), "POLICY_INVALID");
+    assert!(nameless.compile(ModeKind::Task).is_ok());
 }
 
 // RFC-MACP-0012 §6.1: a policy of another mode is no policy for this session.

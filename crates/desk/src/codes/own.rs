@@ -69,7 +69,7 @@ own! {
     STREAM_LAGGED: macp Some("STREAM_LAGGED"), grpc [Grpc::ResourceExhausted], http [], json_rpc [], retry Yes;
     UNAUTHENTICATED: macp Some("UNAUTHENTICATED"), grpc [Grpc::Unauthenticated], http [401], json_rpc [-32602], retry No;
     UNKNOWN_POLICY_VERSION: macp Some("UNKNOWN_POLICY_VERSION"), grpc [Grpc::NotFound], http [404], json_rpc [-32602], retry No;
-    UNSUPPORTED_PROTOCOL_VERSION: macp Some("UNSUPPORTED_PROTOCOL_VERSION"), grpc [Grpc::InvalidArgument, Grpc::FailedPrecondition], http [400], json_rpc [-32022], retry No;
+    UNSUPPORTED_PROTOCOL_VERSION: macp Some("UNSUPPORTED_PROTOCOL_VERSION"), grpc [Grpc::InvalidArgument], http [400], json_rpc [-32022], retry No;
 
     // Checks of values against schemas.
     CHECK_TOO_COSTLY: macp Some("INVALID_ENVELOPE"), grpc [Grpc::InvalidArgument], http [400], json_rpc [-32602], retry No;

@@ -259,6 +259,15 @@ impl Session {
         }
     }
 
+    /// Whether the agent could say anything here now: it has a part in the session, and that is open. Of a message that says
+    /// nothing which could be decided this is all that is looked at.
+    pub fn must_hear(&self, agent: &AgentId) -> Result<(), Refusal> {
+        if !self.involves(agent) {
+            return Err(Refusal::NotParticipant { agent: agent.clone() });
+        }
+        self.must_be_open()
+    }
+
     /// Refuses if the session has ended.
     pub(crate) fn must_not_have_ended(&self) -> Result<(), Refusal> {
         match self.must_be_open() {
@@ -468,7 +477,8 @@ fn check_shape(command: &Command, limits: &Limits) -> Result<(), Refusal> {
 }
 
 impl Start {
-    fn check(&self, requester: &AgentId, limits: &Limits) -> Result<(), Refusal> {
+    /// Whether a session can be started so.
+    pub fn check(&self, requester: &AgentId, limits: &Limits) -> Result<(), Refusal> {
         let found = self.participants.len();
         if found > limits.participants_max {
             return Err(Refusal::TooManyParticipants { limit: limits.participants_max, found });

@@ -471,6 +471,9 @@ impl Task {
     fn as_assignee(&self, scene: &Scene<'_>, task: &Option<Text>) -> Result<Vec<Draft>, Refusal> {
         scene.session.must_be_open()?;
         let agent = scene.agent()?;
+        if !scene.binding().participants.contains(agent) {
+            return Err(Refusal::NotAssignee { agent: agent.clone() });
+        }
         self.check_task(task)?;
         match &self.phase {
             Phase::Pending => Err(Refusal::NotRequested),

@@ -99,17 +99,25 @@ impl Macp {
         let admitted = admitted.inspect_err(|refused| self.note_impersonation(caller, refused));
         let command = match admitted? {
             Admitted::Command(command) => *command,
-            Admitted::Start(request) => self.with_charter(caller, *request).await?,
+            Admitted::Start(request) => self.with_charter(caller, &envelope.session_id, *request).await?,
+            Admitted::Unreadable(refused) => {
+                self.desk.must_hear(caller, &envelope.session_id).await?;
+                return Err(refused);
+            }
         };
         Ok(self.desk.submit(pass, &envelope.session_id, command).await?)
     }
 
     /// A start, bound to the policy that it names.
-    async fn with_charter(&self, caller: &Caller, request: StartRequest) -> Result<Command, Refused> {
+    async fn with_charter(
+        &self,
+        caller: &Caller,
+        session_id: &str,
+        request: StartRequest,
+    ) -> Result<Command, Refused> {
         let mut command = request.command;
         if let Act::Start(start) = &mut command.act {
-            let charter = self.desk.policies.charter(&caller.tenant, &request.policy, start.mode).await;
-            start.charter = charter.map_err(No::from)?;
+            start.charter = self.desk.charter(caller, session_id, start).await?;
             if let Some(cap) = request.suspension_cap_ms {
                 start.charter.suspension_cap_ms = cap;
             }

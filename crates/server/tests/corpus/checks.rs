@@ -98,7 +98,7 @@ fn message(envelope: &Envelope) -> Reached {
     let sender = if envelope.sender == WORKER { WORKER } else { REQUESTER };
     let sender = caller(sender);
     match admit(&sender, envelope) {
-        Err(refused) => {
+        Ok(Admitted::Unreadable(refused)) | Err(refused) => {
             can_be_told(&refused);
             Reached::Decoded
         }
@@ -211,7 +211,9 @@ fn stages_of(life: &[Envelope]) -> Vec<Option<Session>> {
         let command = match admit(&caller(&envelope.sender), envelope) {
             Ok(Admitted::Start(start)) => start.command,
             Ok(Admitted::Command(command)) => *command,
-            Err(refused) => panic!("{envelope:?} was refused: {refused:?}"),
+            Ok(Admitted::Unreadable(refused)) | Err(refused) => {
+                panic!("{envelope:?} was refused: {refused:?}")
+            }
         };
         let done = step(&mut slot, &id, &command, limits(), STARTED_AT);
         assert!(done.answer.is_ok(), "{envelope:?} was refused: {:?}", done.answer);

@@ -71,8 +71,16 @@ async fn a_wrong_envelope_leaves_no_trace() {
         ("no token", "", good_update(), "UNAUTHENTICATED"),
         ("no part in the session", "outsider", good_update(), "FORBIDDEN"),
         ("an unknown session", "worker", field(|e| e.session_id = FRESH.into()), "SESSION_NOT_FOUND"),
-        ("no mode", "worker", field(|e| e.mode.clear()), "MODE_NOT_SUPPORTED"),
-        ("another mode", "worker", field(|e| e.mode = "macp.mode.vote.v1".into()), "MODE_NOT_SUPPORTED"),
+        ("no session", "worker", field(|e| e.session_id.clear()), invalid),
+        ("no mode", "worker", field(|e| e.mode.clear()), invalid),
+        ("another mode", "worker", field(|e| e.mode = "macp.mode.vote.v1".into()), invalid),
+        (
+            "a payload that cannot be read, by nobody's part",
+            "outsider",
+            field(|e| e.payload = vec![0xff]),
+            "FORBIDDEN",
+        ),
+        ("a guessable session", "worker", field(|e| e.session_id = "s1".into()), "SESSION_NOT_FOUND"),
         ("the session's other mode", "worker", field(|e| e.mode = "macp.mode.handoff.v1".into()), invalid),
         ("no message type", "worker", field(|e| e.message_type.clear()), invalid),
         ("an unknown message type", "worker", field(|e| e.message_type = "TaskDance".into()), invalid),
@@ -94,7 +102,7 @@ async fn a_session_id_that_could_be_guessed_or_is_malformed_is_refused() {
     let code = "INVALID_SESSION_ID";
     let with = |id: &str| envelope(id, start());
     play(vec![
-        ("an empty id", "planner", with(""), code),
+        ("an empty id", "planner", with(""), "INVALID_ENVELOPE"),
         ("an uppercase UUID", "planner", with("0B0C9E5A-7C1B-4F7E-9A49-3F6C2B0B8D11"), code),
         ("a UUID of version 1", "planner", with("0b0c9e5a-7c1b-1f7e-9a49-3f6c2b0b8d11"), code),
         ("a UUID of another variant", "planner", with("0b0c9e5a-7c1b-4f7e-ca49-3f6c2b0b8d11"), code),
@@ -132,6 +140,24 @@ async fn a_wrong_session_start_begins_nothing() {
         ("a long participant", "planner", of(&[&"w".repeat(257)]), invalid),
         ("only the initiator", "planner", of(&["planner"]), invalid),
         ("a handoff without its owner", "planner", of(&["worker"]).of_handoff(), invalid),
+        (
+            "a mode that is not served",
+            "planner",
+            envelope(FRESH, start()).with(|e| e.mode = "macp.mode.vote.v1".into()),
+            "MODE_NOT_SUPPORTED",
+        ),
+        (
+            "a policy of votes",
+            "planner",
+            with(|s| s.policy_version = "policy.std.majority".into()),
+            "INVALID_POLICY_DEFINITION",
+        ),
+        (
+            "an unknown policy, and nobody to work",
+            "planner",
+            with(|s| (s.participants, s.policy_version) = (Vec::new(), "policy.x".into())),
+            invalid,
+        ),
         (
             "an unknown policy",
             "planner",
@@ -178,7 +204,6 @@ async fn a_wrong_task_message_changes_nothing() {
             envelope(WORKING, ask("?").with(|u| u.progress = -1.0)),
             invalid,
         ),
-        ("a request with a negative deadline", "planner", requested(|r| r.deadline_unix_ms = -1), invalid),
         ("a request without a task id", "planner", requested(|r| r.task_id.clear()), invalid),
         (
             "an assignee who has no part",

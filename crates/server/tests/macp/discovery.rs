@@ -38,7 +38,7 @@ async fn initialize_picks_the_common_version_and_needs_no_token() {
     for wrong in [&[][..], &["2.0"], &["", "1"], &["1.0 "]] {
         let status = nobody.macp.initialize(initialize(wrong)).await.unwrap_err();
         assert_eq!(macp_code(&status), "UNSUPPORTED_PROTOCOL_VERSION", "{wrong:?}");
-        assert_eq!(status.code(), Code::FailedPrecondition, "{wrong:?}");
+        assert_eq!(status.code(), Code::InvalidArgument, "{wrong:?}");
     }
     stage.stop().await;
 }

@@ -206,7 +206,8 @@ async fn orders_take_no_ordinal_and_are_on_the_timeline_alone() {
     let (frames, mut listening) = planner.subscribed(SESSION, 0).await;
     let life = ["SessionStart", "TaskRequest", "TaskAccept", "TaskUpdate", "TaskUpdate", "TaskComplete"];
     assert_eq!(listening.types(6).await, life);
-    frames.send(subscribe(SESSION, 0)).await.unwrap();
+    // The refusal is the next frame: nothing was between.
+    frames.send(subscribe("another-session-altogether", 0)).await.unwrap();
     assert_eq!(listening.error().await.code, "INVALID_ENVELOPE");
 
     let seen: Vec<_> = planner

@@ -21,7 +21,7 @@ fn status_of(update: &Envelope) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_first_frame_binds_nothing() {
+async fn an_outsiders_first_frame_binds_nothing() {
     let stage = Stage::in_memory().await;
     stage.requested(SESSION).await;
     let (frames, mut listening) = stage.agent("outsider").stream().await;
@@ -42,16 +42,16 @@ async fn a_refused_first_frame_binds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_participant_whose_first_frame_is_refused_hears_nothing_either() {
+async fn a_participant_whose_first_frame_is_refused_hears_what_follows() {
     let stage = Stage::in_memory().await;
     stage.working(SESSION).await;
     let (frames, mut listening) = stage.agent("helper").stream().await;
     frames.send(frame(envelope(SESSION, update("not mine")))).await.unwrap();
     assert_eq!(listening.error().await.code, "FORBIDDEN");
     stage.agent("worker").ok(envelope(SESSION, update("going"))).await;
-    // The end of the frames ends a stream that is bound to nothing.
-    drop(frames);
-    assert_eq!(listening.next().await.unwrap(), None);
+    assert_eq!(status_of(&listening.envelope().await), "going");
+    frames.send(frame(envelope(OTHER, start()))).await.unwrap();
+    assert_eq!(listening.error().await.code, "INVALID_ENVELOPE");
     stage.stop().await;
 }
 
@@ -106,10 +106,10 @@ async fn a_bound_stream_takes_no_other_session() {
     assert_eq!((error.code.as_str(), error.session_id.as_str()), ("INVALID_ENVELOPE", OTHER));
     frames.send(subscribe(OTHER, 0)).await.unwrap();
     assert_eq!(listening.error().await.code, "INVALID_ENVELOPE");
-    frames.send(subscribe(SESSION, 0)).await.unwrap();
-    assert_eq!(listening.error().await.code, "INVALID_ENVELOPE");
     assert_eq!(stage.written(), before);
-    // It goes on as before.
+    // It goes on as before, and can begin again at another place of its own.
+    frames.send(subscribe(SESSION, 1)).await.unwrap();
+    assert_eq!(listening.types(1).await, ["TaskRequest"]);
     frames.send(frame(envelope(SESSION, accept()))).await.unwrap();
     let accepted = listening.envelope().await;
     assert_eq!((accepted.message_type.as_str(), accepted.session_id.as_str()), ("TaskAccept", SESSION));
@@ -244,7 +244,7 @@ async fn what_is_no_envelope_is_not_on_the_stream() {
     let (frames, mut listening) = planner.subscribed(SESSION, 0).await;
     assert_eq!(listening.types(4).await, ["SessionStart", "TaskRequest", "TaskAccept", "TaskUpdate"]);
     // The refusal is the next frame: nothing was between.
-    frames.send(subscribe(SESSION, 0)).await.unwrap();
+    frames.send(subscribe(OTHER, 0)).await.unwrap();
     assert_eq!(listening.error().await.code, "INVALID_ENVELOPE");
     stage.stop().await;
 }

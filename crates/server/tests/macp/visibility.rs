@@ -211,15 +211,20 @@ async fn what_is_wrong_whatever_the_session_is_answered_alike_whether_or_not_the
     let wrong = |session: &str| {
         let any = || envelope(session, request());
         [
-            any().with(|e| e.payload = vec![0xff]),
-            any().with(|e| e.mode = "macp.mode.vote.v1".to_owned()),
-            any().with(|e| e.message_type = "TaskDance".to_owned()),
-            any().with(|e| e.message_type = "SessionCancel".to_owned()),
             any().with(|e| e.macp_version = "9".to_owned()),
             any().with(|e| e.message_id.clear()),
             any().with(|e| e.message_id = "handover:1".to_owned()),
             any().with(|e| e.sender = "planner".to_owned()),
-            any().with(|e| e.payload = vec![0; 1_048_577]),
+        ]
+    };
+    // What only the session could read is answered as anything else to it is.
+    let unreadable = |session: &str| {
+        let any = || envelope(session, request());
+        [
+            any().with(|e| e.payload = vec![0xff]),
+            any().with(|e| e.mode = "macp.mode.vote.v1".to_owned()),
+            any().with(|e| e.message_type = "TaskDance".to_owned()),
+            any().with(|e| e.message_type = "SessionCancel".to_owned()),
         ]
     };
     for caller in ["outsider", "stranger"] {
@@ -233,6 +238,11 @@ async fn what_is_wrong_whatever_the_session_is_answered_alike_whether_or_not_the
                 let error = caller.refused(envelope).await;
                 assert_eq!((&error.code, &error.message), (&none.code, &none.message), "{session}");
                 assert!(!["FORBIDDEN", "SESSION_NOT_FOUND"].contains(&error.code.as_str()), "{error:?}");
+            }
+            let readable = caller.refused(envelope(session, request())).await;
+            for envelope in unreadable(session) {
+                let error = caller.refused(envelope).await;
+                assert_eq!((&error.code, &error.message), (&readable.code, &readable.message), "{session}");
             }
             let reserved = || steer(session, "left").with(|steer| steer.message_id = "handover:1".to_owned());
             let status = caller.handover.clone().steer(reserved()).await.unwrap_err();

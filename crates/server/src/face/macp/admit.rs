@@ -28,6 +28,10 @@ pub const MACP_VERSION: &str = "1.0";
 pub const TASK_MODE: &str = "macp.mode.task.v1";
 /// The name of Handoff Mode.
 pub const HANDOFF_MODE: &str = "macp.mode.handoff.v1";
+/// What is told and kept nowhere.
+pub const SIGNAL: &str = "Signal";
+/// A message about how something goes on, which may name its session and mode, and is told as a signal is.
+pub const PROGRESS: &str = "Progress";
 /// The message that starts a session.
 pub const SESSION_START: &str = "SessionStart";
 /// The status of an update that asks a question.
@@ -40,13 +44,13 @@ pub enum Admitted {
     Command(Box<Command>),
     /// A session start, whose policy is to be looked up.
     Start(Box<StartRequest>),
+    /// For a session, and nothing that it could understand. The session may have more to say against it.
+    Unreadable(Refused),
 }
 
 /// A session start without its charter.
 #[derive(Debug)]
 pub struct StartRequest {
-    /// The policy that it names.
-    pub policy: Text,
     /// The cap on its suspension, where it sets one.
     pub suspension_cap_ms: Option<u64>,
     /// The command, with a charter that is to be replaced.
@@ -101,12 +105,33 @@ pub fn message_id(id: &str) -> Result<(), Refused> {
     }
 }
 
-/// Whether an envelope speaks our version, for the agent that sends it.
+/// Whether an envelope is one: it speaks our version, and has all that one of its type has. Then, whether it is of the agent
+/// that sends it.
 pub fn origin(caller: &Caller, envelope: &Envelope) -> Result<(), Refused> {
     if envelope.macp_version != MACP_VERSION {
         let found = clip(&envelope.macp_version);
         let message = format!("expected macp_version {MACP_VERSION:?}, found {found:?}");
         return Err(Refused::new("UNSUPPORTED_PROTOCOL_VERSION", Code::InvalidArgument, message));
+    }
+    for (name, value) in [("message_type", &envelope.message_type), ("message_id", &envelope.message_id)] {
+        if value.is_empty() {
+            return Err(Refused::invalid(format!("expected a {name}, found nothing")));
+        }
+    }
+    let (of_session, of_mode) = (!envelope.session_id.is_empty(), !envelope.mode.trim().is_empty());
+    let expected = match envelope.message_type.as_str() {
+        // RFC-MACP-0001 §6: a signal is of no session, and may name one in its payload.
+        SIGNAL if of_session || of_mode => "a signal without session_id and mode, found one of them",
+        PROGRESS if of_session != of_mode => {
+            "Progress with both session_id and mode or with neither, found one"
+        }
+        SIGNAL | PROGRESS => "",
+        _ if !of_session => "a session_id, found nothing",
+        _ if !of_mode => "a mode, found nothing",
+        _ => "",
+    };
+    if !expected.is_empty() {
+        return Err(Refused::invalid(format!("expected {expected}")));
     }
     if !envelope.sender.is_empty() && envelope.sender != caller.agent.as_str() {
         let message = format!("expected the authenticated sender {}, found another", caller.agent);
@@ -118,23 +143,32 @@ pub fn origin(caller: &Caller, envelope: &Envelope) -> Result<(), Refused> {
 /// Turn an envelope into a command of this agent.
 pub fn admit(caller: &Caller, envelope: &Envelope) -> Result<Admitted, Refused> {
     origin(caller, envelope)?;
+    let starts = envelope.message_type == SESSION_START;
+    if starts {
+        session_id(&envelope.session_id)?;
+    }
+    message_id(&envelope.message_id)?;
     let Some(mode) = mode(&envelope.mode) else {
         let message = format!("expected {TASK_MODE} or {HANDOFF_MODE}, found {:?}", clip(&envelope.mode));
-        return Err(Refused::new("MODE_NOT_SUPPORTED", Code::InvalidArgument, message));
+        return match starts {
+            true => Err(Refused::new("MODE_NOT_SUPPORTED", Code::InvalidArgument, message)),
+            // Of a session that is there it is the wrong one.
+            false => Ok(Admitted::Unreadable(Refused::invalid(message))),
+        };
     };
-    session_id(&envelope.session_id)?;
-    message_id(&envelope.message_id)?;
     let mut command = caller.command(Act::Tick);
     command.id = Some(MessageId::from(envelope.message_id.as_str()));
     command.verbatim = Some(Arc::from(envelope.payload.as_slice()));
     command.mode = Some(mode);
     let sent_at = u64::try_from(envelope.timestamp_unix_ms).ok().filter(|at| *at > 0).map(Timestamp);
-    if envelope.message_type == SESSION_START {
+    if starts {
         return start(mode, envelope, sent_at, command).map(|start| Admitted::Start(Box::new(start)));
     }
     command.sent_at = sent_at;
-    command.act = act(mode, &envelope.message_type, &envelope.payload)?;
-    Ok(Admitted::Command(Box::new(command)))
+    Ok(match act(mode, &envelope.message_type, &envelope.payload) {
+        Ok(act) => Admitted::Command(Box::new(Command { act, ..command })),
+        Err(unreadable) => Admitted::Unreadable(unreadable),
+    })
 }
 
 fn start(
@@ -160,7 +194,6 @@ fn start(
         id("a participant", participant)?;
     }
     let policy = if payload.policy_version.is_empty() { "policy.default" } else { &payload.policy_version };
-    let policy = Text::from(policy);
     let mut extension_keys: Vec<Text> =
         payload.extensions.keys().map(|key| Text::from(key.as_str())).collect();
     extension_keys.sort();
@@ -170,7 +203,7 @@ fn start(
         charter: Charter::macp(),
         mode_version: Text::from(payload.mode_version),
         configuration_version: Text::from(payload.configuration_version),
-        policy_version: policy.clone(),
+        policy_version: Text::from(policy),
         ttl_ms: Some(ttl_ms),
         sent_at,
         intent: Text::from(payload.intent),
@@ -180,7 +213,7 @@ fn start(
         contract: None,
     }));
     let suspension_cap_ms = u64::try_from(payload.max_suspend_ms).ok().filter(|cap| *cap > 0);
-    Ok(StartRequest { policy, suspension_cap_ms, command })
+    Ok(StartRequest { suspension_cap_ms, command })
 }
 
 fn act(mode: ModeKind, message_type: &str, payload: &[u8]) -> Result<Act, Refused> {
@@ -198,18 +231,13 @@ fn task_act(name: &str, payload: &[u8]) -> Result<TaskAct, Refused> {
     Ok(match name {
         "TaskRequest" => {
             let payload: task::TaskRequestPayload = decode(name, payload)?;
-            if payload.deadline_unix_ms < 0 {
-                let found = payload.deadline_unix_ms;
-                return Err(Refused::invalid(format!(
-                    "expected deadline_unix_ms of 0 or more, found {found}"
-                )));
-            }
             TaskAct::Request(Request {
                 task: Text::from(payload.task_id),
                 title: Text::from(payload.title),
                 instructions: Text::from(payload.instructions),
                 assignee: named(&payload.requested_assignee),
                 input: Blob::from(payload.input),
+                // Before the epoch is never.
                 wanted_by: u64::try_from(payload.deadline_unix_ms).ok().filter(|at| *at > 0).map(Timestamp),
                 check_in_ms: None,
             })
@@ -410,7 +438,7 @@ mod tests {
     fn admitted_act(payload: task::TaskUpdatePayload) -> Act {
         match admit(&caller(), &envelope(TASK_MODE, "TaskUpdate", payload.encode_to_vec())).unwrap() {
             Admitted::Command(command) => command.act,
-            Admitted::Start(..) => panic!("expected a command"),
+            Admitted::Start(..) | Admitted::Unreadable(_) => panic!("expected a command"),
         }
     }
 
@@ -465,11 +493,12 @@ mod tests {
         let Admitted::Start(request) = admit(&caller(), &started).unwrap() else {
             panic!("expected a start")
         };
-        assert_eq!((&*request.policy, request.suspension_cap_ms), ("policy.default", Some(5)));
+        assert_eq!(request.suspension_cap_ms, Some(5));
         assert_eq!(request.command.verbatim.as_deref(), Some(started.payload.as_slice()));
         let Act::Start(start) = request.command.act else { panic!("expected a start") };
         let keys: Vec<&str> = start.extension_keys.iter().map(|key| &**key).collect();
         assert_eq!((keys, start.sent_at), (vec!["a", "b", "c"], None));
+        assert_eq!(&*start.policy_version, "policy.default");
     }
 
     proptest! {
@@ -481,8 +510,10 @@ mod tests {
         ) {
             let mode = if handoff { HANDOFF_MODE } else { TASK_MODE };
             match admit(&caller(), &envelope(mode, message_type, payload)) {
-                Ok(_) => {}
-                Err(refused) => prop_assert_eq!(refused.code, "INVALID_ENVELOPE"),
+                Ok(Admitted::Command(_) | Admitted::Start(_)) => {}
+                Ok(Admitted::Unreadable(refused)) | Err(refused) => {
+                    prop_assert_eq!(refused.code, "INVALID_ENVELOPE");
+                }
             }
         }
 

@@ -38,9 +38,7 @@ impl MacpRuntimeService for Macp {
                 versions.iter().take(8).map(|version| admit::clip(version)).collect::<Vec<_>>().join(", ");
             let message =
                 format!("expected protocol version {MACP_VERSION} among those offered, found: {found}");
-            return Err(
-                Refused::new("UNSUPPORTED_PROTOCOL_VERSION", Code::FailedPrecondition, message).status()
-            );
+            return Err(Refused::new("UNSUPPORTED_PROTOCOL_VERSION", Code::InvalidArgument, message).status());
         }
         Ok(Response::new(discovery::initialized()))
     }

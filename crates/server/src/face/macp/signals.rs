@@ -17,7 +17,7 @@ use handover_kernel::{Blob, Fact, Seq, Session};
 use prost::Message;
 use tonic::Status;
 
-use super::admit::{self, MACP_VERSION};
+use super::admit::{self, MACP_VERSION, PROGRESS, SIGNAL};
 use super::proto::v1::{Envelope, ProgressPayload, SignalPayload, WatchSignalsResponse};
 use super::refused::Refused;
 use super::render::signed;
@@ -30,12 +30,9 @@ const PAGE: usize = 256;
 
 type Out = queue::Sender<Result<WatchSignalsResponse, Status>>;
 
-/// A message about how something goes on, which may name its session and mode, and is told as a signal is.
-pub const PROGRESS: &str = "Progress";
-
 /// Whether an envelope is a signal: it is told, and no session keeps it.
 pub fn is_signal(envelope: &Envelope) -> bool {
-    matches!(envelope.message_type.as_str(), "Signal" | PROGRESS)
+    matches!(envelope.message_type.as_str(), SIGNAL | PROGRESS)
 }
 
 impl Macp {
@@ -151,22 +148,13 @@ impl Macp {
     }
 }
 
-/// The session that a signal relates to; empty if to none. Progress may be of a session; a signal is of none
-/// (RFC-MACP-0001 §6), and may name one in its payload.
+/// The session that a signal relates to; empty if to none.
 fn about(envelope: &Envelope) -> Result<String, Refused> {
     if envelope.message_type == PROGRESS {
         admit::decode::<ProgressPayload>(PROGRESS, &envelope.payload)?;
-        if envelope.session_id.is_empty() != envelope.mode.is_empty() {
-            return Err(Refused::invalid(
-                "expected Progress with both session_id and mode or with neither, found one",
-            ));
-        }
         return Ok(envelope.session_id.clone());
     }
-    if !envelope.session_id.is_empty() || !envelope.mode.is_empty() {
-        return Err(Refused::invalid("expected a signal without session_id and mode, found one of them"));
-    }
-    let payload: SignalPayload = admit::decode("Signal", &envelope.payload)?;
+    let payload: SignalPayload = admit::decode(SIGNAL, &envelope.payload)?;
     if payload.signal_type.trim().is_empty() && !envelope.payload.is_empty() {
         return Err(Refused::invalid("expected a signal_type, found nothing"));
     }
@@ -231,7 +219,7 @@ fn signal(session: &Session, about: Seq, signal_type: &str, data: Vec<u8>) -> En
     Envelope {
         macp_version: MACP_VERSION.to_owned(),
         mode: String::new(),
-        message_type: "Signal".to_owned(),
+        message_type: SIGNAL.to_owned(),
         message_id: format!("handover:{}:{about}", session.binding.id),
         session_id: String::new(),
         sender: session.binding.requester.to_string(),

@@ -1,7 +1,8 @@
 //! `StreamSession`: envelopes in, the session's envelopes out, in the order in which they were accepted.
 //!
-//! The first frame that is accepted binds the stream to one session; a refused one binds nothing. A refusal is an
-//! inline error and the stream stays open. A caller that closes its side gets what was accepted until then, and the end.
+//! The first frame binds the stream to one session, if the caller may see that, whether or not the session takes it. A refusal
+//! is an inline error and the stream stays open. A caller that closes its side gets what was accepted until then, and the
+//! end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use handover_desk::limit::Kind;
 use handover_kernel::{Fact, Ordinal, Session, Text};
 use tonic::{Code, Status, Streaming};
 
+use super::admit::{self, PROGRESS};
 use super::proto::v1::stream_session_response::Response as Frame;
 use super::proto::v1::{Envelope, StreamSessionRequest, StreamSessionResponse};
 use super::refused::Refused;
-use super::signals::PROGRESS;
 use super::{Macp, ended, render};
 use crate::queue::{self, queue};
 
@@ -161,16 +162,25 @@ impl Macp {
         if envelope.message_type == PROGRESS && !envelope.session_id.is_empty() {
             self.signal(caller, envelope).await.map_err(error)?;
             if bound.is_none() {
-                let session = self.session(caller, &envelope.session_id).await.map_err(error)?;
-                let after = session.head.0;
-                *bound = Some(self.bind(caller, session, after, Ordinal(0)));
+                *bound = self.bind_to_what_comes(caller, &envelope.session_id).await;
             }
             return Ok(());
         }
-        let accepted = self.submit(caller, envelope).await.map_err(error)?;
+        let accepted = match self.submit(caller, envelope).await {
+            Ok(accepted) => accepted,
+            Err(refused) => {
+                if bound.is_none() && admit::origin(caller, envelope).is_ok() {
+                    *bound = self.bind_to_what_comes(caller, &envelope.session_id).await;
+                }
+                return Err(error(refused));
+            }
+        };
         if bound.is_none() {
-            // From the accepted envelope on, itself included.
-            let after = accepted.receipt.seq.0.saturating_sub(1);
+            // From the accepted envelope on, itself included. One that was accepted before says nothing new.
+            let after = match accepted.receipt.duplicate {
+                true => accepted.session.head.0,
+                false => accepted.receipt.seq.0.saturating_sub(1),
+            };
             *bound = Some(self.bind(caller, accepted.session, after, Ordinal(0)));
         }
         Ok(())
@@ -183,13 +193,17 @@ impl Macp {
         after_sequence: u64,
         bound: &mut Option<Bound>,
     ) -> Result<(), Refused> {
-        if let Some(bound) = bound {
-            let message = format!("this stream is bound to session {} already", bound.session_id);
+        if let Some(bound) = bound
+            && bound.session_id != id
+        {
+            let message = format!("this stream is bound to session {}, found another", bound.session_id);
             return Err(Refused::invalid(message));
         }
         self.desk.gate.admit(caller, Kind::Message)?;
         let session = self.session(caller, id).await?;
-        *bound = Some(self.bind(caller, session, 0, Ordinal(after_sequence)));
+        // Whoever has seen more than there is hears what comes next.
+        let after = Ordinal(after_sequence).min(session.ordinal);
+        *bound = Some(self.bind(caller, session, 0, after));
         Ok(())
     }
 
@@ -201,6 +215,13 @@ impl Macp {
             Err(refused) if refused.grpc == Code::NotFound => Ok(0),
             Err(refused) => Err(refused),
         }
+    }
+
+    /// Bound to a session from now on, if the caller may see it.
+    async fn bind_to_what_comes(&self, caller: &Caller, id: &str) -> Option<Bound> {
+        let session = self.session(caller, id).await.ok()?;
+        let after = session.head.0;
+        Some(self.bind(caller, session, after, Ordinal(0)))
     }
 
     fn bind(&self, caller: &Caller, session: Arc<Session>, after: u64, ordinal: Ordinal) -> Bound {

@@ -17,7 +17,7 @@ use super::render;
 /// What an event costs to replay, in steps of a check.
 const STEPS_PER_EVENT: u64 = 1000;
 
-/// One entry of the history: an envelope, or a cancellation, suspension or resumption.
+/// One entry of the history: an envelope. What only the runtime writes has no ordinal and is none.
 struct Entry<'a> {
     event: &'a Event,
     message_id: String,
@@ -98,25 +98,16 @@ fn response(
 
 fn history_entries<'a>(session: &Session, events: &'a [Event]) -> Vec<Entry<'a>> {
     let frame = render::Frame::of(session);
-    let control = |event: &'a Event, name: &str| Entry {
-        event,
-        message_id: format!("handover:{}", event.seq),
-        message_type: name.to_owned(),
-        payload: Vec::new(),
-    };
     events
         .iter()
-        .filter_map(|event| match render::envelope(&frame, event) {
-            Some(envelope) => Some(Entry {
+        .filter_map(|event| {
+            let envelope = render::envelope(&frame, event)?;
+            Some(Entry {
                 event,
                 message_id: envelope.message_id,
                 message_type: envelope.message_type,
                 payload: envelope.payload,
-            }),
-            None if matches!(event.fact, Fact::Cancelled { .. }) => Some(control(event, "SessionCancel")),
-            None if matches!(event.fact, Fact::Suspended { .. }) => Some(control(event, "SessionSuspend")),
-            None if matches!(event.fact, Fact::Resumed { .. }) => Some(control(event, "SessionResume")),
-            None => None,
+            })
         })
         .collect()
 }

@@ -5,7 +5,6 @@
 
 import argparse
 import asyncio
-import fnmatch
 import json
 import pathlib
 import re
@@ -26,7 +25,7 @@ CLOCK_MS = 1_500
 
 
 class Void(Exception):
-    """The run took too long for what it waits for, so that its answers say nothing."""
+    """The machine was too slow for what a script waits for, so that its answers say nothing."""
 
 
 def fill(step, names):
@@ -88,6 +87,8 @@ def brief(answer, other):
     if not isinstance(other, dict):
         return "answers"
     parts = differing(answer, other)
+    if parts == ["heard"]:
+        return "hears " + (", ".join(sorted({one[0] for one in answer["heard"] if one not in other["heard"]})) or "no more")
     if parts == ["envelopes"]:
         return delivered(answer["envelopes"], other["envelopes"])
     if parts == ["entries"]:
@@ -106,9 +107,13 @@ def delivered(ours, theirs):
     if [one[:2] for one in ours] != [one[:2] for one in theirs]:
         other = [one[1] for one in theirs]
         return "has " + ", ".join(one[0] for one in ours if one[1] not in other) if len(ours) > len(theirs) else "lacks or has in another order"
-    return "envelopes: " + ", ".join(
-        sorted({f"{one[0]} {column}" for one, other in zip(ours, theirs) for column, a, b in zip(columns, one, other) if a != b})
-    )
+    found = set()
+    for one, other in zip(ours, theirs):
+        found |= {f"{one[0]} {column}" for column, mine, its in zip(columns, one, other) if mine != its and column != "time"}
+        if abs(one[5] - other[5]) > CLOCK_MS:
+            least = min(one[5], other[5])
+            found.add("a time before the epoch" if least < 0 else f"{one[0]} time" if least else "no time")
+    return "envelopes: " + ", ".join(sorted(found))
 
 
 class Situation:
@@ -121,7 +126,7 @@ class Situation:
 
     def name(self, step):
         do = step["do"]
-        session = step.get("session")
+        session = self.writer.streams[step["stream"]]["session"] if do == "close" else step.get("session")
         known = self.writer.known.get(session)
         where = known.phase() + known.begun if known else "unknown session"
         if known:
@@ -148,8 +153,10 @@ class Situation:
             return f"{do} {'own' if step['policy'] in self.writer.policies else step['policy']}"
         elif do in ("list_policies",):
             return f"{do} {step['mode']}"
+        elif do in ("watch", "watched"):
+            return f"{do} {step.get('what', '')}"
         elif do == "list_sessions":
-            return f"{do} size={step['size']} token={step['token']} by {who}"
+            return f"{do} size={step['size']} token={step['token']}"
         elif do in ("initialize", "modes"):
             return f"{do} {step.get('versions', '')}"
         else:
@@ -175,7 +182,7 @@ class Situation:
             first = known.sent[step["id"]]
             changed = [word for word in ("by", "type", "payload", "at") if first[word] != step[word]]
             odd.append("id=used" + ("".join(f" other {word}" for word in changed)))
-        elif not re.fullmatch(r"m\d+", step["id"]):
+        elif not re.fullmatch(r"m\d+|\$s\d+", step["id"]):
             odd.append(f"id={step['id'][:17]}" + ("…" if len(step["id"]) > 17 else ""))
         session = step["session"]
         if not re.match(r"\$", session):
@@ -244,6 +251,8 @@ class Situation:
             elif key == "supersedes":
                 good = value["session_id"].strip() and re.fullmatch("sha256:[0-9a-f]{64}", value["commitment_hash"])
                 yield key, "good" if good else "bad"
+            elif key == "progress" and value < 0:
+                yield key, value
             elif usual.get(key) is not None and value not in usual[key]:
                 text = str(value)
                 yield key, repr(text[:12]) + ("…" if len(text) > 12 else "")
@@ -275,12 +284,16 @@ class Run:
             for step in steps:
                 if step["do"] in ("frame", "subscribe", "close") and step["stream"] not in writer.streams:
                     continue
+                if step["do"] == "watched" and step["watch"] not in streams[0]:
+                    continue
                 taken.append(step)
                 if step["do"] == "wait":
                     await self.wait(writer, step)
                 kind = situation.name(step)
                 filled = fill(step, names)
                 ours, theirs = await asyncio.gather(*(side.answer(filled, one) for side, one in zip(self.sides, streams)))
+                if any(isinstance(one, str) and "DEADLINE_EXCEEDED" in one for one in (ours, theirs)):
+                    raise Void
                 if not same(ours, theirs):
                     back = {value: key for key, value in names.items()}
                     say = lambda text: re.sub("|".join(map(re.escape, back)) or "$^", lambda hit: back[hit.group(0)], text)
@@ -329,7 +342,7 @@ class Comparison:
 
     def reason(self, kind):
         for pattern, one in self.listed:
-            if fnmatch.fnmatchcase(kind, pattern):
+            if re.search(pattern, kind):
                 self.used.add(pattern)
                 return one
         return None
@@ -343,7 +356,7 @@ class Comparison:
             except Void:
                 self.void += 1
         else:
-            return
+            raise SystemExit(f"script {index} of seed {self.arguments.seed} had no answers in time, five times")
         self.scripts += 1
         self.steps += steps
         for difference in found:

@@ -183,6 +183,7 @@ class Stream:
         self.call = stub.StreamSession(metadata=metadata)
         self.came = []
         self.errors = []
+        self.begun = 0
         self.end = None
         self.news = asyncio.Event()
         self.reader = asyncio.create_task(self.read())
@@ -232,6 +233,39 @@ class Stream:
             await self.reader
             return "does not end"
         return self.end
+
+
+class Watch:
+    """One open WatchSignals or WatchSessions. It is about everything, so that each thing comes with what it is about."""
+
+    def __init__(self, call):
+        self.call = call
+        self.heard = []
+        self.news = asyncio.Event()
+        self.reader = asyncio.create_task(self.read())
+
+    async def begun(self):
+        """The answer has begun: what is told from now on is heard."""
+        await asyncio.wait([asyncio.ensure_future(self.call.initial_metadata())], timeout=1)
+
+    async def read(self):
+        try:
+            async for answer in self.call:
+                if isinstance(answer, core.WatchSignalsResponse):
+                    sent = answer.envelope
+                    self.heard.append([sent.message_id, sent.message_type, sent.sender, sent.mode, sent.payload.hex(), answer.sender_authenticated])
+                else:
+                    of, kind = answer.event.session, core.SessionLifecycleEvent.EventType.Name(answer.event.event_type)
+                    self.heard.append([of.session_id, kind, of.session_id, envelope.SessionState.Name(of.state)])
+                self.news.set()
+        except (grpc.aio.AioRpcError, asyncio.CancelledError):
+            pass
+
+    async def until(self, mark):
+        while not any(one[0] == mark for one in self.heard):
+            self.news.clear()
+            await asyncio.wait_for(self.news.wait(), ANSWER_SECONDS)
+        return self.heard
 
 
 class Side:
@@ -342,6 +376,7 @@ class Side:
             return f"ended before: {stream.end}"
         sent = build(step)
         before = len(stream.came)
+        stream.begun += before == 0
         await stream.write(core.StreamSessionRequest(envelope=sent, subscribe_session_id=step.get("subscribe", "")))
 
         def verdict():
@@ -364,15 +399,36 @@ class Side:
         stream = streams[step["stream"]]
         if stream.end is not None:
             return f"ended before: {stream.end}"
-        before, errors = len(stream.came), len(stream.errors)
+        errors = len(stream.errors)
+        stream.begun += 1
         await stream.write(core.StreamSessionRequest(subscribe_session_id=step["session"], after_sequence=step["after"]))
-        seen = lambda: ("no " + stream.errors[-1][1]) if len(stream.errors) > errors else ("replays" if len(stream.came) > before else None)
-        return await stream.until(seen, 0.15) or "nothing"
+        refused = lambda: "no " + stream.errors[-1][1] if len(stream.errors) > errors else None
+        return await stream.until(refused, 0.15) or "subscribed"
 
     async def do_close(self, step, streams):
         stream = streams[step["stream"]]
         end = await stream.close()
-        return {"envelopes": stream.came, "end": end}
+        came = stream.came
+        if stream.begun > 1:
+            # Whoever begins again while something is on its way may get that once or twice.
+            came = list({one[1]: one for one in reversed(came)}.values())[::-1]
+        return {"envelopes": came, "end": end}
+
+    async def do_watch(self, step, streams):
+        """Listen to signals, or to what becomes of sessions."""
+        call = getattr(self.stub, step["what"])
+        request = core.WatchSignalsRequest() if step["what"] == "WatchSignals" else core.WatchSessionsRequest()
+        streams[step["watch"]] = Watch(call(request, metadata=self.token(step)))
+        await streams[step["watch"]].begun()
+        return "watches"
+
+    async def do_watched(self, step, streams):
+        """What was heard until the mark, of what this script did."""
+        try:
+            heard = await streams[step["watch"]].until(step["mark"])
+        except (asyncio.TimeoutError, TimeoutError):
+            return "does not hear itself"
+        return {"heard": [one[1:] for one in heard if one[0] in step["of"]]}
 
     async def do_wait(self, step, _):
         return "waited"

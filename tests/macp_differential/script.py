@@ -139,6 +139,7 @@ class Writer:
         self.names = self.messages = 0
         self.length = self.dice.randint(6, 22)
         self.queue = []
+        self.signals = []
         self.waits = self.dice.random() < 0.05
         dice = self.dice.random()
         self.mode = TASK if dice < 0.55 else HANDOFF
@@ -167,9 +168,15 @@ class Writer:
         if self.chance(0.6):
             for _ in range(self.dice.randint(1, 2)):
                 yield self.register_policy()
+        watch = None
+        if self.chance(0.03):
+            watch = {"do": "watch", "by": self.dice.choice([*AGENTS, OUTSIDER]), "watch": "watch", "what": self.dice.choice(["WatchSignals"] * 4 + ["WatchSessions"])}
+            yield watch
         yield self.start()
         for _ in range(self.length):
             yield self.next()
+        if watch:
+            yield from self.mark(watch)
         for stream in list(self.streams):
             yield {"do": "close", "stream": stream, "by": self.streams[stream]["by"]}
         for session, known in list(self.known.items()):
@@ -177,6 +184,19 @@ class Writer:
             yield {"do": "history", "by": known.initiator, "session": session, "after": 0}
         for policy in list(self.policies):
             yield {"do": "unregister_policy", "by": "ann", "policy": policy}
+
+    def mark(self, watch):
+        """The last thing that a watcher hears: its own."""
+        mark, by = self.name("s"), watch["by"]
+        step = {"do": "send", "by": by, "sender": by, "version": "1.0", "at": 0}
+        if watch["what"] == "WatchSignals":
+            step |= {"session": "", "mode": "", "type": "Signal", "id": mark, "payload": {"signal_type": "mark"}}
+        else:
+            fields = {"participants": [by, "zed"], "mode_version": "1.0.0", "configuration_version": "c1", "ttl_ms": LONG_TTL_MS,
+                      "policy_version": "", "context_id": "", "max_suspend_ms": 0, "intent": ""}
+            step |= {"session": mark, "mode": TASK, "type": "SessionStart", "id": "m0", "payload": fields}
+        yield step | {"payload_of": step["type"]}
+        yield {"do": "watched", "by": by, "watch": "watch", "mark": mark, "of": [*self.signals, *self.known]}
 
     def next(self):
         if self.queue:
@@ -267,7 +287,7 @@ class Writer:
         at = self.pick(0, None, -20_000, 20_000, "1", "-5", -300_000, 7_200_000, share=0.03 if kind == "SessionStart" else 0.08)
         step = {
             "do": "send", "by": self.pick(by, None, share=0.004), "session": session, "type": kind, "payload_of": kind,
-            "id": id or self.pick(self.message_id(), "", "x" * 300, "implicit-accept:h1", "handover:1", " ", share=0.02),
+            "id": id if id and not self.chance(0.02) else self.pick(self.message_id(), "", "x" * 300, "implicit-accept:h1", "handover:1", " ", share=0.02),
             "payload": payload, "mode": mode, "version": self.pick("1.0", "", "2.0", "1.0.0", share=0.012), "sender": sender, "at": at,
         }
         if self.chance(0.01):
@@ -458,7 +478,8 @@ class Writer:
         about = self.pick("", known, "$s97", share=0.4)
         mode = self.pick(self.known[known].mode if about else "", "", TASK, "nope", share=0.15)
         fields = {"signal_type": self.pick("note", "", " ", share=0.15), "data": {"hex": "61"}} if kind == "Signal" else {"progress_token": "t", "progress": 0.5, "total": 1.0}
-        return self.envelope(about, by, kind, fields, mode)
+        self.signals.append(self.name("s"))
+        return self.envelope(about, by, kind, fields, mode, id=self.signals[-1])
 
     # What came of it
 
@@ -474,6 +495,8 @@ class Writer:
         elif do == "close":
             self.streams[step["stream"]]["over"] = True
         elif do in ("send", "frame"):
+            if do == "frame" and answer == "delivered":
+                self.streams[step["stream"]]["session"] = step["session"]
             self.learn_message(step, answer)
         elif do == "control" and answer.startswith("ok ") and step["session"] in self.known:
             self.known[step["session"]].state = answer.split()[1]

@@ -121,6 +121,9 @@ impl Handoff {
         session.must_be_open()?;
         let agent =
             command.by.agent().ok_or_else(|| Refusal::invalid("expected an agent, found the runtime"))?;
+        if !session.binding.participants.contains(agent) {
+            return Err(Refusal::NotParticipant { agent: agent.clone() });
+        }
         let mut context = None;
         let fact = match act {
             HandoffAct::Offer(offer) => {

@@ -92,6 +92,10 @@ pub fn rehearse(id: &SessionId, history: &[Event], charter: &Charter) -> Rehears
         }
         events.push(Rehearsed { seq: event.seq, recorded: session.standing(), candidate: outcome });
     }
+    // What was due by the end of the history, such as the end of its time.
+    if let (Some(_), Some(last)) = (&candidate, history.last()) {
+        step(&mut candidate, id, &Command::runtime(Act::Tick), &limits, last.at);
+    }
     Rehearsal { events, session: candidate, settled_by }
 }
 

@@ -427,10 +427,10 @@ impl Task {
         let needs_output = binding.charter.require_output && commitment.positive;
         match &self.phase {
             Phase::Pending => Err(Refusal::NotReported),
-            Phase::Requested { request } => {
-                let named_declined =
-                    request.assignee.as_ref().is_some_and(|named| self.declined.contains_key(named));
-                if !commitment.positive && (named_declined || !self.anybody_left(binding)) {
+            Phase::Requested { .. } => {
+                // RFC-MACP-0009 §5 rule 2a: nobody is left when a named assignee has declined. What an assignee gave
+                // back waits for the others.
+                if !commitment.positive && !self.anybody_left(binding) {
                     Ok(Vec::new())
                 } else if binding.charter.commit_completes && commitment.positive {
                     Err(Refusal::NotTakenPart)

@@ -410,7 +410,8 @@ fn policy(found: v1::PolicyDescriptor) -> Result<Policy, Refused> {
         id: found.policy_id,
         mode,
         description: found.description,
-        rules: found.rules,
+        // None are none, however that is said.
+        rules: if found.rules.trim().is_empty() { "{}".to_owned() } else { found.rules },
         schema_version: found.schema_version,
         registered_at: now().0,
     })

@@ -1,7 +1,7 @@
 # The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test fmt fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile fuzz bench bench-toy clean
+.PHONY: help run build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile fuzz bench bench-toy clean
 
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
@@ -50,6 +50,9 @@ sim: ## run the engine on a failing store, 2,000 seeded worlds
 
 macp-sdk: ## drive the release binary with the published MACP SDK for Python
 	@scripts/macp-sdk
+
+macp-differential: ## compare with the MACP reference runtime by SCRIPTS random scripts of SEED; builds it first
+	@scripts/macp-differential $(if $(SEED),--seed $(SEED)) $(if $(SCRIPTS),--scripts $(SCRIPTS))
 
 conformance: ## run the official MCP conformance suite against the release binary
 	@scripts/conformance

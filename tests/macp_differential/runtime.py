@@ -255,8 +255,9 @@ class Watch:
                     sent = answer.envelope
                     self.heard.append([sent.message_id, sent.message_type, sent.sender, sent.mode, sent.payload.hex(), answer.sender_authenticated])
                 else:
-                    of, kind = answer.event.session, core.SessionLifecycleEvent.EventType.Name(answer.event.event_type)
-                    self.heard.append([of.session_id, kind, of.session_id, envelope.SessionState.Name(of.state)])
+                    # How the session stands by the time that it is told is a matter of time.
+                    kind = core.SessionLifecycleEvent.EventType.Name(answer.event.event_type)
+                    self.heard.append([answer.event.session.session_id, kind, answer.event.session.session_id])
                 self.news.set()
         except (grpc.aio.AioRpcError, asyncio.CancelledError):
             pass
@@ -265,7 +266,9 @@ class Watch:
         while not any(one[0] == mark for one in self.heard):
             self.news.clear()
             await asyncio.wait_for(self.news.wait(), ANSWER_SECONDS)
-        return self.heard
+        # What happened before in another session may be told after it.
+        await asyncio.sleep(0.2)
+        return sorted(self.heard, key=lambda one: one[0])
 
 
 class Side:

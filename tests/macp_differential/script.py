@@ -18,6 +18,8 @@ LONG_TTL_MS, SHORT_TTL_MS, IMPLICIT_MS = 600_000, 3_000, 400
 TASK_RULES = [
     {},
     {"assignment": {"allow_reassignment_on_reject": True}},
+    {"assignment": {"allow_reassignment_on_reject": True}},
+    {"assignment": {"allow_reassignment_on_reject": True}},
     {"assignment": {"allow_reassignment_on_reject": True}, "completion": {"require_output": True}},
     {"completion": {"require_output": True}},
     {"commitment": {"authority": "any_participant"}},
@@ -137,7 +139,7 @@ class Writer:
         self.policies = {}
         self.streams = {}
         self.names = self.messages = 0
-        self.length = self.dice.randint(6, 22)
+        self.length = self.dice.randint(6, 26)
         self.queue = []
         self.signals = []
         self.waits = self.dice.random() < 0.05
@@ -300,7 +302,7 @@ class Writer:
         phase = known.phase()
         likely = {
             "pending": ["TaskRequest", "HandoffOffer"], "requested": ["TaskAccept", "TaskAccept", "TaskReject"],
-            "assigned": ["TaskUpdate", "TaskComplete", "TaskFail", "TaskReject"], "reported": ["Commitment"],
+            "assigned": ["TaskUpdate", "TaskComplete", "TaskFail", "TaskReject", "TaskReject"], "reported": ["Commitment"],
             "offered": ["HandoffAccept", "HandoffDecline", "HandoffContext"], "accepted": ["Commitment", "HandoffContext"],
             "declined": ["HandoffOffer", "HandoffOffer", "Commitment"],
         }.get(phase, [])

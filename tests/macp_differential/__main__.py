@@ -287,8 +287,7 @@ class Run:
                 if step["do"] == "watched" and step["watch"] not in streams[0]:
                     continue
                 taken.append(step)
-                if step["do"] == "wait":
-                    await self.wait(writer, step)
+                await self.keep_time(writer, step)
                 kind = situation.name(step)
                 filled = fill(step, names)
                 ours, theirs = await asyncio.gather(*(side.answer(filled, one) for side, one in zip(self.sides, streams)))
@@ -310,14 +309,14 @@ class Run:
                 await side.done(one)
         return found, len(taken)
 
-    async def wait(self, writer, step):
-        known = writer.known.get(step["session"])
-        if known and known.ttl == SHORT_TTL_MS and known.state == "OPEN":
-            if time.monotonic() - known.started > SHORT_TTL_MS / 1_500:
-                raise Void
-            await asyncio.sleep(max(0, known.started + step["ms"] / 1000 - time.monotonic()))
-        else:
-            await asyncio.sleep(step["ms"] / 1000)
+    async def keep_time(self, writer, step):
+        """No session may be about to end when a step is taken, unless the step waits for that."""
+        ends = [known.started + SHORT_TTL_MS / 1_000 for known in writer.short_lived()]
+        if any(end - time.monotonic() < 1 for end in ends):
+            raise Void
+        if step["do"] == "wait":
+            until = max([time.monotonic() + step["ms"] / 1_000, *(end + 0.2 for end in ends)])
+            await asyncio.sleep(until - time.monotonic())
 
     @staticmethod
     def parts_ways(step, ours, theirs):
@@ -338,7 +337,7 @@ class Comparison:
         self.sides, self.arguments = sides, arguments
         self.listed = [(one["kind"], one) for one in tomllib.loads(LISTED.read_text())["difference"]] if LISTED.exists() else []
         self.counts, self.first, self.used = {}, {}, set()
-        self.scripts = self.steps = self.void = 0
+        self.scripts = self.steps = self.void = self.left_out = 0
 
     def reason(self, kind):
         for pattern, one in self.listed:
@@ -356,7 +355,8 @@ class Comparison:
             except Void:
                 self.void += 1
         else:
-            raise SystemExit(f"script {index} of seed {self.arguments.seed} had no answers in time, five times")
+            self.left_out += 1
+            return
         self.scripts += 1
         self.steps += steps
         for difference in found:
@@ -398,7 +398,7 @@ class Comparison:
     async def report(self, seconds):
         """Say what was found. False if anything is not listed."""
         unlisted = [kind for kind in self.counts if self.reason(kind) is None]
-        print(f"seed {self.arguments.seed}: {self.scripts} scripts, {self.steps} steps, {seconds:.0f} s, {self.void} run again for lack of time")
+        print(f"seed {self.arguments.seed}: {self.scripts} scripts, {self.steps} steps, {seconds:.0f} s; {self.void} runs were too slow, {self.left_out} scripts left out")
         listed = {}
         for kind, count in self.counts.items():
             if (one := self.reason(kind)) is not None:
@@ -417,7 +417,7 @@ class Comparison:
             if re.search(self.arguments.show, kind):
                 for step in await self.shrink(self.first[kind]):
                     print("         ", json.dumps({key: value for key, value in step.items() if key not in ("payload_of", "bound")}))
-        return not unlisted
+        return not unlisted and self.left_out <= self.scripts / 100
 
 
 async def main(arguments):

@@ -14,7 +14,7 @@ AGENTS = ["ann", "bob", "cyd", "dan"]
 OUTSIDER = "eve"
 TASK_TYPES = ["TaskRequest", "TaskAccept", "TaskReject", "TaskUpdate", "TaskComplete", "TaskFail"]
 HANDOFF_TYPES = ["HandoffOffer", "HandoffContext", "HandoffAccept", "HandoffDecline"]
-LONG_TTL_MS, SHORT_TTL_MS, IMPLICIT_MS = 600_000, 3_000, 400
+LONG_TTL_MS, SHORT_TTL_MS, IMPLICIT_MS = 600_000, 8_000, 400
 TASK_RULES = [
     {},
     {"assignment": {"allow_reassignment_on_reject": True}},
@@ -76,7 +76,7 @@ class Known:
         self.left = set()
         self.offers = {}
         self.sent = {}
-        self.started = time.monotonic()
+        self.started = self.suspended = time.monotonic()
 
     def learn(self, step):
         """An accepted message."""
@@ -100,6 +100,13 @@ class Known:
         elif kind == "HandoffDecline":
             self.offers[fields["handoff_id"]][1] = "declined"
             self.left.add(by)
+
+    def turn(self, state):
+        """It was suspended, resumed or cancelled. Suspended time does not count."""
+        now = time.monotonic()
+        if state == "OPEN":
+            self.started += now - self.suspended
+        self.state, self.suspended = state, now
 
     def phase(self):
         if self.state != "OPEN":
@@ -209,8 +216,8 @@ class Writer:
         dice = self.dice.random()
         session = self.dice.choice(live or list(self.known))
         if self.waits and dice < 0.12:
-            known = self.known[session]
-            return {"do": "wait", "by": None, "session": session, "ms": SHORT_TTL_MS + 200 if known.ttl == SHORT_TTL_MS else IMPLICIT_MS + 1_300}
+            # Until an offer was accepted for its target, and whatever has a short time to live has ended.
+            return {"do": "wait", "by": None, "session": session, "ms": IMPLICIT_MS + 1_300}
         for share, make in (
             (0.02, self.start),
             (0.03, self.register_policy),
@@ -501,13 +508,16 @@ class Writer:
                 self.streams[step["stream"]]["session"] = step["session"]
             self.learn_message(step, answer)
         elif do == "control" and answer.startswith("ok ") and step["session"] in self.known:
-            self.known[step["session"]].state = answer.split()[1]
+            self.known[step["session"]].turn(answer.split()[1])
         elif do == "wait":
-            known = self.known[step["session"]]
-            if known.ttl == SHORT_TTL_MS and known.state == "OPEN":
+            for known in self.short_lived():
                 known.state = "EXPIRED"
         if do in ("frame", "subscribe") and isinstance(answer, str) and answer.startswith("end"):
             self.streams[step["stream"]]["over"] = True
+
+    def short_lived(self):
+        """The sessions whose time is running out."""
+        return [known for known in self.known.values() if known.ttl == SHORT_TTL_MS and known.state == "OPEN"]
 
     def learn_message(self, step, answer):
         if not (answer.startswith("ok ") or answer == "delivered") or step["type"] in ("Signal", "Progress"):

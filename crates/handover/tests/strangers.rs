@@ -183,6 +183,7 @@ fn only_so_many_calls_without_a_token_are_read_and_the_rest_are_refused_without_
     let server = Server::start(&[]);
     let mut open = announce(&server, "/macp.v1.MACPRuntimeService/Send", None);
     // 64 of 2,000 are waited for.
+    server.until_metric_is("handover_requests_unread_total{why=\"strangers\"}", 2000 - 64);
     let answered: usize = open.iter_mut().map(|connection| connection.answered(100, 36)).sum();
     assert_eq!(answered, 2000 - 64);
     assert_eq!(server.metric("handover_requests_unread_total{why=\"strangers\"}"), 2000 - 64);

@@ -479,14 +479,15 @@ async fn a_connection_of_http_2_has_bounds_and_says_so() {
 #[tokio::test]
 async fn a_client_that_is_not_there_any_more_is_let_go() {
     let server = start_with(Router::new(), vec![], BOUNDS).await;
-    for (opening, seconds) in [("", 10), ("PRI * HTTP", 10), ("GET / HTTP/1.1\r\n", 10), (OPENING, 10)] {
+    for opening in ["", "PRI * HTTP", "GET / HTTP/1.1\r\n", OPENING] {
+        let began = tokio::time::Instant::now();
         let mut stream = server.connect(opening).await;
         // Answered on another connection: the opening has been read.
         server.get("/healthz").await;
         tokio::time::pause();
-        let began = tokio::time::Instant::now();
         _ = stream.read_to_end(&mut Vec::new()).await;
-        assert_eq!(began.elapsed().as_secs(), seconds, "{opening:?}");
+        // What went before is no longer than a busy machine takes.
+        assert!((10..20).contains(&began.elapsed().as_secs()), "{opening:?}: {:?}", began.elapsed());
         tokio::time::resume();
     }
     server.stop().await;

@@ -101,19 +101,19 @@ impl Desk {
         Ok(there.must_hear(&caller.agent)?)
     }
 
-    /// The charter of a session that the caller starts. What is wrong with the start itself is told before that its policy is
-    /// not there.
+    /// The charter of a session that the caller starts. That it is there already, and what is wrong with the start itself, is
+    /// told before that its policy is not there.
     pub async fn charter(&self, caller: &Caller, session: &str, start: &Start) -> Result<Charter, No> {
         match self.policies.charter(&caller.tenant, &start.policy_version, start.mode).await {
             Ok(charter) => Ok(charter),
             Err(denied) => {
+                let key = SessionKey::new(caller.tenant.clone(), session);
+                if self.engine.session(key).await?.is_some() {
+                    return Err(Refusal::SessionExists.into());
+                }
                 names::check_start(start)?;
                 start.check(&caller.agent, self.limits())?;
-                let key = SessionKey::new(caller.tenant.clone(), session);
-                match self.engine.session(key).await? {
-                    Some(_) => Err(Refusal::SessionExists.into()),
-                    None => Err(denied.into()),
-                }
+                Err(denied.into())
             }
         }
     }

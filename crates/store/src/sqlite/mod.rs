@@ -1,8 +1,7 @@
 //! The embedded store: one SQLite file, one process.
 //!
 //! In reading order: `schema` (the tables), `work` (what can be written), `queue` (group commit), `writer` (what a
-//! commit does), `rows` (the index rows of a session), `reader` and `list` (reading), `inbox` (what waits for an agent),
-//! `mover` (from the write-ahead log into the database).
+//! commit does), `rows` (the index rows of a session), `reader` and `list` (reading), `inbox` (what waits for an agent).
 //!
 //! A failed commit or sync is fatal for the connection that writes: it is dropped with all that it remembered, and the
 //! next call opens another. The sync is never tried again, because after a failed one the system may have thrown away
@@ -12,7 +11,6 @@ mod agents;
 mod cache;
 mod inbox;
 mod list;
-mod mover;
 mod queue;
 mod reader;
 mod rows;
@@ -28,7 +26,6 @@ use std::sync::{Arc, Mutex};
 
 use rusqlite::{Connection, ErrorCode, ffi};
 
-use self::mover::{Length, Mover};
 use self::queue::{Answer, Queue};
 use self::reader::Readers;
 use self::work::{Reply, Work};
@@ -43,8 +40,10 @@ use crate::log::{
 /// How much memory to use, and when to pause for what.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The pages of the write-ahead log after which it begins again at its start. More is faster on the whole, with a longer
-    /// log on disk and a slower open after a crash. They are moved into the database in steps of a tenth of it.
+    /// The pages of the write-ahead log after which a commit also moves them into the database. More is faster on the
+    /// whole, with rarer and longer pauses, a longer log on disk and a slower open after a crash. No other thread can do it
+    /// beside the commits: if its sync of the log failed, the system might throw away what a commit has just written, and
+    /// the commit's own sync would succeed.
     pub checkpoint_pages: u32,
     /// The size of a page in a new database, a power of two.
     pub page_bytes: u32,
@@ -63,7 +62,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            checkpoint_pages: 10_000,
+            checkpoint_pages: 1_000,
             page_bytes: 4096,
             writer_cache_kib: 16 * 1024,
             reader_cache_kib: 2 * 1024,
@@ -77,17 +76,15 @@ impl Default for Options {
 pub struct SqliteStore {
     // Closed in this order: the writer comes last of the connections, because the last one moves the write-ahead log
     // into the database. The lock is let go when nothing is open any more.
-    _mover: Mover,
     readers: Readers,
     /// Never used. While it is open, a writer that was dropped after a failed sync is not the last connection, so what
     /// it may have left in the write-ahead log is not taken for committed but overwritten.
     _keeper: Mutex<Connection>,
-    writer: Arc<Mutex<Option<Writer>>>,
+    writer: Mutex<Option<Writer>>,
     queue: Queue,
     watchers: Mutex<Vec<SyncSender<Hint>>>,
     file: PathBuf,
     options: Options,
-    length: Arc<Length>,
     _lock: Lock,
 }
 
@@ -117,22 +114,16 @@ impl SqliteStore {
         let connection = schema::open_writer(&file, &options).map_err(opening)?;
         schema::migrate(&connection)?;
         schema::move_log(&connection)?;
-        let length = Arc::new(Length::default());
-        let writer = Writer::over(connection, &options, Arc::clone(&length)).map_err(opening)?;
-        let writer = Arc::new(Mutex::new(Some(writer)));
+        let writer = Writer::over(connection).map_err(opening)?;
         let keeper = schema::open_reader(&file, &options).map_err(opening)?;
-        let mover = Mover::start(&file, &options, Arc::clone(&length), Arc::clone(&writer));
-        let mover = mover.map_err(opening)?.map_err(|source| io_fault("starting a thread", source))?;
         Ok(SqliteStore {
-            _mover: mover,
             readers: Readers::new(file.clone(), options.clone()),
             _keeper: Mutex::new(keeper),
-            writer,
+            writer: Mutex::new(Some(writer)),
             queue: Queue::new(options.commit_events_max),
             watchers: Mutex::default(),
             file,
             options,
-            length,
             _lock: lock,
         })
     }
@@ -150,7 +141,7 @@ impl SqliteStore {
         });
         let writer = match slot.take() {
             Some(writer) => Ok(writer),
-            None => Writer::open(&self.file, &self.options, Arc::clone(&self.length)),
+            None => Writer::open(&self.file, &self.options),
         };
         let committed = writer.and_then(|mut writer| writer.commit(works).map(|done| (writer, done)));
         match committed {

@@ -194,8 +194,8 @@ pub(super) fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Co
     connection.pragma_update(None, "page_size", options.page_bytes)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // The mover does it.
-    connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
+    connection
+        .query_row(&format!("PRAGMA wal_autocheckpoint = {}", options.checkpoint_pages), [], |_| Ok(()))?;
     connection.pragma_update(None, "cache_size", -i64::from(options.writer_cache_kib))?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(connection)

@@ -6,16 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::cache::Cache;
-use super::mover::Length;
 use super::rows::Row;
 use super::work::{Reply, Work};
-use super::{Options, checksum, mover, natural, schema, signed};
+use super::{Options, checksum, natural, schema, signed};
 use crate::log::{Append, Deleted, Hint, IndexRow, Outcome, Put, Record, SessionKey, Wake};
 
 const SESSIONS_CACHED_MAX: usize = 8192;
@@ -56,21 +53,12 @@ type Group<'a> = BTreeMap<Number, Touched<'a>>;
 
 impl Writer {
     /// Open the file. The tables must be there.
-    pub(super) fn open(file: &Path, options: &Options, length: Arc<Length>) -> rusqlite::Result<Writer> {
-        Writer::over(schema::open_writer(file, options)?, options, length)
+    pub(super) fn open(file: &Path, options: &Options) -> rusqlite::Result<Writer> {
+        Writer::over(schema::open_writer(file, options)?)
     }
 
     /// Write over a connection to a file whose tables are up to date.
-    pub(super) fn over(
-        mut connection: Connection,
-        options: &Options,
-        length: Arc<Length>,
-    ) -> rusqlite::Result<Writer> {
-        let step = mover::step(options);
-        connection.wal_hook(Some(move |_: &mut Wal, pages| {
-            length.is(u32::try_from(pages).unwrap_or(0), step);
-            Ok(())
-        }))?;
+    pub(super) fn over(connection: Connection) -> rusqlite::Result<Writer> {
         let last = |sql| connection.query_row(sql, [], |row| row.get(0));
         let last_position = last(LAST_POSITION)?;
         let last_number = last(

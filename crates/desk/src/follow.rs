@@ -23,6 +23,9 @@ use crate::{Desk, page};
 /// How many times an event that is given out is in memory: as it came, as it was understood, and as what is made of it.
 const COPIES: u64 = 3;
 
+/// What following something takes in memory, as long as it goes on.
+const FOLLOWING_BYTES: u64 = 4 * 1024;
+
 /// A place among the streams and waiting calls of an agent, given back when it is dropped.
 pub struct Stay {
     over: Pin<Box<dyn Future<Output = Over> + Send>>,
@@ -55,6 +58,7 @@ pub struct Events {
     ready: VecDeque<Delivery>,
     held: Option<Lease>,
     room: Option<Room>,
+    _following: Option<Lease>,
 }
 
 impl Desk {
@@ -109,8 +113,11 @@ impl Desk {
 
     fn follow(&self, caller: &Caller, topic: Topic, after: u64) -> Events {
         let subscription = self.engine.subscribe(topic.clone(), after);
-        let (ready, room) = (VecDeque::new(), caller.room().cloned());
-        Events { desk: self.clone(), topic, subscription, tells_of_lag: false, ready, held: None, room }
+        let (desk, ready, room) = (self.clone(), VecDeque::new(), caller.room().cloned());
+        // One call may follow many: whoever has none left for them is refused its next one.
+        let following = room.as_ref().map(|room| room.hold(FOLLOWING_BYTES));
+        let tells_of_lag = false;
+        Events { desk, topic, subscription, tells_of_lag, ready, held: None, room, _following: following }
     }
 }
 

@@ -14,10 +14,10 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::caller::{Caller, Capabilities, Declared, HANDSHAKES, Level};
-use super::message::{Error, INTERNAL_ERROR, object};
+use super::message::{Error, object};
 use super::tasks::answers;
 use super::{Mcp, discover, params, resources};
-use handover_desk::codes::own;
+use handover_desk::memory::Lease;
 
 /// How many sessions' wishes are remembered.
 const SESSIONS_MAX: usize = 10_000;
@@ -31,9 +31,11 @@ const SESSION_BYTES_MAX: usize = 64;
 /// What our own requests to a client begin with.
 const ASKED: &str = "handover:";
 
-/// How many resources a session may follow, and all sessions together.
+/// How many resources a session may follow.
 const WANTED_MAX: usize = 1000;
-const ALL_WANTED_MAX: usize = 100_000;
+
+/// What remembering that takes in memory, besides the address.
+const WISH_BYTES: u64 = 256;
 
 /// The resources that a session wants to hear of.
 pub type Wanted = watch::Receiver<BTreeSet<String>>;
@@ -46,11 +48,13 @@ pub struct Sessions(Mutex<BTreeMap<String, Wishes>>);
 struct Wishes {
     level: Level,
     wanted: watch::Sender<BTreeSet<String>>,
+    /// What is held for each resource, by whoever asked for it.
+    held: BTreeMap<String, Option<Lease>>,
 }
 
 impl Default for Wishes {
     fn default() -> Self {
-        Wishes { level: Level::Info, wanted: watch::Sender::default() }
+        Wishes { level: Level::Info, wanted: watch::Sender::default(), held: BTreeMap::new() }
     }
 }
 
@@ -73,26 +77,17 @@ impl Sessions {
         changed.unwrap_or_else(|| watch::Sender::default().subscribe())
     }
 
-    /// A session wants to hear of a resource, or no longer. When there are too many, those are forgotten that nobody listens
-    /// for.
-    pub fn want(&self, session: &str, uri: String, wants: bool) -> Result<(), Error> {
-        if wants && self.count() >= ALL_WANTED_MAX {
-            let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let unheard = sessions.values().filter(|wishes| wishes.wanted.receiver_count() == 0);
-            unheard.for_each(|wishes| _ = wishes.wanted.send_replace(BTreeSet::new()));
-            drop(sessions);
-            if self.count() >= ALL_WANTED_MAX {
-                return Err(Error::new(INTERNAL_ERROR, "too many resources are followed: try again later")
-                    .named(own::RATE_LIMITED.code));
-            }
-        }
-        self.change(session, |wishes| want(&wishes.wanted, uri, wants)).unwrap_or(Ok(()))
-    }
-
-    /// How many resources are followed in all.
-    fn count(&self) -> usize {
-        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.values().map(|wishes| wishes.wanted.borrow().len()).sum()
+    /// A session wants to hear of a resource, for which so much is held, or no longer.
+    pub fn want(&self, session: &str, uri: String, held: Option<Option<Lease>>) -> Result<(), Error> {
+        let changed = self.change(session, |wishes| {
+            want(&wishes.wanted, uri.clone(), held.is_some())?;
+            match held {
+                Some(lease) => wishes.held.insert(uri, lease),
+                None => wishes.held.remove(&uri),
+            };
+            Ok(())
+        });
+        changed.unwrap_or(Ok(()))
     }
 
     fn change<R>(&self, session: &str, change: impl FnOnce(&mut Wishes) -> R) -> Option<R> {
@@ -125,6 +120,11 @@ pub fn wants(method: &str) -> Option<bool> {
         "resources/unsubscribe" => Some(false),
         _ => None,
     }
+}
+
+/// How many bytes it takes to remember that a resource is wanted.
+pub fn wish_bytes(uri: &str) -> u64 {
+    WISH_BYTES + uri.len() as u64
 }
 
 /// The resource that such a method names.
@@ -226,23 +226,29 @@ impl Mcp {
 
 #[cfg(test)]
 mod tests {
+    use handover_desk::memory::{Memory, Settings};
+
     use super::*;
 
     #[test]
-    fn there_is_an_end_to_what_sessions_follow_and_those_that_nobody_hears_make_way() {
+    fn what_a_session_follows_is_held_by_whoever_asked_until_it_is_not_wanted_or_the_session_is_forgotten() {
+        let settings = Settings { per_agent: 1000, per_tenant: 1000, server: 1000 };
+        let room = Memory::new(settings, Default::default()).room("t", "ada", None);
         let sessions = Sessions::default();
-        let uris = |count: usize| (0..count).map(|number| format!("task://{number}"));
-        let mut heard = Vec::new();
-        for session in 0..ALL_WANTED_MAX / WANTED_MAX {
-            let session = format!("h.{session}");
-            heard.push(sessions.wanted(&session));
-            uris(WANTED_MAX).try_for_each(|uri| sessions.want(&session, uri, true)).unwrap();
+        let want =
+            |session: &str, uri: &str| sessions.want(session, uri.to_owned(), Some(room.take(400).ok()));
+        want("h.1", "task://1").unwrap();
+        want("h.1", "task://1").unwrap();
+        assert!(room.take(601).is_err(), "it is held once");
+        want("h.2", "task://2").unwrap();
+        assert!(room.take(201).is_err());
+        sessions.want("h.2", "task://2".to_owned(), None).unwrap();
+        assert!(room.take(600).is_ok());
+        for number in 0..SESSIONS_MAX {
+            sessions.set_level(&format!("h.{number}.x"), Level::Info);
         }
-        sessions.want("h.more", "task://x".to_owned(), true).unwrap_err();
-        heard.clear();
-        sessions.want("h.more", "task://x".to_owned(), true).unwrap();
-        assert_eq!(sessions.count(), 1, "nobody listened for the others");
-        assert!(sessions.want(&"h".repeat(SESSION_BYTES_MAX + 1), "task://x".to_owned(), true).is_ok());
-        assert_eq!(sessions.count(), 1, "it cannot be an id of ours");
+        assert!(room.take(1000).is_ok(), "nobody listened");
+        want(&"h".repeat(SESSION_BYTES_MAX + 1), "task://x").unwrap();
+        assert!(room.take(1000).is_ok(), "it cannot be an id of ours");
     }
 }

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use self::reply::{Work, json_answer};
 use super::caller::{Caller, Era, HANDSHAKES, Meta, Opening, Wishes, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
-use super::{Mcp, Outbox, handshake};
+use super::{Mcp, No, Outbox, handshake};
 use crate::http::host::Host;
 use crate::http::line::{note, short};
 use crate::http::{Peer, bearer, gather, host, origin, problem, sse, trace};
@@ -329,7 +329,9 @@ impl Mcp {
                 if let Some(wants) = handshake::wants(method) {
                     let uri = handshake::resource(params)?;
                     if let Some(session) = session {
-                        self.parts.sessions.want(session, uri, wants)?;
+                        let held = wants.then(|| self.desk().gate.hold(&who, handshake::wish_bytes(&uri)));
+                        let held = held.transpose().map_err(|limited| No(limited.into()))?;
+                        self.parts.sessions.want(session, uri, held)?;
                     }
                     return Ok(json_answer(200, answer(id, "{}"), room.as_ref()));
                 }

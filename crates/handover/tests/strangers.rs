@@ -324,7 +324,12 @@ fn what_an_agent_is_sending_at_a_time_is_bounded_whatever_it_sends_it_in() {
     // 30 of 256 KiB are coming, with what every request takes, and the others are refused.
     server.until_metric_is("handover_limited_total{limit=\"memory\"}", 10);
     let refused = sending.iter_mut().filter_map(|one| (one.answered(1, 0) == 1).then(|| one.status_of(1)));
-    assert_eq!(refused.collect::<Vec<_>>(), ["8"; 10]);
+    // By their status, or, for whom there was no room for a request at all, by an Ack.
+    let refused: Vec<String> = refused.collect();
+    assert!(
+        refused.len() == 10 && refused.iter().all(|status| status == "8" || status == "0"),
+        "{refused:?}"
+    );
     let body = "x".repeat(128 * 1024);
     let token = &server.token;
     let post = format!(

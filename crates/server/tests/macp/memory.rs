@@ -20,7 +20,7 @@ use super::stage::*;
 /// How many bytes an update has, and how many there are: far more than an agent may hold.
 const UPDATE_BYTES: usize = 200 * 1024;
 const UPDATES: usize = 60;
-const BUDGET: u64 = 2 * 1024 * 1024;
+const BUDGET: u64 = 3 * 1024 * 1024;
 
 const HELD: &str = "handover_memory_held_bytes";
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use handover_kernel::charter::{Authority, Charter};
 use handover_kernel::command::{
-    Act, Answer, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Progress, Reply, Request, Start,
-    TaskAct,
+    Act, Answer, CheckInTerms, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Next, Progress,
+    Reply, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::session::{Lifecycle, Mode};
@@ -60,7 +60,7 @@ fn words(act: &Act) -> Act {
         Act::Task(TaskAct::Answer { ignore_unknown, refuse_when_paused, .. }) => {
             (*ignore_unknown, *refuse_when_paused) = (false, false);
         }
-        Act::Task(TaskAct::Say { awaits_reply, .. }) => *awaits_reply = false,
+        Act::Task(TaskAct::Say { next, .. }) => *next = Next::AsBefore,
         // Whoever has nothing new to read was at a safe point.
         Act::Task(safe_point @ TaskAct::Read { .. }) => *safe_point = TaskAct::Checkpoint,
         Act::Start(_)
@@ -144,7 +144,8 @@ pub fn theft() -> Vec<(&'static str, AgentId, Act)> {
         assignee: None,
         input: Blob::default(),
         wanted_by: None,
-        check_in_ms: None,
+        check_in: CheckInTerms::default(),
+        session_key: None,
     };
     let offer = NewOffer {
         handoff: handoff(),
@@ -195,7 +196,7 @@ pub fn act(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> (AgentId, A
                 return (requester, Act::Pause { reason: text(rng), gently: rng.chance(500) });
             }
             if rng.chance(15) {
-                return (requester, Act::Cancel { reason: text(rng) });
+                return (requester, Act::cancel(text(rng)));
             }
             match &session.mode {
                 Mode::Task(task) => sensible_task(rng, session, &task.phase),
@@ -285,7 +286,7 @@ fn anything(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> Act {
         12 => TaskAct::Read { up_to: session.head },
         13 => TaskAct::Acknowledge,
         14 => TaskAct::SetKey { key: rng.chance(700).then(|| text(rng)) },
-        15 => return Act::Cancel { reason: text(rng) },
+        15 => return Act::cancel(text(rng)),
         16 => return Act::Pause { reason: text(rng), gently: false },
         17 => return Act::Resume { reason: text(rng) },
         18 => return commit(rng, session),
@@ -312,7 +313,15 @@ fn request(rng: &mut Rng, session: &Session) -> Request {
         assignee: rng.chance(500).then(|| rng.pick(&session.binding.participants).clone()),
         input: blob(rng),
         wanted_by: None,
-        check_in_ms: rng.chance(200).then(|| rng.between(100, 5_000)),
+        check_in: check_in(rng),
+        session_key: rng.chance(200).then(|| text(rng)),
+    }
+}
+
+fn check_in(rng: &mut Rng) -> CheckInTerms {
+    CheckInTerms {
+        window_ms: rng.chance(200).then(|| rng.between(100, 5_000)),
+        misses_max: rng.chance(200).then(|| rng.between(1, 3) as u32),
     }
 }
 
@@ -377,7 +386,16 @@ fn fail(rng: &mut Rng) -> TaskAct {
 }
 
 fn say(rng: &mut Rng) -> TaskAct {
-    TaskAct::Say { body: blob(rng), awaits_reply: rng.chance(400), check_in_ms: None }
+    let next = match rng.below(10) {
+        0..=3 => Next::AsBefore,
+        4 => Next::Works,
+        5 | 6 => Next::Delivers,
+        _ => {
+            let need = if rng.chance(300) { Need::Authorization } else { Need::Input };
+            Next::Asks { need, text: text(rng), schema: Blob::default() }
+        }
+    };
+    TaskAct::Say { body: blob(rng), next, check_in: check_in(rng) }
 }
 
 fn commit(rng: &mut Rng, session: &Session) -> Act {

@@ -360,7 +360,7 @@ impl World {
                 None => {
                     let by = handover_kernel::AgentId::from(*self.rng.pick(&script::AGENTS));
                     let face = script::face(&mut self.rng, None);
-                    (key, script::by(&by, face, Act::Cancel { reason: "".into() }))
+                    (key, script::by(&by, face, Act::cancel("")))
                 }
             }
         };

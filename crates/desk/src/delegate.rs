@@ -5,7 +5,8 @@ use std::sync::Arc;
 use handover_engine::Accepted;
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{
-    Act, Contract, Delegation, HandoffAct, ModeKind, NewOffer, OfferContext, Opening, Request, Start,
+    Act, CheckInTerms, Contract, Delegation, HandoffAct, ModeKind, NewOffer, OfferContext, Opening, Request,
+    Start,
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::policy::DEFAULT_POLICY;
@@ -55,6 +56,12 @@ pub struct Work {
     pub parent: Option<SessionId>,
     /// What the requester's client can be asked, as the session remembers it.
     pub able: Vec<Text>,
+    /// The requester's name for a context that is kept elsewhere.
+    pub context: Text,
+    /// How the requester wants to hear that the work was received.
+    pub check_in: CheckInTerms,
+    /// The requester's own name for the conversation.
+    pub session_key: Option<Text>,
 }
 
 /// A responsibility that is offered.
@@ -95,7 +102,7 @@ impl Desk {
         let start = Start {
             participants: work.agents,
             intent: Text::from(&*work.title),
-            context_id: skill.map_or_else(Text::default, Text::from),
+            context_id: skill.map_or(work.context, Text::from),
             extension_keys: work.able,
             ttl_ms: work.ttl_ms,
             parent: work.parent,
@@ -109,7 +116,8 @@ impl Desk {
             assignee: work.assignee,
             input: work.input,
             wanted_by: None,
-            check_in_ms: None,
+            check_in: work.check_in,
+            session_key: work.session_key,
         };
         let named = (!work.anybody).then(|| start.participants.clone());
         let begun = Delegation { start, opening: Opening::Request(request) };

@@ -61,7 +61,13 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
             });
             ("started", detail)
         }
-        Fact::Cancelled { reason } => ("cancelled", json!({ "reason": &**reason })),
+        Fact::Cancelled { reason, keeps_children } => {
+            let mut detail = json!({ "reason": &**reason });
+            if *keeps_children {
+                detail["keeps_children"] = true.into();
+            }
+            ("cancelled", detail)
+        }
         Fact::Suspended { reason, banked_ms } => {
             ("suspended", json!({ "reason": &**reason, "banked_ms": banked_ms }))
         }
@@ -129,9 +135,12 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
         Fact::Said { body, awaits_reply, .. } => {
             ("said", json!({ "body": bytes(body), "awaits_reply": awaits_reply }))
         }
-        Fact::Read { up_to } => ("read", json!({ "up_to": up_to.0 })),
+        Fact::Read { up_to, .. } => ("read", json!({ "up_to": up_to.0 })),
         Fact::Acknowledged => ("acknowledged", json!({})),
-        Fact::CheckInMissed { message } => ("check_in_missed", json!({ "message": message.0 })),
+        Fact::CheckInMissed { message, next, gives_up } => {
+            let next = next.map(rfc3339);
+            ("check_in_missed", json!({ "message": message.0, "next": next, "gives_up": gives_up }))
+        }
         Fact::KeySet { key } => ("key_set", json!({ "key": key.as_deref() })),
         Fact::ChildAdded { child } => ("child_added", json!({ "child": child.as_str() })),
         Fact::Offered { handoff, target, scope, reason } => {

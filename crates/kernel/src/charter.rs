@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::CheckInTerms;
 use crate::id::{AgentId, Millis};
 
 /// A day: the default bound on the total time that a session may be suspended.
@@ -103,6 +104,11 @@ pub enum PauseAt {
 }
 
 impl Charter {
+    /// How a message is to be acknowledged whose sender says this much about it.
+    pub(crate) fn check_in(&self, terms: CheckInTerms) -> CheckInTerms {
+        CheckInTerms { window_ms: terms.window_ms.or(self.check_in_ms), ..terms }
+    }
+
     /// A MACP session under `policy.default`: nothing settles by itself.
     pub fn macp() -> Charter {
         Charter {

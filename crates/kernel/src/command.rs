@@ -35,6 +35,8 @@ pub struct Command {
     pub mode: Option<ModeKind>,
     /// Whether the answer will carry the waiting orders to the assignee, so that they count as delivered.
     pub takes_orders: bool,
+    /// Whether acting on a task accepts it whatever the charter says, on wires that have no word for accepting.
+    pub accepts: bool,
     /// When its sender says that it was sent: no part of what makes two messages the same.
     pub sent_at: Option<Timestamp>,
     /// The trace that it belongs to: no part of what makes two messages the same.
@@ -56,6 +58,7 @@ impl Command {
             verbatim: None,
             mode: None,
             takes_orders: false,
+            accepts: false,
             sent_at: None,
             trace: None,
             act,
@@ -73,6 +76,7 @@ impl Command {
             verbatim: None,
             mode: None,
             takes_orders: false,
+            accepts: false,
             sent_at: None,
             trace: None,
             act,
@@ -112,7 +116,11 @@ pub enum Act {
     /// Start it with its work: a task that nobody ever sees without its request.
     Delegate(Box<Delegation>),
     /// End it without an outcome.
-    Cancel { reason: Text },
+    Cancel {
+        reason: Text,
+        /// Whether what was delegated under it goes on.
+        keeps_children: bool,
+    },
     /// Suspend it, at once or at the next safe point as the charter says.
     Pause {
         reason: Text,
@@ -310,10 +318,10 @@ pub enum TaskAct {
     /// Say something in the conversation.
     Say {
         body: Blob,
-        /// Whether the assignee now waits for the requester's word.
-        awaits_reply: bool,
-        /// The check-in window of this message, where the sender sets one.
-        check_in_ms: Option<Millis>,
+        /// What the assignee does next. What the requester says leaves that as it is.
+        next: Next,
+        /// How the requester wants to hear that it was received.
+        check_in: CheckInTerms,
     },
     /// Have read the messages up to there.
     Read {
@@ -365,8 +373,42 @@ pub struct Request {
     pub input: Blob,
     /// When the requester would like to have it: it settles nothing.
     pub wanted_by: Option<Timestamp>,
-    /// The check-in window of this message, where the sender sets one.
-    pub check_in_ms: Option<Millis>,
+    /// How the requester wants to hear that it was received.
+    pub check_in: CheckInTerms,
+    /// The requester's own name for the conversation.
+    pub session_key: Option<Text>,
+}
+
+/// How the sender of a message wants to hear that it was received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckInTerms {
+    /// How long the receiver has to acknowledge it, where the sender says so and not the charter.
+    pub window_ms: Option<Millis>,
+    /// After how many windows without a sign the task has failed; none means never.
+    pub misses_max: Option<u32>,
+}
+
+/// What an assignee does next that has said something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of most fields say all")]
+pub enum Next {
+    /// What it did before.
+    #[default]
+    AsBefore,
+    /// Works, and waits for nobody.
+    Works,
+    /// Waits for the requester's word. Where messages answer nothing, or it asks for permission or for something in
+    /// particular, that is a question.
+    Asks {
+        need: Need,
+        /// The question as a person would put it.
+        text: Text,
+        /// A JSON Schema for the answer; empty if any will do.
+        schema: Blob,
+    },
+    /// Has delivered what it was asked for. Where the requester completes, it waits for the requester's word; elsewhere
+    /// that is its report.
+    Delivers,
 }
 
 /// How the work goes.
@@ -477,6 +519,11 @@ pub struct OfferContext {
 }
 
 impl Act {
+    /// End a session without an outcome, and what was delegated under it.
+    pub fn cancel(reason: impl Into<Text>) -> Act {
+        Act::Cancel { reason: reason.into(), keeps_children: false }
+    }
+
     /// The word for it, for logs.
     pub fn name(&self) -> &'static str {
         match self {

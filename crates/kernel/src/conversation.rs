@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::CheckInTerms;
 use crate::id::{Blob, Millis, Seq, Text, Timestamp};
+
+/// How often a receiver that gives no sign is reported to the requester, for one message.
+pub const CHECK_INS_MAX: u32 = 10;
 
 /// The two sides of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,24 @@ pub struct CheckIn {
     pub opened: Timestamp,
     /// When it counts as missed, later by the time that the session was suspended.
     pub due: Timestamp,
+    /// How long each window is.
+    pub window_ms: Millis,
+    /// How many have passed without a sign.
+    pub missed: u32,
+    /// After how many of them the task has failed.
+    pub misses_max: Option<u32>,
+}
+
+impl CheckIn {
+    /// What follows if the window passes now: when the next one does, and whether the task has failed.
+    pub(crate) fn after_miss(&self) -> (Option<Timestamp>, bool) {
+        let missed = self.missed + 1;
+        let gives_up = self.misses_max.is_some_and(|most| missed >= most);
+        let most = self.misses_max.unwrap_or(CHECK_INS_MAX);
+        // A window of no length would pass again at once.
+        let again = missed < most && self.window_ms > 0;
+        (again.then(|| self.due.plus(self.window_ms)), gives_up)
+    }
 }
 
 /// The conversation of one task.
@@ -54,6 +76,10 @@ pub struct Conversation {
     pub check_in: Option<CheckIn>,
     /// The message whose window passed without a sign of the receiver, which has given none since.
     pub check_in_missed: Option<Seq>,
+    /// Since when the task has failed because the receiver gave no sign.
+    pub given_up: Option<Timestamp>,
+    /// Whether the receiver has given no sign since the requester last said something.
+    pub unacknowledged: bool,
     /// The last thing that the assignee said.
     pub last_words: Option<Blob>,
     requester: Side,
@@ -78,6 +104,9 @@ impl Conversation {
 
     pub(crate) fn message(&mut self, seq: Seq, from: Party) {
         self.messages += 1;
+        if from == Party::Requester {
+            self.unacknowledged = true;
+        }
         let unread = &mut self.side_mut(from.other()).unread;
         if unread.is_empty() {
             // Most tasks have one message, the request.
@@ -102,26 +131,33 @@ impl Conversation {
         side.read_up_to = side.read_up_to.max(up_to);
     }
 
-    /// Whether a sign of the receiver would be news.
-    pub(crate) fn awaits_sign(&self) -> bool {
-        self.check_in.is_some() || self.check_in_missed.is_some()
-    }
-
     /// The receiver has shown that it is there.
     pub(crate) fn sign(&mut self) {
         self.check_in = None;
         self.check_in_missed = None;
+        self.given_up = None;
+        self.unacknowledged = false;
     }
 
-    pub(crate) fn miss_check_in(&mut self, message: Seq) {
-        self.check_in = None;
+    pub(crate) fn miss_check_in(&mut self, message: Seq, next: Option<Timestamp>) {
         self.check_in_missed = Some(message);
+        match (&mut self.check_in, next) {
+            (Some(check_in), Some(next)) => {
+                check_in.missed += 1;
+                check_in.due = next;
+            }
+            (_, None) => self.check_in = None,
+            (None, Some(_)) => {}
+        }
     }
 
-    /// Open a window, unless an older message still waits for its acknowledgement.
-    pub(crate) fn expect_check_in(&mut self, message: Seq, at: Timestamp, window: Option<Millis>) {
-        if let (None, Some(window)) = (self.check_in, window) {
-            self.check_in = Some(CheckIn { message, opened: at, due: at.plus(window) });
+    /// Open a window, unless an older message still waits for its acknowledgement and its time is not up.
+    pub(crate) fn expect_check_in(&mut self, message: Seq, at: Timestamp, terms: CheckInTerms) {
+        let waits = self.check_in.is_some_and(|check_in| check_in.missed == 0);
+        if let (false, Some(window_ms)) = (waits, terms.window_ms) {
+            let due = at.plus(window_ms);
+            let misses_max = terms.misses_max;
+            self.check_in = Some(CheckIn { message, opened: at, due, window_ms, missed: 0, misses_max });
         }
     }
 

@@ -56,7 +56,7 @@ impl Errand {
                 Act::Task(TaskAct::HandOn { handoff: from.clone(), to: to.clone(), by: by.clone() })
             }
             What::TellParent => Act::Task(TaskAct::AddChild { child: from.clone() }),
-            What::CancelChild => Act::Cancel { reason: Text::from("parent_cancelled") },
+            What::CancelChild => Act::cancel("parent_cancelled"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Answer, Failure, Need, Progress, Request, Start};
+use crate::command::{Answer, CheckInTerms, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
 use crate::id::{
@@ -61,7 +61,11 @@ pub enum Fact {
     /// The session began.
     Started(Box<Started>),
     /// It ended without an outcome.
-    Cancelled { reason: Text },
+    Cancelled {
+        reason: Text,
+        /// Whether what was delegated under it goes on.
+        keeps_children: bool,
+    },
     /// It was suspended.
     Suspended {
         reason: Text,
@@ -139,17 +143,29 @@ pub enum Fact {
         body: Blob,
         /// Whether the assignee now waits for the requester's word.
         awaits_reply: bool,
+        /// Whether the assignee now works, and waits for nobody.
+        works: bool,
         /// The question that this answers.
         answers: Option<QuestionKey>,
-        /// How long the receiver has to acknowledge it.
-        check_in_ms: Option<Millis>,
+        /// How the receiver is to acknowledge it.
+        check_in: CheckInTerms,
     },
     /// A party has read the messages.
-    Read { up_to: Seq },
+    Read {
+        up_to: Seq,
+        /// Whether that was a safe point, because what was read had the orders in it.
+        safe_point: bool,
+    },
     /// The receiver is working on the messages.
     Acknowledged,
     /// The receiver did not acknowledge a message in time.
-    CheckInMissed { message: Seq },
+    CheckInMissed {
+        message: Seq,
+        /// When it counts as missed again; none if it is not asked for any more.
+        next: Option<Timestamp>,
+        /// Whether it was missed so often that the task has failed.
+        gives_up: bool,
+    },
     /// A party set its session key.
     KeySet { key: Option<Text> },
     /// A subtask began.
@@ -210,6 +226,11 @@ pub enum ExpiryCause {
 }
 
 impl Fact {
+    /// That the session ended without an outcome, and what was delegated under it with it.
+    pub(crate) fn cancelled(reason: &str) -> Fact {
+        Fact::Cancelled { reason: Text::from(reason), keeps_children: false }
+    }
+
     /// Whether the event is a MACP envelope of the session's mode, and so takes an ordinal. What the assignee says
     /// in a conversation is an update to MACP readers; what the requester says is not.
     pub(crate) fn is_envelope(&self, by_requester: bool) -> bool {

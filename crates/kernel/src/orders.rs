@@ -98,6 +98,12 @@ impl Orders {
         Fact::Delivered { up_to, orders: orders.collect() }
     }
 
+    /// Whether a pause is among the orders up to there.
+    pub(crate) fn pause_by(&self, up_to: Seq) -> bool {
+        let mut until = self.waiting.iter().take_while(|order| order.seq <= up_to);
+        until.any(|order| matches!(order.what, OrderKind::Pause(_)))
+    }
+
     pub(crate) fn any_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

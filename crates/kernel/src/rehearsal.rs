@@ -4,9 +4,9 @@
 //! to the runtime, which writes what the other charter says.
 
 use crate::charter::Charter;
-use crate::command::{Act, Command, HandoffAct, NewOffer, NewQuestion, TaskAct};
+use crate::command::{Act, Command, HandoffAct, Need, NewOffer, NewQuestion, Next, TaskAct};
 use crate::event::{Event, Fact, Question};
-use crate::id::{Seq, SessionId};
+use crate::id::{Blob, Seq, SessionId, Text};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::session::{Lifecycle, Session, Standing, apply, step};
@@ -126,7 +126,9 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
             start.sent_at = Some(started.base);
             Act::Start(Box::new(start))
         }
-        Fact::Cancelled { reason } => Act::Cancel { reason: reason.clone() },
+        Fact::Cancelled { reason, keeps_children } => {
+            Act::Cancel { reason: reason.clone(), keeps_children: *keeps_children }
+        }
         Fact::Suspended { reason, .. } => Act::Pause { reason: reason.clone(), gently: false },
         Fact::PauseRequested { reason } => Act::Pause { reason: reason.clone(), gently: true },
         Fact::Resumed { reason, .. } => Act::Resume { reason: reason.clone() },
@@ -163,12 +165,15 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         Fact::Failed(failure) => {
             Act::Task(TaskAct::Fail { task: None, assignee: None, failure: failure.clone() })
         }
-        Fact::Said { body, awaits_reply, check_in_ms, .. } => Act::Task(TaskAct::Say {
-            body: body.clone(),
-            awaits_reply: *awaits_reply,
-            check_in_ms: *check_in_ms,
-        }),
-        Fact::Read { up_to } => Act::Task(TaskAct::Read { up_to: *up_to }),
+        Fact::Said { body, awaits_reply, works, check_in, .. } => {
+            let next = match (awaits_reply, works) {
+                (true, _) => Next::Asks { need: Need::Input, text: Text::default(), schema: Blob::default() },
+                (false, true) => Next::Works,
+                (false, false) => Next::AsBefore,
+            };
+            Act::Task(TaskAct::Say { body: body.clone(), next, check_in: *check_in })
+        }
+        Fact::Read { up_to, .. } => Act::Task(TaskAct::Read { up_to: *up_to }),
         Fact::Acknowledged => Act::Task(TaskAct::Acknowledge),
         Fact::KeySet { key } => Act::Task(TaskAct::SetKey { key: key.clone() }),
         Fact::Offered { handoff, target, scope, reason } => Act::Handoff(HandoffAct::Offer(NewOffer {

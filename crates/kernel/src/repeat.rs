@@ -4,12 +4,13 @@
 //! it is.
 
 use crate::command::{
-    Act, Command, Delegation, HandoffAct, NewOffer, NewQuestion, OfferContext, Opening, Request, Start,
+    Act, Command, Delegation, HandoffAct, NewOffer, NewQuestion, Next, OfferContext, Opening, Request, Start,
     TaskAct,
 };
 use crate::event::{Event, Fact, Question};
 use crate::id::{Author, Seq, Text};
 use crate::session::Binding;
+use crate::task::REJECTED;
 
 /// How many events tell of one message, from the one that has its id on.
 pub const REPEAT_EVENTS: usize = 3;
@@ -42,8 +43,11 @@ impl Act {
                 undated(start) == undated(&started.start)
             }
             (Act::Delegate(delegation), Fact::Started(started)) => delegation.says(&started.start, after),
-            (Act::Cancel { reason }, Fact::Cancelled { reason: stored })
-            | (
+            (
+                Act::Cancel { reason, keeps_children },
+                Fact::Cancelled { reason: stored, keeps_children: kept },
+            ) => reason == stored && keeps_children == kept,
+            (
                 Act::Pause { reason, .. },
                 Fact::PauseRequested { reason: stored } | Fact::Suspended { reason: stored, .. },
             )
@@ -100,19 +104,32 @@ impl TaskAct {
                 Fact::Completed { output: stored, summary: stored_summary },
             ) => (output, summary) == (stored, stored_summary),
             (TaskAct::Fail { failure, .. }, Fact::Failed(stored)) => failure == stored,
-            (
-                TaskAct::Say { body, awaits_reply, check_in_ms },
-                Fact::Said { body: stored, awaits_reply: awaits, check_in_ms: window, .. },
-            ) => {
-                let by_requester = command.by.agent() == Some(&binding.requester);
-                let own_window = check_in_ms.or(binding.charter.check_in_ms).filter(|_| by_requester);
-                body == stored && (*awaits_reply && !by_requester) == *awaits && own_window == *window
+            (TaskAct::Say { body, check_in, .. }, Fact::Said { body: stored, check_in: terms, .. })
+                if command.by.agent() == Some(&binding.requester) =>
+            {
+                body == stored && binding.charter.check_in(*check_in) == *terms
+            }
+            (TaskAct::Say { body, next, .. }, Fact::Said { body: stored, awaits_reply, works, .. }) => {
+                let awaits = matches!(next, Next::Asks { .. } | Next::Delivers);
+                body == stored && (awaits, *next == Next::Works) == (*awaits_reply, *works)
+            }
+            (TaskAct::Say { next: Next::Asks { need, text, schema }, .. }, Fact::Asked { questions, .. }) => {
+                let same =
+                    |asked: &Question| (need, text, schema) == (&asked.need, &asked.text, &asked.schema);
+                matches!(&questions[..], [asked] if same(asked))
+            }
+            (TaskAct::Say { body, next: Next::Delivers, .. }, Fact::Completed { output, .. }) => {
+                body == output
+            }
+            // What was accepted before is turned down by failing it.
+            (TaskAct::Decline { reason, .. }, Fact::Failed(failure)) => {
+                failure.reason == *reason && *failure.code == *REJECTED
             }
             // It reaches no further than the log did.
-            (TaskAct::Read { up_to }, Fact::Read { up_to: stored }) => {
+            (TaskAct::Read { up_to }, Fact::Read { up_to: stored, .. }) => {
                 (*up_to).min(Seq(seq.0.saturating_sub(1))) == *stored
             }
-            // A reader with nothing to read was at a safe point all the same.
+            // Read with an earlier release, by a reader that had nothing but orders to read.
             (TaskAct::Read { .. }, Fact::Checkpointed) => command.takes_orders,
             (TaskAct::Acknowledge, Fact::Acknowledged) => true,
             (TaskAct::SetKey { key }, Fact::KeySet { key: stored }) => key == stored,

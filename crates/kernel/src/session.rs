@@ -137,7 +137,7 @@ impl std::error::Error for Unreadable {}
 
 /// The layout of a serialised [`Session`]: raised whenever it changes, so that a snapshot of another layout is thrown away
 /// and the session read from its log instead.
-pub const SNAPSHOT_LAYOUT: u32 = 5;
+pub const SNAPSHOT_LAYOUT: u32 = 6;
 
 /// One session. It can be serialised and read back, as a snapshot that saves replaying its log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -434,7 +434,7 @@ impl Session {
             Lifecycle::Open => {
                 let deadline = self.deadline.map(|at| expiry(at.plus(1), ExpiryCause::Deadline));
                 let mode = match &self.mode {
-                    Mode::Task(task) => task.next_due(),
+                    Mode::Task(task) => task.next_due(&self.binding),
                     Mode::Handoff(handoff) => handoff.next_due(&self.binding.charter),
                 };
                 // The deadline stands first: at the same moment it wins.

@@ -18,7 +18,10 @@ use crate::orders::Orders;
 use crate::refusal::Refusal;
 use crate::session::{Binding, Draft, Standing};
 
-pub use crate::task::decide::NO_ASSIGNEE;
+pub use crate::task::decide::{NO_ASSIGNEE, REJECTED};
+
+/// Why a task failed whose receiver gave no sign.
+pub const NO_ACK: &str = "no_ack";
 
 /// One task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -229,8 +232,14 @@ impl Task {
         self.takers(binding).next().is_some()
     }
 
-    pub(crate) fn next_due(&self) -> Option<(Timestamp, Draft)> {
+    pub(crate) fn next_due(&self, binding: &Binding) -> Option<(Timestamp, Draft)> {
+        if let Some(since) = self.conversation.given_up {
+            let failed = Draft::for_agent(&binding.requester, binding.settlement(false, NO_ACK));
+            return Some((since, failed.at(since)));
+        }
         let window = self.conversation.check_in?;
-        Some((window.due, Draft::runtime(Fact::CheckInMissed { message: window.message }).at(window.due)))
+        let (next, gives_up) = window.after_miss();
+        let missed = Fact::CheckInMissed { message: window.message, next, gives_up };
+        Some((window.due, Draft::runtime(missed).at(window.due)))
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::command::{
-    Act, Answer, Command, Contract, Failure, HandoffAct, NewOffer, NewQuestion, OfferContext, Opening,
+    Act, Answer, Command, Contract, Failure, HandoffAct, NewOffer, NewQuestion, Next, OfferContext, Opening,
     Progress, Request, Start, TaskAct,
 };
 use crate::event::{Event, Fact, Question};
@@ -43,7 +43,7 @@ impl Act {
         match self {
             Act::Start(start) => start.weight(),
             Act::Delegate(delegation) => delegation.start.weight() + delegation.opening.weight(),
-            Act::Cancel { reason } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
+            Act::Cancel { reason, .. } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
             Act::Tick | Act::SettleErrand { .. } => 0,
             Act::Commit(commitment) => commitment.weight(),
             Act::Task(act) => act.weight(),
@@ -71,7 +71,10 @@ impl TaskAct {
             TaskAct::Steer { text } => text.len(),
             TaskAct::Complete { output, summary, .. } => output.len() + summary.len(),
             TaskAct::Fail { failure, .. } => failure.weight(),
-            TaskAct::Say { body, .. } => body.len(),
+            TaskAct::Say { body, next, .. } => match next {
+                Next::Asks { text, schema, .. } => body.len() + text.len() + schema.len(),
+                Next::AsBefore | Next::Works | Next::Delivers => body.len(),
+            },
             TaskAct::SetKey { key } => key.as_ref().map_or(0, |key| key.len()),
             TaskAct::Checkpoint
             | TaskAct::Deliver { .. }
@@ -89,7 +92,7 @@ impl Fact {
     pub(crate) fn weight(&self) -> usize {
         match self {
             Fact::Started(started) => started.start.weight(),
-            Fact::Cancelled { reason }
+            Fact::Cancelled { reason, .. }
             | Fact::Suspended { reason, .. }
             | Fact::Resumed { reason, .. }
             | Fact::Accepted { reason, .. }
@@ -142,7 +145,8 @@ impl Contract {
 
 impl Request {
     fn weight(&self) -> usize {
-        self.title.len() + self.instructions.len() + self.input.len()
+        let key = self.session_key.as_ref().map_or(0, |key| key.len());
+        self.title.len() + self.instructions.len() + self.input.len() + key
     }
 }
 

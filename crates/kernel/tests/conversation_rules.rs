@@ -2,10 +2,11 @@
 
 mod stage;
 
-use handover_kernel::command::{Act, TaskAct};
-use handover_kernel::conversation::Party;
+use handover_kernel::command::{Act, CheckInTerms, Command, Need, Next, TaskAct};
+use handover_kernel::conversation::{CHECK_INS_MAX, Party};
 use handover_kernel::event::Fact;
 use handover_kernel::session::{Lifecycle, Standing};
+use handover_kernel::task::{NO_ACK, Phase, REJECTED, Report};
 use handover_kernel::{Charter, Face, Seq, Text};
 use stage::Stage;
 use stage::acts::*;
@@ -184,8 +185,58 @@ mod states {
 
     // After an accept a rejection is a failure: the face says so.
     #[test]
-    fn what_was_accepted_is_not_declined() {
-        assert_eq!(talking().no("worker", decline()), "REASSIGNMENT_DENIED");
+    fn what_was_accepted_is_turned_down_by_failing_it() {
+        let mut stage = talking();
+        stage.ok("worker", decline());
+        assert_eq!(&stage.story()[3..], ["Failed", "Committed"]);
+        let Phase::Reported { report: Report::Fail(failure), .. } = stage.phase() else { panic!("failed") };
+        assert_eq!(&*failure.code, REJECTED);
+    }
+
+    // The receiver says what it does next.
+    #[test]
+    fn a_message_can_end_the_wait_for_a_word() {
+        let mut stage = talking();
+        stage.ok("worker", hand_in("page"));
+        stage.ok("worker", message("one more thing"));
+        assert_eq!(stage.standing(), Standing::WaitingReply);
+        stage.ok("worker", said("I go on", Next::Works, None));
+        assert_eq!(stage.standing(), Standing::Working);
+    }
+
+    #[test]
+    fn asking_is_a_message_where_messages_answer_and_a_question_elsewhere() {
+        let asks = |need| Next::Asks { need, text: Text::from("which?"), schema: blob("") };
+        let after = |charter, need| {
+            let mut stage = Stage::working(charter);
+            stage.ok("worker", said("which?", asks(need), None));
+            (stage.standing(), stage.phase().questions().len())
+        };
+        assert_eq!(after(Charter::grid(), Need::Input), (Standing::WaitingReply, 0));
+        assert_eq!(after(Charter::grid(), Need::Authorization), (Standing::WaitingAuthorization, 1));
+        assert_eq!(after(Charter::mcp(), Need::Input), (Standing::WaitingInput, 1));
+        assert_eq!(after(Charter::macp(), Need::Authorization), (Standing::WaitingAuthorization, 1));
+    }
+
+    #[test]
+    fn a_delivery_is_the_report_where_the_requester_does_not_complete() {
+        let after = |charter| {
+            let mut stage = Stage::working(charter);
+            stage.ok("worker", hand_in("page"));
+            stage.standing()
+        };
+        assert_eq!(after(Charter::grid()), Standing::WaitingReply);
+        assert_eq!(after(Charter::macp()), Standing::ReportedComplete);
+        assert_eq!(after(Charter::mcp()), Standing::ResolvedPositive);
+    }
+
+    #[test]
+    fn acting_accepts_on_a_wire_without_a_word_for_it() {
+        let mut stage = Stage::requested_of_worker(Charter::mcp());
+        assert_eq!(stage.no("worker", hand_in("page")), "NOT_ASSIGNEE");
+        let deliver = Command { accepts: true, ..stage.command("worker", hand_in("page")) };
+        stage.put(&deliver).answer.unwrap();
+        assert_eq!(stage.standing(), Standing::ResolvedPositive);
     }
 
     // `failed`: set by the receiver, and the end.
@@ -311,13 +362,81 @@ mod acknowledging {
 
     // The window opens with the task and with each message of the sender, 30 s by default.
     #[test]
-    fn a_missed_check_in_is_told_once() {
+    fn a_missed_check_in_is_told_again_with_each_window_up_to_a_limit() {
         let mut stage = Stage::conversation();
         assert_eq!(stage.wait(WINDOW_MS - 1).tick(), NOTHING);
         assert_eq!(stage.wait(1).tick(), ["CheckInMissed"]);
-        assert!(matches!(stage.last().fact, Fact::CheckInMissed { message: Seq(2) }));
-        assert_eq!(stage.wait(WINDOW_MS * 9).tick(), NOTHING);
+        assert!(matches!(stage.last().fact, Fact::CheckInMissed { message: Seq(2), .. }));
+        let again = |stage: &Stage| {
+            let Fact::CheckInMissed { next, gives_up: false, .. } = stage.last().fact else {
+                panic!("missed")
+            };
+            next
+        };
+        assert_eq!(again(&stage), Some(stage.last().at.plus(WINDOW_MS)));
+        assert_eq!(stage.wait(WINDOW_MS - 1).tick(), NOTHING);
+        assert_eq!(stage.wait(1).tick(), ["CheckInMissed"]);
+        stage.wait(WINDOW_MS * 100).tick();
+        assert_eq!((stage.count("CheckInMissed"), again(&stage)), (CHECK_INS_MAX as usize, None));
         assert_eq!(stage.standing(), Standing::Requested, "the sender decides what to make of it");
+        stage.ok("worker", acknowledge());
+        assert_eq!(stage.count("Acknowledged"), 1, "a late acknowledgement is news");
+        stage.ok("planner", message("go on"));
+        assert_eq!(stage.wait(WINDOW_MS).tick(), ["CheckInMissed"], "each message has its window");
+    }
+
+    #[test]
+    fn a_task_fails_after_as_many_misses_as_the_sender_named() {
+        let mut request = work(Some("worker"));
+        request.check_in = CheckInTerms { window_ms: Some(100), misses_max: Some(2) };
+        let mut stage = Stage::task(Charter::grid());
+        stage.ok("planner", Act::Task(TaskAct::Request(request)));
+        assert_eq!(stage.wait(100).tick(), ["CheckInMissed"]);
+        let mut heard = stage.clone();
+        assert_eq!(stage.wait(100).tick(), ["CheckInMissed", "Committed"]);
+        let Lifecycle::Resolved { commitment } = &stage.session().lifecycle else { panic!("resolved") };
+        assert!(!commitment.positive && *commitment.reason == *NO_ACK);
+        assert!(stage.last().is_by_runtime(), "it is the runtime's own failure");
+        for party in [Party::Requester, Party::Receiver] {
+            assert!(unread(&stage, party).contains(&"Committed"), "both are told");
+        }
+        heard.ok("worker", acknowledge());
+        assert_eq!(heard.wait(10_000).tick(), NOTHING, "one sign is enough");
+    }
+
+    #[test]
+    fn reading_acknowledges_nothing_whatever_orders_wait() {
+        let mut stage = talking();
+        stage.ok("planner", message("and this"));
+        stage.ok("planner", steer("quickly"));
+        assert_eq!(stage.taking_orders("worker", read_all()).orders.len(), 2);
+        assert_eq!(stage.wait(WINDOW_MS).tick(), ["CheckInMissed"]);
+        stage.ok("worker", acknowledge());
+        assert_eq!(stage.count("Acknowledged"), 1);
+    }
+
+    #[test]
+    fn orders_that_were_not_read_yet_wait_for_the_next_reading() {
+        let mut stage = talking();
+        stage.ok("planner", steer("first"));
+        let first = stage.session().head;
+        stage.ok("planner", steer("second"));
+        stage.ok("planner", pause());
+        assert_eq!(stage.taking_orders("worker", read(first.0)).orders.len(), 1);
+        assert_eq!(stage.standing(), Standing::Working, "the pause was not read");
+        assert_eq!(stage.taking_orders("worker", read_all()).orders.len(), 2);
+        assert_eq!(stage.standing(), Standing::Suspended);
+    }
+
+    #[test]
+    fn the_first_acknowledgement_after_each_message_is_recorded_without_a_window_too() {
+        let mut stage = Stage::working(Charter::mcp());
+        for count in 1..=2 {
+            stage.ok("planner", message("news"));
+            stage.ok("worker", acknowledge());
+            stage.ok("worker", acknowledge());
+            assert_eq!(stage.count("Acknowledged"), count);
+        }
     }
 
     #[test]
@@ -399,7 +518,7 @@ mod acknowledging {
         let first = stage.ok("planner", message("are you there?")).seq;
         stage.wait(WINDOW_MS - 1).ok("planner", message("hello?"));
         assert_eq!(stage.wait(1).tick(), ["CheckInMissed"]);
-        assert!(matches!(stage.last().fact, Fact::CheckInMissed { message } if message == first));
+        assert!(matches!(stage.last().fact, Fact::CheckInMissed { message, .. } if message == first));
     }
 
     // Settable per send.
@@ -411,7 +530,7 @@ mod acknowledging {
 
         let mut slow = Stage::task(Charter::grid());
         let mut request = work(Some("worker"));
-        request.check_in_ms = Some(WINDOW_MS * 2);
+        request.check_in.window_ms = Some(WINDOW_MS * 2);
         slow.ok("planner", Act::Task(TaskAct::Request(request)));
         assert_eq!(slow.wait(WINDOW_MS).tick(), NOTHING);
         assert_eq!(slow.wait(WINDOW_MS).tick(), ["CheckInMissed"]);

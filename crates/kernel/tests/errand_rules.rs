@@ -271,7 +271,7 @@ mod subtasks {
         let mut middle = child();
         assert!(middle.runtime(settle(1, Verdict::Done)).answer.is_ok());
         assert!(middle.runtime(add_child("grandchild")).answer.is_ok());
-        let cancelled = Act::Cancel { reason: "parent_cancelled".into() };
+        let cancelled = Act::cancel("parent_cancelled");
         assert!(middle.runtime(cancelled).answer.is_ok());
         assert_eq!(middle.session().errands[0].to.as_str(), "grandchild");
     }

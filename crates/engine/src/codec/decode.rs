@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use handover_kernel::charter::Authority;
-use handover_kernel::command::{Answer, Contract, Failure, Progress, Reply, Request, Start};
+use handover_kernel::command::{Answer, CheckInTerms, Contract, Failure, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
@@ -42,7 +42,9 @@ fn trace(trace: wire::Trace) -> Result<Trace, Error> {
 fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
     Ok(match fact {
         wire::Fact::Started(fact) => Fact::Started(Box::new(started(*fact)?)),
-        wire::Fact::Cancelled(fact) => Fact::Cancelled { reason: fact.reason.into() },
+        wire::Fact::Cancelled(fact) => {
+            Fact::Cancelled { reason: fact.reason.into(), keeps_children: fact.keeps_children }
+        }
         wire::Fact::Suspended(fact) => {
             Fact::Suspended { reason: fact.reason.into(), banked_ms: fact.banked_ms }
         }
@@ -89,14 +91,19 @@ fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
         wire::Fact::Said(fact) => Fact::Said {
             body: blob(fact.body),
             awaits_reply: fact.awaits_reply,
+            works: fact.works,
             answers: fact.answers.map(Into::into),
-            check_in_ms: fact.check_in_ms,
+            check_in: CheckInTerms { window_ms: fact.check_in_ms, misses_max: fact.misses_max },
         },
-        wire::Fact::Read(fact) => Fact::Read { up_to: Seq(required("read.up_to", fact.up_to)?) },
-        wire::Fact::Acknowledged(()) => Fact::Acknowledged,
-        wire::Fact::CheckInMissed(fact) => {
-            Fact::CheckInMissed { message: Seq(required("check_in_missed.message", fact.message)?) }
+        wire::Fact::Read(fact) => {
+            Fact::Read { up_to: Seq(required("read.up_to", fact.up_to)?), safe_point: fact.safe_point }
         }
+        wire::Fact::Acknowledged(()) => Fact::Acknowledged,
+        wire::Fact::CheckInMissed(fact) => Fact::CheckInMissed {
+            message: Seq(required("check_in_missed.message", fact.message)?),
+            next: fact.next.map(Timestamp),
+            gives_up: fact.gives_up,
+        },
         wire::Fact::KeySet(fact) => Fact::KeySet { key: fact.key.map(Into::into) },
         wire::Fact::ChildAdded(fact) => {
             Fact::ChildAdded { child: required("child_added.child", fact.child)?.into() }
@@ -204,7 +211,8 @@ fn requested(requested: wire::Requested) -> Request {
         assignee: requested.assignee.map(Into::into),
         input: blob(requested.input),
         wanted_by: requested.wanted_by.map(Timestamp),
-        check_in_ms: requested.check_in_ms,
+        check_in: CheckInTerms { window_ms: requested.check_in_ms, misses_max: requested.misses_max },
+        session_key: requested.session_key.map(Into::into),
     }
 }
 

@@ -42,7 +42,9 @@ pub(super) fn event(event: &Event) -> wire::Event {
 fn wire_fact(fact: &Fact) -> wire::Fact {
     match fact {
         Fact::Started(fact) => wire::Fact::Started(Box::new(started(fact))),
-        Fact::Cancelled { reason } => wire::Fact::Cancelled(wire::Cancelled { reason: string(reason) }),
+        Fact::Cancelled { reason, keeps_children } => {
+            wire::Fact::Cancelled(wire::Cancelled { reason: string(reason), keeps_children: *keeps_children })
+        }
         Fact::Suspended { reason, banked_ms } => {
             wire::Fact::Suspended(wire::Suspended { reason: string(reason), banked_ms: *banked_ms })
         }
@@ -92,17 +94,23 @@ fn wire_fact(fact: &Fact) -> wire::Fact {
             wire::Fact::Completed(wire::Completed { output: bytes(output), summary: string(summary) })
         }
         Fact::Failed(failure) => wire::Fact::Failed(failed(failure)),
-        Fact::Said { body, awaits_reply, answers, check_in_ms } => wire::Fact::Said(wire::Said {
+        Fact::Said { body, awaits_reply, works, answers, check_in } => wire::Fact::Said(wire::Said {
             body: bytes(body),
             awaits_reply: *awaits_reply,
             answers: answers.as_ref().map(|key| string(key.as_str())),
-            check_in_ms: *check_in_ms,
+            check_in_ms: check_in.window_ms,
+            misses_max: check_in.misses_max,
+            works: *works,
         }),
-        Fact::Read { up_to } => wire::Fact::Read(wire::Read { up_to: Some(up_to.0) }),
-        Fact::Acknowledged => wire::Fact::Acknowledged(()),
-        Fact::CheckInMissed { message } => {
-            wire::Fact::CheckInMissed(wire::CheckInMissed { message: Some(message.0) })
+        Fact::Read { up_to, safe_point } => {
+            wire::Fact::Read(wire::Read { up_to: Some(up_to.0), safe_point: *safe_point })
         }
+        Fact::Acknowledged => wire::Fact::Acknowledged(()),
+        Fact::CheckInMissed { message, next, gives_up } => wire::Fact::CheckInMissed(wire::CheckInMissed {
+            message: Some(message.0),
+            next: next.map(|at| at.0),
+            gives_up: *gives_up,
+        }),
         Fact::KeySet { key } => wire::Fact::KeySet(wire::KeySet { key: key.as_deref().map(string) }),
         Fact::ChildAdded { child } => {
             wire::Fact::ChildAdded(wire::ChildAdded { child: Some(string(child.as_str())) })
@@ -242,7 +250,7 @@ fn committed(made: &Commitment) -> wire::Committed {
 }
 
 fn requested(request: &Request) -> wire::Requested {
-    let Request { task, title, instructions, assignee, input, wanted_by, check_in_ms } = request;
+    let Request { task, title, instructions, assignee, input, wanted_by, check_in, session_key } = request;
     wire::Requested {
         task: string(task),
         title: string(title),
@@ -250,7 +258,9 @@ fn requested(request: &Request) -> wire::Requested {
         assignee: assignee.as_ref().map(|agent| string(agent.as_str())),
         input: bytes(input),
         wanted_by: wanted_by.map(|at| at.0),
-        check_in_ms: *check_in_ms,
+        check_in_ms: check_in.window_ms,
+        misses_max: check_in.misses_max,
+        session_key: session_key.as_deref().map(string),
     }
 }
 

@@ -268,6 +268,8 @@ pub(super) struct Designated {
 pub(super) struct Cancelled {
     #[prost(string, tag = "1")]
     pub reason: String,
+    #[prost(bool, tag = "2")]
+    pub keeps_children: bool,
 }
 
 /// Never reuse a number.
@@ -369,6 +371,10 @@ pub(super) struct Requested {
     pub wanted_by: Option<u64>,
     #[prost(uint64, optional, tag = "7")]
     pub check_in_ms: Option<u64>,
+    #[prost(uint32, optional, tag = "8")]
+    pub misses_max: Option<u32>,
+    #[prost(string, optional, tag = "9")]
+    pub session_key: Option<String>,
 }
 
 /// Never reuse a number.
@@ -520,6 +526,10 @@ pub(super) struct Said {
     pub answers: Option<String>,
     #[prost(uint64, optional, tag = "4")]
     pub check_in_ms: Option<u64>,
+    #[prost(uint32, optional, tag = "5")]
+    pub misses_max: Option<u32>,
+    #[prost(bool, tag = "6")]
+    pub works: bool,
 }
 
 /// Never reuse a number.
@@ -527,6 +537,8 @@ pub(super) struct Said {
 pub(super) struct Read {
     #[prost(uint64, optional, tag = "1")]
     pub up_to: Option<u64>,
+    #[prost(bool, tag = "2")]
+    pub safe_point: bool,
 }
 
 /// Never reuse a number.
@@ -534,6 +546,10 @@ pub(super) struct Read {
 pub(super) struct CheckInMissed {
     #[prost(uint64, optional, tag = "1")]
     pub message: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub next: Option<u64>,
+    #[prost(bool, tag = "3")]
+    pub gives_up: bool,
 }
 
 /// Never reuse a number.

@@ -1,6 +1,6 @@
 //! The shard by itself: what it asks for, and when.
 
-use handover_kernel::command::{ModeKind, Request, Start, TaskAct};
+use handover_kernel::command::{CheckInTerms, ModeKind, Request, Start, TaskAct};
 use handover_kernel::{AgentId, Blob, Charter, Face, Text};
 use handover_store::{Outcome, SessionKey, Snapshot};
 
@@ -45,7 +45,8 @@ pub(crate) fn request() -> Command {
         assignee: None,
         input: Blob::default(),
         wanted_by: None,
-        check_in_ms: None,
+        check_in: CheckInTerms::default(),
+        session_key: None,
     };
     by("planner", Act::Task(TaskAct::Request(request)))
 }
@@ -59,7 +60,7 @@ fn steer() -> Command {
 }
 
 fn cancel() -> Command {
-    by("planner", Act::Cancel { reason: Text::default() })
+    by("planner", Act::cancel(""))
 }
 
 pub(crate) fn shard(settings: Settings) -> Shard<u32> {

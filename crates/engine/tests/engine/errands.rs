@@ -126,7 +126,7 @@ on_every_store! {
             let log = stage.until_log_has(name, "Cancelled").await;
             let cancelled = log.iter().find(|event| kind(&event.fact) == "Cancelled").unwrap();
             assert_eq!(cancelled.author, Author::Runtime);
-            assert_eq!(cancelled.fact, Fact::Cancelled { reason: "parent_cancelled".into() });
+            assert_eq!(cancelled.fact, Fact::Cancelled { reason: "parent_cancelled".into(), keeps_children: false });
         }
         until("nothing is owed any more", || store.due(u64::MAX, 10).unwrap().is_empty()).await;
         let log = stage.log("parent");

@@ -8,7 +8,9 @@ use handover_engine::index::{self, INDEX_VERSION};
 use handover_engine::view::WaitKind;
 use handover_kernel::Charter;
 use handover_kernel::charter::Authority;
-use handover_kernel::command::{Act, ModeKind, Need, NewQuestion, Progress, Start, TaskAct};
+use handover_kernel::command::{
+    Act, CheckInTerms, ModeKind, Need, NewQuestion, Next, Progress, Start, TaskAct,
+};
 use handover_kernel::{Blob, QuestionKey, Text};
 use handover_store::{Filter, Order, SqliteStore, Store};
 
@@ -84,7 +86,7 @@ on_every_store! {
         stage.ok("t", "worker", Act::Task(TaskAct::Acknowledge)).await;
         assert_eq!(now(), says([("worker", &["TaskOffer", "Unread"])]));
         let body = Blob::from(&b"and then?"[..]);
-        let wait = TaskAct::Say { body, awaits_reply: true, check_in_ms: None };
+        let wait = TaskAct::Say { body, next: Next::Delivers, check_in: CheckInTerms::default() };
         stage.ok("t", "worker", Act::Task(wait)).await;
         assert_eq!(now(), says([("planner", &["Unread", "Reply"]), ("worker", &["InHand", "Unread"])]));
     }

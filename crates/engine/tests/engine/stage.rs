@@ -10,7 +10,7 @@ use handover_engine::clock::now;
 use handover_engine::codec;
 use handover_engine::{Accepted, Counters, Delivery, Denied, Ended, Engine, Settings, Subscription, Topic};
 use handover_kernel::command::{
-    Act, Command, HandoffAct, ModeKind, NewOffer, Progress, Request, Start, TaskAct,
+    Act, CheckInTerms, Command, HandoffAct, ModeKind, NewOffer, Next, Progress, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::{
@@ -243,7 +243,8 @@ pub fn request() -> Act {
         assignee: None,
         input: Blob::from(&b"{}"[..]),
         wanted_by: None,
-        check_in_ms: None,
+        check_in: CheckInTerms::default(),
+        session_key: None,
     }))
 }
 
@@ -265,7 +266,8 @@ pub fn steer(text: &str) -> Act {
 }
 
 pub fn say(text: &str) -> Act {
-    Act::Task(TaskAct::Say { body: Blob::from(text.as_bytes()), awaits_reply: false, check_in_ms: None })
+    let check_in = CheckInTerms::default();
+    Act::Task(TaskAct::Say { body: Blob::from(text.as_bytes()), next: Next::AsBefore, check_in })
 }
 
 pub fn complete() -> Act {
@@ -274,7 +276,7 @@ pub fn complete() -> Act {
 }
 
 pub fn cancel() -> Act {
-    Act::Cancel { reason: Text::from("not needed") }
+    Act::cancel("not needed")
 }
 
 pub fn commit(action: &str) -> Act {

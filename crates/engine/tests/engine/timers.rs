@@ -40,7 +40,7 @@ on_every_store! {
         stage.ok("s", "planner", request()).await;
         let log = stage.until_log_has("s", "CheckInMissed").await;
         assert_eq!(kinds(&log), ["Started", "Requested", "CheckInMissed"]);
-        assert!(matches!(log[2].fact, Fact::CheckInMissed { message } if message == log[1].seq));
+        assert!(matches!(log[2].fact, Fact::CheckInMissed { message, .. } if message == log[1].seq));
         assert_eq!(log[2].at, log[1].at.plus(100));
     }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use handover_engine::codec::id_scope;
 use handover_kernel::charter::{Authority, Cancel, OnDecline, PauseAt, Settlement};
-use handover_kernel::command::{Answer, Contract, Failure, ModeKind, Need, Progress, Reply, Request, Start};
+use handover_kernel::command::{
+    Answer, CheckInTerms, Contract, Failure, ModeKind, Need, Progress, Reply, Request, Start,
+};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question, Started};
@@ -135,7 +137,9 @@ fn fact(kind: Kind) -> BoxedStrategy<Fact> {
         Kind::Started => (start(), time())
             .prop_map(|(start, base)| Fact::Started(Box::new(Started { start, base })))
             .boxed(),
-        Kind::Cancelled => text().prop_map(|reason| Fact::Cancelled { reason }).boxed(),
+        Kind::Cancelled => (text(), any::<bool>())
+            .prop_map(|(reason, keeps_children)| Fact::Cancelled { reason, keeps_children })
+            .boxed(),
         Kind::Suspended => (text(), option::of(number()))
             .prop_map(|(reason, banked_ms)| Fact::Suspended { reason, banked_ms })
             .boxed(),
@@ -173,17 +177,22 @@ fn fact(kind: Kind) -> BoxedStrategy<Fact> {
             (blob(), text()).prop_map(|(output, summary)| Fact::Completed { output, summary }).boxed()
         }
         Kind::Failed => failure().prop_map(Fact::Failed).boxed(),
-        Kind::Said => (blob(), any::<bool>(), option::of(id()), option::of(number()))
-            .prop_map(|(body, awaits_reply, answers, check_in_ms)| Fact::Said {
+        Kind::Said => (blob(), any::<bool>(), any::<bool>(), option::of(id()), check_in())
+            .prop_map(|(body, awaits_reply, works, answers, check_in)| Fact::Said {
                 body,
                 awaits_reply,
+                works,
                 answers,
-                check_in_ms,
+                check_in,
             })
             .boxed(),
-        Kind::Read => seq().prop_map(|up_to| Fact::Read { up_to }).boxed(),
+        Kind::Read => {
+            (seq(), any::<bool>()).prop_map(|(up_to, safe_point)| Fact::Read { up_to, safe_point }).boxed()
+        }
         Kind::Acknowledged => Just(Fact::Acknowledged).boxed(),
-        Kind::CheckInMissed => seq().prop_map(|message| Fact::CheckInMissed { message }).boxed(),
+        Kind::CheckInMissed => (seq(), option::of(time()), any::<bool>())
+            .prop_map(|(message, next, gives_up)| Fact::CheckInMissed { message, next, gives_up })
+            .boxed(),
         Kind::KeySet => option::of(text()).prop_map(|key| Fact::KeySet { key }).boxed(),
         Kind::ChildAdded => id().prop_map(|child| Fact::ChildAdded { child }).boxed(),
         Kind::Offered => (id(), id(), text(), text())
@@ -290,17 +299,24 @@ fn commitment() -> impl Strategy<Value = Commitment> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    (text(), text(), text(), option::of(id()), blob(), option::of(time()), option::of(number())).prop_map(
-        |(task, title, instructions, assignee, input, wanted_by, check_in_ms)| Request {
+    let words = (text(), text(), text(), option::of(text()));
+    (words, option::of(id()), blob(), option::of(time()), check_in()).prop_map(
+        |((task, title, instructions, session_key), assignee, input, wanted_by, check_in)| Request {
             task,
             title,
             instructions,
             assignee,
             input,
             wanted_by,
-            check_in_ms,
+            check_in,
+            session_key,
         },
     )
+}
+
+fn check_in() -> impl Strategy<Value = CheckInTerms> {
+    (option::of(number()), option::of(any::<u32>()))
+        .prop_map(|(window_ms, misses_max)| CheckInTerms { window_ms, misses_max })
 }
 
 fn progress() -> impl Strategy<Value = Progress> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use handover_kernel::charter::{Charter, SUSPENSION_CAP_DEFAULT_MS};
 use handover_kernel::command::{
-    Answer, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, OfferContext,
-    Opening, Progress, Reply, Request, Start, TaskAct,
+    Answer, CheckInTerms, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion,
+    Next, OfferContext, Opening, Progress, Reply, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
@@ -45,6 +45,8 @@ pub fn all() -> Vec<Life> {
         orders_told_at_a_checkpoint(),
         macp_task_with_the_times_of_its_senders(),
         mcp_task_failed_while_paused(),
+        grid_task_given_up(),
+        grid_task_read_with_orders(),
     ]
 }
 
@@ -185,7 +187,7 @@ fn grid_conversation() -> Life {
     life.start("sender", Face::Grid, start(ModeKind::Task, Charter::grid(), &["receiver"]));
     let request = Request {
         wanted_by: Some(Timestamp(life.now.0 + 86_400_000)),
-        check_in_ms: Some(5_000),
+        check_in: CheckInTerms { window_ms: Some(5_000), misses_max: None },
         ..request("receiver")
     };
     life.task(1, "sender", Face::Grid, TaskAct::Request(request));
@@ -249,7 +251,7 @@ fn parent_cancelled_with_children() -> Life {
         by: AgentId::from("client"),
     };
     life.put(5, Command::runtime(Act::Task(hand_on)).with_id("handover:errand:handoff:9"));
-    life.put(6, command("client", Face::Mcp, Act::Cancel { reason: Text::from("no longer needed") }));
+    life.put(6, command("client", Face::Mcp, Act::cancel("no longer needed")));
     let (first, second) = (owed(&life, 0), owed(&life, 1));
     life.runtime(7, Act::SettleErrand { errand: first, verdict: Verdict::Done });
     let refused = Verdict::Refused { code: Text::from("SESSION_NOT_FOUND") };
@@ -265,7 +267,7 @@ fn child_of_a_cancelled_parent() -> Life {
     let errand = owed(&life, 0);
     life.runtime(1, Act::SettleErrand { errand, verdict: Verdict::Done });
     life.task(2, "worker", Face::Mcp, TaskAct::Request(request("helper")));
-    life.runtime(3, Act::Cancel { reason: Text::from("parent_cancelled") });
+    life.runtime(3, Act::cancel("parent_cancelled"));
     life
 }
 
@@ -418,6 +420,39 @@ fn mcp_task_failed_while_paused() -> Life {
     life
 }
 
+fn grid_task_given_up() -> Life {
+    let mut life = Life::new("grid-task-given-up");
+    let start = start(ModeKind::Task, Charter::grid(), &["receiver"]);
+    let request = Request {
+        check_in: CheckInTerms { window_ms: Some(5_000), misses_max: Some(2) },
+        session_key: Some(Text::from("sender/main")),
+        ..request("receiver")
+    };
+    let begun = Delegation { start, opening: Opening::Request(request) };
+    life.put(0, command("sender", Face::Grid, Act::Delegate(Box::new(begun))));
+    life.runtime(6_000, Act::Tick);
+    life.runtime(6_000, Act::Tick);
+    life
+}
+
+fn grid_task_read_with_orders() -> Life {
+    let mut life = Life::new("grid-task-read-with-orders");
+    life.start("sender", Face::Grid, start(ModeKind::Task, Charter::grid(), &["receiver"]));
+    life.task(1, "sender", Face::Grid, TaskAct::Request(request("receiver")));
+    let words = |next| TaskAct::Say { body: Blob::from(*b"hm"), next, check_in: CheckInTerms::default() };
+    life.task(2, "receiver", Face::Grid, words(Next::Delivers));
+    life.task(3, "receiver", Face::Grid, words(Next::Works));
+    life.task(4, "sender", Face::Grid, TaskAct::Steer { text: Text::from("use the newer data") });
+    let mut read = command("receiver", Face::Grid, Act::Task(TaskAct::Read { up_to: Seq(u64::MAX) }));
+    read.takes_orders = true;
+    life.put(5, read);
+    let asks = Next::Asks { need: Need::Authorization, text: Text::from("may I?"), schema: Blob::default() };
+    life.task(6, "receiver", Face::Grid, words(asks));
+    let cancel = Act::Cancel { reason: Text::from("enough"), keeps_children: true };
+    life.put(7, command("receiver", Face::Grid, cancel));
+    life
+}
+
 fn trace(span: &str, state: &str) -> Option<Box<Trace>> {
     Trace::new(&format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span}-01"), state).map(Box::new)
 }
@@ -457,7 +492,8 @@ fn request(assignee: &str) -> Request {
         assignee: Some(AgentId::from(assignee)),
         input: Blob::from(*b"{\"report\":7}"),
         wanted_by: None,
-        check_in_ms: None,
+        check_in: CheckInTerms::default(),
+        session_key: None,
     }
 }
 
@@ -484,8 +520,10 @@ fn answer(key: &str, reply: Reply) -> Answer {
     Answer { key: QuestionKey::from(key), reply }
 }
 
-fn say(body: &str, awaits_reply: bool, check_in_ms: Option<Millis>) -> TaskAct {
-    TaskAct::Say { body: Blob::from(body.as_bytes()), awaits_reply, check_in_ms }
+fn say(body: &str, delivers: bool, window_ms: Option<Millis>) -> TaskAct {
+    let next = if delivers { Next::Delivers } else { Next::AsBefore };
+    let check_in = CheckInTerms { window_ms, misses_max: None };
+    TaskAct::Say { body: Blob::from(body.as_bytes()), next, check_in }
 }
 
 fn offer(handoff: &str, target: &str) -> HandoffAct {

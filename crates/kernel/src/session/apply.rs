@@ -76,9 +76,9 @@ impl Session {
         let binding = Arc::clone(&self.binding);
         match &event.fact {
             Fact::Started(_) => panic!("session {} starts twice", binding.id),
-            Fact::Cancelled { reason } => {
+            Fact::Cancelled { reason, keeps_children } => {
                 self.lifecycle = Lifecycle::Cancelled { by: event.author.clone(), reason: reason.clone() };
-                if let Mode::Task(task) = &self.mode {
+                if let (Mode::Task(task), false) = (&self.mode, keeps_children) {
                     self.errands.extend(task.children.iter().map(|(added, child)| Errand {
                         id: *added,
                         to: child.clone(),

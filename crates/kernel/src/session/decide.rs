@@ -193,7 +193,7 @@ impl Session {
         match &command.act {
             Act::Start(_) | Act::Delegate(_) => Err(Refusal::SessionExists),
             Act::Tick => Ok(Vec::new()),
-            Act::Cancel { reason } => self.decide_cancel(command, reason),
+            Act::Cancel { reason, keeps_children } => self.decide_cancel(command, reason, *keeps_children),
             Act::Pause { reason, gently } => self.decide_pause(command, reason, *gently, now),
             Act::Resume { reason } => self.decide_resume(command, reason),
             Act::Commit(commitment) => self.decide_commit(command, commitment),
@@ -303,7 +303,12 @@ impl Session {
         }
     }
 
-    fn decide_cancel(&self, command: &Command, reason: &Text) -> Result<Vec<Draft>, Refusal> {
+    fn decide_cancel(
+        &self,
+        command: &Command,
+        reason: &Text,
+        keeps_children: bool,
+    ) -> Result<Vec<Draft>, Refusal> {
         let receiver = match (&self.binding.charter.cancel, &self.mode, command.by.agent()) {
             (Cancel::EitherParty, Mode::Task(task), Some(agent)) => task.is_receiver(&self.binding, agent),
             (Cancel::EitherParty, Mode::Handoff(_), _) | (Cancel::Requester, _, _) | (_, _, None) => false,
@@ -315,7 +320,8 @@ impl Session {
             // Cancelling what has ended is no error and changes nothing.
             return Ok(Vec::new());
         }
-        Ok(vec![Draft::primary(command, Fact::Cancelled { reason: reason.clone() })])
+        let reason = reason.clone();
+        Ok(vec![Draft::primary(command, Fact::Cancelled { reason, keeps_children })])
     }
 
     fn decide_pause(
@@ -410,7 +416,7 @@ impl Session {
         if let (What::TellParent, Verdict::Refused { .. }, false) =
             (&owed.what, verdict, self.lifecycle.is_terminal())
         {
-            drafts.push(Draft::runtime(Fact::Cancelled { reason: Text::from("parent_ended") }));
+            drafts.push(Draft::runtime(Fact::cancelled("parent_ended")));
         }
         Ok(drafts)
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::command::Progress;
+use crate::command::{CheckInTerms, Progress};
 use crate::conversation::Party;
 use crate::event::{Event, Fact, Question};
-use crate::id::{AgentId, Blob, Millis, QuestionKey, Seq};
+use crate::id::{AgentId, Blob, QuestionKey, Seq};
 use crate::orders::Order;
 use crate::session::Binding;
 use crate::task::{Phase, Report, Task};
@@ -44,8 +44,9 @@ impl Task {
             Fact::Requested(request) => {
                 self.phase = Phase::Requested { request: Arc::new(request.clone()) };
                 self.conversation.message(seq, Party::Requester);
-                let window = request.check_in_ms.or(binding.charter.check_in_ms);
-                self.conversation.expect_check_in(seq, event.at, window);
+                self.conversation.side_mut(Party::Requester).key = request.session_key.clone();
+                let terms = binding.charter.check_in(request.check_in);
+                self.conversation.expect_check_in(seq, event.at, terms);
             }
             Fact::Accepted { .. } => {
                 if let (Phase::Requested { request }, Some(agent)) = (&self.phase, event.author.agent()) {
@@ -70,6 +71,9 @@ impl Task {
                 self.keys_used.extend(questions.iter().map(|question| question.key.clone()));
                 self.wait_for(questions, progress);
                 self.reach_safe_point(seq);
+                if binding.charter.notices {
+                    self.conversation.notice(seq, Some(Party::Receiver));
+                }
             }
             Fact::Checkpointed => self.reach_safe_point(seq),
             Fact::Delivered { up_to, .. } => self.orders.deliver(*up_to),
@@ -85,20 +89,29 @@ impl Task {
                 self.reported(report, event);
             }
             Fact::Failed(failure) => self.reported(Report::Fail(failure.clone()), event),
-            Fact::Said { body, awaits_reply, answers, check_in_ms } => {
+            Fact::Said { body, awaits_reply, works, answers, check_in } => {
                 if event.author.agent() == Some(&binding.requester) {
-                    self.requester_said(event, answers, *check_in_ms);
+                    self.requester_said(event, answers, *check_in);
                 } else {
                     self.assignee_said(seq, body, *awaits_reply);
+                    if *works {
+                        self.stop_awaiting_reply();
+                    }
                 }
             }
-            Fact::Read { up_to } => {
+            Fact::Read { up_to, safe_point } => {
+                if *safe_point {
+                    self.orders.safe_point(seq);
+                }
                 if let Some(party) = event.author.agent().and_then(|agent| self.party(binding, agent)) {
                     self.conversation.read(party, *up_to);
                 }
             }
             Fact::Acknowledged => self.conversation.sign(),
-            Fact::CheckInMissed { message } => self.conversation.miss_check_in(*message),
+            Fact::CheckInMissed { message, next, gives_up } => {
+                self.conversation.miss_check_in(*message, *next);
+                self.conversation.given_up = gives_up.then_some(event.at);
+            }
             Fact::KeySet { key } => {
                 if let Some(party) = event.author.agent().and_then(|agent| self.party(binding, agent)) {
                     self.conversation.side_mut(party).key = key.clone();
@@ -146,6 +159,10 @@ impl Task {
             self.close_question(key);
         }
         // An update ends the wait for a reply as well, unless questions are still open.
+        self.stop_awaiting_reply();
+    }
+
+    fn stop_awaiting_reply(&mut self) {
         if let Phase::Waiting { awaits_reply, .. } = &mut self.phase {
             *awaits_reply = false;
         }
@@ -209,17 +226,14 @@ impl Task {
         self.conversation.sign();
     }
 
-    fn requester_said(&mut self, event: &Event, answers: &Option<QuestionKey>, check_in_ms: Option<Millis>) {
+    fn requester_said(&mut self, event: &Event, answers: &Option<QuestionKey>, check_in: CheckInTerms) {
         let seq = event.seq;
         self.conversation.message(seq, Party::Requester);
-        self.conversation.expect_check_in(seq, event.at, check_in_ms);
+        self.conversation.expect_check_in(seq, event.at, check_in);
         if let Some(key) = answers {
             self.close_question(key);
         }
-        if let Phase::Waiting { awaits_reply, .. } = &mut self.phase {
-            *awaits_reply = false;
-        }
-        self.work_if_nothing_is_awaited();
+        self.stop_awaiting_reply();
     }
 
     fn assignee_said(&mut self, seq: Seq, body: &Blob, awaits: bool) {

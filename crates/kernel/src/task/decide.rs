@@ -6,10 +6,10 @@ mod talk;
 use std::collections::BTreeSet;
 
 use crate::charter::{OnDecline, Settlement};
-use crate::command::{Answer, Command, NewQuestion, Progress, Request, TaskAct};
+use crate::command::{Answer, Command, Failure, NewQuestion, Progress, Request, TaskAct};
 use crate::commitment::Commitment;
 use crate::event::{Fact, Question};
-use crate::id::{AgentId, Author, QuestionKey, Seq, Text, Timestamp};
+use crate::id::{AgentId, Author, Blob, QuestionKey, Seq, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::session::{Binding, Draft, Lifecycle, Session};
@@ -17,6 +17,9 @@ use crate::task::{Phase, Report, Task};
 
 /// Why a task that settles by itself was cancelled when nobody was left to take it.
 pub const NO_ASSIGNEE: &str = "no_assignee";
+
+/// The code of a failure with which an assignee turned down what it had accepted.
+pub const REJECTED: &str = "rejected";
 
 /// What `decide` looks at, in one hand.
 struct Scene<'a> {
@@ -94,9 +97,7 @@ impl Task {
                 let fact = Fact::Failed(failure.clone());
                 self.report(&scene, task, assignee, fact, scene.binding().charter.on_fail)
             }
-            TaskAct::Say { body, awaits_reply, check_in_ms } => {
-                self.say(&scene, body, *awaits_reply, *check_in_ms)
-            }
+            TaskAct::Say { body, next, check_in } => self.say(&scene, body, next, *check_in),
             TaskAct::Read { up_to } => self.read(&scene, *up_to),
             TaskAct::Acknowledge => self.acknowledge(&scene),
             TaskAct::SetKey { key } => self.set_key(&scene, key),
@@ -165,7 +166,9 @@ impl Task {
             Some(active) if active != agent => {
                 return Err(Refusal::AlreadyAssigned { assignee: active.clone() });
             }
-            Some(_) if !scene.binding().charter.reassignment => return Err(Refusal::ReassignmentDenied),
+            Some(_) if !scene.binding().charter.reassignment => {
+                return self.reject(scene, task, assignee, reason);
+            }
             Some(_) | None => {}
         }
         match &self.phase {
@@ -183,6 +186,28 @@ impl Task {
         Ok(drafts)
     }
 
+    /// Turn down what was accepted, where nobody else could take it: where a decline ends the task that is a failure.
+    fn reject(
+        &self,
+        scene: &Scene<'_>,
+        task: &Option<Text>,
+        assignee: &Option<AgentId>,
+        reason: &Text,
+    ) -> Result<Vec<Draft>, Refusal> {
+        let charter = &scene.binding().charter;
+        if charter.on_decline != OnDecline::FailAtOnce {
+            return Err(Refusal::ReassignmentDenied);
+        }
+        let failure = Failure {
+            code: Text::from(REJECTED),
+            reason: reason.clone(),
+            retryable: false,
+            protocol_error: false,
+            output: Blob::default(),
+        };
+        self.report(scene, task, assignee, Fact::Failed(failure), charter.on_fail)
+    }
+
     /// What the charter makes of a decline, and of a pause that waited for somebody who is gone.
     fn after_decline(&self, scene: &Scene<'_>, agent: &AgentId, reason: &Text) -> Option<Draft> {
         let binding = scene.binding();
@@ -193,7 +218,7 @@ impl Task {
                 Some(Draft::for_agent(&binding.requester, binding.settlement(false, reason)))
             }
             OnDecline::CancelWhenNobodyLeft if !after.anybody_left(binding) => {
-                Some(Draft::runtime(Fact::Cancelled { reason: Text::from(NO_ASSIGNEE) }))
+                Some(Draft::runtime(Fact::cancelled(NO_ASSIGNEE)))
             }
             OnDecline::StayOpen | OnDecline::CancelWhenNobodyLeft => {
                 self.pause.as_ref().map(|why| Draft::runtime(scene.session.suspended(why, scene.now)))
@@ -287,7 +312,7 @@ impl Task {
         let mut drafts = self.as_assignee(scene, &None)?;
         // A safe point at which nothing waits and nothing is learnt need not be remembered, unless it has a name: whoever
         // sends it again is told what came after it.
-        let nothing_new = !self.orders.any_waiting() && !self.conversation.awaits_sign();
+        let nothing_new = !self.orders.any_waiting() && !self.conversation.unacknowledged;
         if drafts.is_empty() && nothing_new && self.pause.is_none() && scene.command.id.is_none() {
             return Ok(drafts);
         }
@@ -408,14 +433,21 @@ impl Task {
         };
         self.check_task(task)?;
         check_assignee(assignee, scene.agent()?)?;
-        drafts.push(scene.says(fact));
+        drafts.extend(self.reported_as(scene, fact, settlement));
+        Ok(drafts)
+    }
+
+    /// A report, and what the charter makes of it.
+    fn reported_as(&self, scene: &Scene<'_>, fact: Fact, settlement: Settlement) -> Vec<Draft> {
+        let positive = matches!(fact, Fact::Completed { .. });
+        let mut drafts = vec![scene.says(fact)];
         if settlement == Settlement::AtOnce {
             let binding = scene.binding();
             let reason =
                 if positive { "the assignee completed the task" } else { "the assignee failed the task" };
             drafts.push(Draft::for_agent(&binding.requester, binding.settlement(positive, reason)));
         }
-        Ok(drafts)
+        drafts
     }
 
     /// Whether the task can be committed so; says what must be written before the commitment.
@@ -478,7 +510,7 @@ impl Task {
         match &self.phase {
             Phase::Pending => Err(Refusal::NotRequested),
             Phase::Requested { .. } => {
-                if !scene.binding().charter.acting_accepts {
+                if !scene.binding().charter.acting_accepts && !scene.command.accepts {
                     return Err(Refusal::NotAssignee { agent: agent.clone() });
                 }
                 self.may_take(scene.binding(), agent)?;
@@ -543,7 +575,7 @@ impl Progress {
 
 impl Binding {
     /// The commitment that the runtime writes on the requester's behalf.
-    fn settlement(&self, positive: bool, reason: &str) -> Fact {
+    pub(super) fn settlement(&self, positive: bool, reason: &str) -> Fact {
         let reason = if reason.trim().is_empty() { "declined" } else { reason };
         let action = if positive { "task.completed" } else { "task.failed" };
         Fact::Committed(Box::new(Commitment {

@@ -1,8 +1,8 @@
 //! Short words for what the cast does.
 
 use handover_kernel::command::{
-    Act, Answer, Delegation, Failure, HandoffAct, Need, NewOffer, NewQuestion, OfferContext, Opening,
-    Progress, Reply, Request, Start, TaskAct,
+    Act, Answer, CheckInTerms, Delegation, Failure, HandoffAct, Need, NewOffer, NewQuestion, Next,
+    OfferContext, Opening, Progress, Reply, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::Commitment;
 use handover_kernel::errand::Verdict;
@@ -21,7 +21,8 @@ pub fn work(assignee: Option<&str>) -> Request {
         assignee: assignee.map(AgentId::from),
         input: blob("{}"),
         wanted_by: None,
-        check_in_ms: None,
+        check_in: CheckInTerms::default(),
+        session_key: None,
     }
 }
 
@@ -145,18 +146,24 @@ pub fn fail(code: &str) -> Act {
     })
 }
 
+/// A message, and what its sender does next.
+pub fn said(text: &str, next: Next, window_ms: Option<Millis>) -> Act {
+    let check_in = CheckInTerms { window_ms, misses_max: None };
+    Act::Task(TaskAct::Say { body: blob(text), next, check_in })
+}
+
 pub fn message(text: &str) -> Act {
-    Act::Task(TaskAct::Say { body: blob(text), awaits_reply: false, check_in_ms: None })
+    said(text, Next::AsBefore, None)
 }
 
 /// A message after which the assignee waits for the requester's word.
 pub fn hand_in(text: &str) -> Act {
-    Act::Task(TaskAct::Say { body: blob(text), awaits_reply: true, check_in_ms: None })
+    said(text, Next::Delivers, None)
 }
 
 /// A message that is to be acknowledged within this time.
 pub fn message_within(text: &str, window: Millis) -> Act {
-    Act::Task(TaskAct::Say { body: blob(text), awaits_reply: false, check_in_ms: Some(window) })
+    said(text, Next::AsBefore, Some(window))
 }
 
 pub fn read(up_to: u64) -> Act {
@@ -209,7 +216,7 @@ pub fn resume() -> Act {
 }
 
 pub fn cancel() -> Act {
-    Act::Cancel { reason: Text::from("not needed any more") }
+    Act::cancel("not needed any more")
 }
 
 /// A commitment that any session on the stage would take, apart from its action.

@@ -198,7 +198,7 @@ async fn a_task_that_everybody_declined_is_completed_and_says_who() {
     assert_eq!(failure(&shown), "nobody is left who could do this; declined by: worker");
     stage.stop().await;
     // A requester that cancels with the same word has cancelled.
-    let own = Act::Cancel { reason: "no_assignee".into() };
+    let own = Act::cancel("no_assignee");
     shows(Charter::mcp(), vec![("planner", own)], ("cancelled", "cancelled: no_assignee", "")).await;
 }
 

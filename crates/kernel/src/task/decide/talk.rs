@@ -1,8 +1,9 @@
 //! The conversation of a task: who may speak, read, acknowledge, and name it.
 
+use crate::command::{CheckInTerms, Need, NewQuestion, Next, Progress};
 use crate::conversation::Party;
 use crate::event::Fact;
-use crate::id::{AgentId, Blob, Millis, Seq, Text};
+use crate::id::{AgentId, Blob, Seq, Text};
 use crate::refusal::Refusal;
 use crate::session::Draft;
 use crate::task::decide::Scene;
@@ -13,34 +14,52 @@ impl Task {
         &self,
         scene: &Scene<'_>,
         body: &Blob,
-        awaits_reply: bool,
-        check_in_ms: Option<Millis>,
+        next: &Next,
+        check_in: CheckInTerms,
     ) -> Result<Vec<Draft>, Refusal> {
-        let agent = scene.agent()?;
-        let limit = scene.limits.messages_per_task_max;
-        let by_requester = *agent == scene.binding().requester;
+        let charter = &scene.binding().charter;
+        let by_requester = *scene.agent()? == scene.binding().requester;
+        let next = if by_requester { &Next::AsBefore } else { next };
+        match next {
+            Next::Delivers if !charter.commit_completes => {
+                let mut drafts = self.as_assignee(scene, &None)?;
+                let delivered = Fact::Completed { output: body.clone(), summary: Text::default() };
+                drafts.extend(self.reported_as(scene, delivered, charter.on_complete));
+                return Ok(drafts);
+            }
+            Next::Asks { need, text, schema }
+                if *need == Need::Authorization || !schema.is_empty() || !charter.message_answers =>
+            {
+                let (need, text, schema) = (*need, text.clone(), schema.clone());
+                let question = NewQuestion { key: None, need, text, schema, wire: None };
+                return self.ask(scene, &None, &[question], &Progress::default());
+            }
+            Next::AsBefore | Next::Works | Next::Asks { .. } | Next::Delivers => {}
+        }
         let mut drafts = if by_requester {
             self.check_requester_may_speak(scene)?;
             Vec::new()
         } else {
             self.as_assignee(scene, &None)?
         };
+        let limit = scene.limits.messages_per_task_max;
         if self.conversation.messages >= limit {
             return Err(Refusal::TooManyMessages { limit });
         }
-        let charter = &scene.binding().charter;
         let answers = match self.phase.questions().first() {
             Some(oldest) if by_requester && charter.message_answers => Some(oldest.key.clone()),
             Some(_) | None => None,
         };
+        let awaits_reply = matches!(next, Next::Asks { .. } | Next::Delivers);
         drafts.push(scene.says(Fact::Said {
             body: body.clone(),
-            awaits_reply: awaits_reply && !by_requester,
+            awaits_reply,
+            works: *next == Next::Works,
             answers,
-            check_in_ms: if by_requester { check_in_ms.or(charter.check_in_ms) } else { None },
+            check_in: if by_requester { charter.check_in(check_in) } else { CheckInTerms::default() },
         }));
         // An assignee that begins to wait is at a safe point.
-        if awaits_reply && !by_requester {
+        if awaits_reply {
             self.safe_point(scene, &mut drafts);
         }
         Ok(drafts)
@@ -62,16 +81,20 @@ impl Task {
         let side = self.conversation.side(party);
         let mut drafts = Vec::new();
         let up_to = up_to.min(scene.session.head);
-        if side.unread.iter().any(|seq| *seq <= up_to) {
-            drafts.push(scene.says(Fact::Read { up_to }));
-        }
-        // A reader whose answer carries the orders is at a safe point.
+        // A reader whose answer carries the orders is at a safe point. That it has read them says nothing about whether it
+        // works on them.
         let working = self.phase.assignee() == Some(agent) && scene.session.must_be_open().is_ok();
-        let waits = self.orders.any_waiting() || self.pause.is_some();
-        if scene.command.takes_orders && working && waits && !matches!(self.phase, Phase::Reported { .. }) {
-            let fact = Fact::Checkpointed;
-            drafts.push(if drafts.is_empty() { scene.says(fact) } else { Draft::also(scene.command, fact) });
-            self.safe_point(scene, &mut drafts);
+        let takes = scene.command.takes_orders && working && !matches!(self.phase, Phase::Reported { .. });
+        let orders = self.orders.waiting().map(|order| order.seq).take_while(|seq| *seq <= up_to);
+        let last = orders.last().filter(|_| takes);
+        if last.is_some() || side.unread.iter().any(|seq| *seq <= up_to) {
+            drafts.push(scene.says(Fact::Read { up_to, safe_point: last.is_some() }));
+        }
+        if let Some(last) = last {
+            drafts.push(Draft::also(scene.command, self.orders.delivered(last)));
+            if let (Some(why), true) = (&self.pause, self.orders.pause_by(last)) {
+                drafts.push(Draft::runtime(scene.session.suspended(why, scene.now)));
+            }
         }
         Ok(drafts)
     }
@@ -80,7 +103,7 @@ impl Task {
         scene.session.must_not_have_ended()?;
         let agent = scene.agent()?;
         match self.must_be_party(scene, agent)? {
-            Party::Receiver if self.conversation.awaits_sign() => Ok(vec![scene.says(Fact::Acknowledged)]),
+            Party::Receiver if self.conversation.unacknowledged => Ok(vec![scene.says(Fact::Acknowledged)]),
             Party::Receiver | Party::Requester => Ok(Vec::new()),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{
-    Act, Command, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Progress, RESERVED_PREFIXES,
-    Request, Start, TaskAct,
+    Act, CheckInTerms, Command, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Progress,
+    RESERVED_PREFIXES, Request, Start, TaskAct,
 };
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::{AgentId, Blob, HandoffId, MessageId, Refusal, SessionId, Text, Timestamp, cut};
@@ -239,7 +239,8 @@ fn task_act(name: &str, payload: &[u8]) -> Result<TaskAct, Refused> {
                 input: Blob::from(payload.input),
                 // Before the epoch is never.
                 wanted_by: u64::try_from(payload.deadline_unix_ms).ok().filter(|at| *at > 0).map(Timestamp),
-                check_in_ms: None,
+                check_in: CheckInTerms::default(),
+                session_key: None,
             })
         }
         "TaskAccept" => {

@@ -88,7 +88,7 @@ impl MacpRuntimeService for Macp {
     ) -> Result<Response<v1::CancelSessionResponse>, Status> {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
-        let act = Act::Cancel { reason: Text::from(message.reason) };
+        let act = Act::cancel(message.reason);
         let ack = Some(self.control(&caller, &message.session_id, act).await);
         Ok(Response::new(v1::CancelSessionResponse { ack }))
     }

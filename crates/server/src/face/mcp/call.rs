@@ -460,7 +460,7 @@ impl Drop for Abandoned<'_> {
         }
         let (mcp, caller, id) = (self.mcp.clone(), self.caller.clone(), self.id.to_owned());
         tokio::spawn(async move {
-            let act = Act::Cancel { reason: Text::from("the caller went away") };
+            let act = Act::cancel("the caller went away");
             // The task may have ended meanwhile, which is as good.
             _ = mcp.act(&caller, &id, act).await;
         });

@@ -78,7 +78,7 @@ impl Mcp {
     ) -> Result<String, Error> {
         caller.must_know_tasks()?;
         let Named { task_id } = params(given)?;
-        let act = Act::Cancel { reason: Text::from("cancelled by the requester") };
+        let act = Act::cancel("cancelled by the requester");
         self.must_be_task(caller, &task_id).await?;
         self.act(caller, &task_id, act).await?;
         Ok(ACK.to_owned())

@@ -8,7 +8,7 @@ use handover_desk::calendar::rfc3339;
 use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::payload;
-use handover_kernel::command::{Act, Answer, TaskAct};
+use handover_kernel::command::{Act, Answer, CheckInTerms, Next, TaskAct};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
 use serde::Deserialize;
@@ -105,7 +105,8 @@ impl Mcp {
             Tool::Message => {
                 let Saying { task_id, message } = read_arguments(given)?;
                 let body = Blob::from(message.into_bytes());
-                let act = Act::Task(TaskAct::Say { body, awaits_reply: false, check_in_ms: None });
+                let act =
+                    Act::Task(TaskAct::Say { body, next: Next::AsBefore, check_in: CheckInTerms::default() });
                 self.act_once(caller, &task_id, act).await?;
                 Ok(structured(json!({ "accepted": true, "task_id": task_id })))
             }
@@ -305,7 +306,7 @@ impl Mcp {
     async fn task_cancel(&self, caller: &Caller, asked: TaskCancel) -> Done {
         let reason = asked.reason.unwrap_or_else(|| "cancelled by the requester".to_owned());
         self.task(&caller.who, &asked.task_id).await?;
-        let act = Act::Cancel { reason: Text::from(reason) };
+        let act = Act::cancel(reason);
         Ok(structured(self.view(caller, &self.act(caller, &asked.task_id, act).await?.session)))
     }
 

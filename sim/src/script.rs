@@ -168,7 +168,7 @@ pub fn theft() -> Vec<(&'static str, AgentId, Act)> {
     };
     vec![
         ("wanted", ada.clone(), start(ModeKind::Task, &[ben.clone(), cleo.clone(), dan.clone()])),
-        ("wanted", ada, Act::Task(TaskAct::Request(request))),
+        ("wanted", ada, Act::Task(TaskAct::Request(Box::new(request)))),
         ("wanted", ben.clone(), accept()),
         ("way", ben.clone(), start(ModeKind::Handoff, &[ben.clone(), dan.clone()])),
         ("way", ben.clone(), Act::Handoff(HandoffAct::Offer(offer))),
@@ -210,7 +210,7 @@ fn sensible_task(rng: &mut Rng, session: &Session, phase: &Phase) -> (AgentId, A
     let requester = session.binding.requester.clone();
     let other = rng.pick(&session.binding.participants).clone();
     let (by, act) = match phase {
-        Phase::Pending => (requester, TaskAct::Request(request(rng, session))),
+        Phase::Pending => (requester, TaskAct::Request(Box::new(request(rng, session)))),
         Phase::Requested { .. } => match rng.below(6) {
             0 => (other, TaskAct::Decline { task: None, assignee: None, reason: text(rng) }),
             1 => (other, say(rng)),
@@ -271,7 +271,7 @@ fn sensible_handoff(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> (A
 
 fn anything(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> Act {
     let task = match rng.below(22) {
-        0 => TaskAct::Request(request(rng, session)),
+        0 => TaskAct::Request(Box::new(request(rng, session))),
         1 => TaskAct::Accept { task: None, assignee: None, reason: text(rng) },
         2 => TaskAct::Decline { task: None, assignee: None, reason: text(rng) },
         3 => update(rng),

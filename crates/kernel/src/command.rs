@@ -244,7 +244,7 @@ pub struct NewOffer {
 #[allow(missing_docs, reason = "the names of most fields say all")]
 pub enum TaskAct {
     /// Define the work.
-    Request(Request),
+    Request(Box<Request>),
     /// Take it.
     Accept {
         /// The task's name, where the sender gave one.

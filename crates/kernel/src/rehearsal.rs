@@ -133,7 +133,7 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         Fact::PauseRequested { reason } => Act::Pause { reason: reason.clone(), gently: true },
         Fact::Resumed { reason, .. } => Act::Resume { reason: reason.clone() },
         Fact::Committed(commitment) => Act::Commit(commitment.clone()),
-        Fact::Requested(request) => Act::Task(TaskAct::Request(request.clone())),
+        Fact::Requested(request) => Act::Task(TaskAct::Request(Box::new(request.clone()))),
         Fact::Accepted { reason, .. } => {
             Act::Task(TaskAct::Accept { task: None, assignee: None, reason: reason.clone() })
         }

@@ -73,7 +73,7 @@ impl Act {
 impl TaskAct {
     fn says(&self, command: &Command, binding: &Binding, seq: Seq, fact: &Fact, after: &[Event]) -> bool {
         match (self, fact) {
-            (TaskAct::Request(request), Fact::Requested(stored)) => request == stored,
+            (TaskAct::Request(request), Fact::Requested(stored)) => **request == *stored,
             // The names that these repeat were checked when they were accepted, and cannot have been others.
             (TaskAct::Accept { reason, .. }, Fact::Accepted { reason: stored, handoff: None })
             | (TaskAct::Decline { reason, .. }, Fact::Declined { reason: stored, handoff: None }) => {

@@ -390,7 +390,7 @@ mod acknowledging {
         let mut request = work(Some("worker"));
         request.check_in = CheckInTerms { window_ms: Some(100), misses_max: Some(2) };
         let mut stage = Stage::task(Charter::grid());
-        stage.ok("planner", Act::Task(TaskAct::Request(request)));
+        stage.ok("planner", Act::Task(TaskAct::Request(Box::new(request))));
         assert_eq!(stage.wait(100).tick(), ["CheckInMissed"]);
         let mut heard = stage.clone();
         assert_eq!(stage.wait(100).tick(), ["CheckInMissed", "Committed"]);
@@ -531,7 +531,7 @@ mod acknowledging {
         let mut slow = Stage::task(Charter::grid());
         let mut request = work(Some("worker"));
         request.check_in.window_ms = Some(WINDOW_MS * 2);
-        slow.ok("planner", Act::Task(TaskAct::Request(request)));
+        slow.ok("planner", Act::Task(TaskAct::Request(Box::new(request))));
         assert_eq!(slow.wait(WINDOW_MS).tick(), NOTHING);
         assert_eq!(slow.wait(WINDOW_MS).tick(), ["CheckInMissed"]);
     }

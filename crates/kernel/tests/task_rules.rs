@@ -128,7 +128,7 @@ mod task_request {
         let mut stage = Stage::task(Charter::macp());
         let mut nameless = work(None);
         nameless.task = Text::from("");
-        assert_eq!(stage.no("planner", Act::Task(TaskAct::Request(nameless))), "INVALID");
+        assert_eq!(stage.no("planner", Act::Task(TaskAct::Request(Box::new(nameless)))), "INVALID");
         assert_eq!(stage.no("planner", request(Some("outsider"))), "INVALID");
         stage.ok("planner", request(Some("worker")));
     }

@@ -48,7 +48,7 @@ pub(crate) fn request() -> Command {
         check_in: CheckInTerms::default(),
         session_key: None,
     };
-    by("planner", Act::Task(TaskAct::Request(request)))
+    by("planner", Act::Task(TaskAct::Request(Box::new(request))))
 }
 
 fn accept(agent: &str) -> Command {

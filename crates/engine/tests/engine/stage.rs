@@ -236,7 +236,7 @@ pub fn start(start: Start) -> Act {
 }
 
 pub fn request() -> Act {
-    Act::Task(TaskAct::Request(Request {
+    Act::Task(TaskAct::Request(Box::new(Request {
         task: Text::from("t1"),
         title: Text::from("sum up the quarter"),
         instructions: Text::from("read the numbers, write a page"),
@@ -245,7 +245,7 @@ pub fn request() -> Act {
         wanted_by: None,
         check_in: CheckInTerms::default(),
         session_key: None,
-    }))
+    })))
 }
 
 pub fn accept() -> Act {

@@ -98,8 +98,8 @@ fn macp_task_under_a_policy() -> Life {
     let mut begin = command("planner", Face::Macp, Act::Start(Box::new(start))).with_id("m-1");
     begin.verbatim = Some(Blob::from([0x0a, 0x00, 0xff, 0x80]));
     life.put(0, begin);
-    let mut ask =
-        command("planner", Face::Macp, Act::Task(TaskAct::Request(request("worker")))).with_id("m-2");
+    let mut ask = command("planner", Face::Macp, Act::Task(TaskAct::Request(Box::new(request("worker")))))
+        .with_id("m-2");
     ask.verbatim = Some(Blob::from([]));
     life.put(10, ask);
     let named = Some(Text::from("t1"));
@@ -138,7 +138,12 @@ fn macp_task_under_a_policy() -> Life {
 fn mcp_task_with_questions() -> Life {
     let mut life = Life::new("mcp-task-with-questions");
     life.start("client", Face::Mcp, start(ModeKind::Task, Charter::mcp(), &["worker", "helper"]));
-    life.task(1, "client", Face::Mcp, TaskAct::Request(Request { assignee: None, ..request("worker") }));
+    life.task(
+        1,
+        "client",
+        Face::Mcp,
+        TaskAct::Request(Box::new(Request { assignee: None, ..request("worker") })),
+    );
     let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
     life.task(2, "worker", Face::Mcp, accept);
     let questions = vec![
@@ -190,7 +195,7 @@ fn grid_conversation() -> Life {
         check_in: CheckInTerms { window_ms: Some(5_000), misses_max: None },
         ..request("receiver")
     };
-    life.task(1, "sender", Face::Grid, TaskAct::Request(request));
+    life.task(1, "sender", Face::Grid, TaskAct::Request(Box::new(request)));
     life.task(2, "sender", Face::Grid, TaskAct::SetKey { key: Some(Text::from("sender/main")) });
     life.task(3, "receiver", Face::Grid, TaskAct::SetKey { key: Some(Text::default()) });
     life.runtime(6_000, Act::Tick);
@@ -239,7 +244,7 @@ fn handoff_accepted_implicitly() -> Life {
 fn parent_cancelled_with_children() -> Life {
     let mut life = Life::new("parent-cancelled-with-children");
     life.start("client", Face::Mcp, start(ModeKind::Task, Charter::mcp(), &["worker", "second"]));
-    life.task(1, "client", Face::Mcp, TaskAct::Request(request("worker")));
+    life.task(1, "client", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
     let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
     life.task(2, "worker", Face::Mcp, accept);
     let child = |name: &str| Act::Task(TaskAct::AddChild { child: SessionId::from(name) });
@@ -266,7 +271,7 @@ fn child_of_a_cancelled_parent() -> Life {
     life.start("worker", Face::Mcp, start);
     let errand = owed(&life, 0);
     life.runtime(1, Act::SettleErrand { errand, verdict: Verdict::Done });
-    life.task(2, "worker", Face::Mcp, TaskAct::Request(request("helper")));
+    life.task(2, "worker", Face::Mcp, TaskAct::Request(Box::new(request("helper"))));
     life.runtime(3, Act::cancel("parent_cancelled"));
     life
 }
@@ -276,7 +281,7 @@ fn expired_at_its_deadline() -> Life {
     let mut start = start(ModeKind::Task, Charter::macp(), &["worker"]);
     start.ttl_ms = Some(1_000);
     life.start("planner", Face::Macp, start);
-    life.task(1, "planner", Face::Macp, TaskAct::Request(request("worker")));
+    life.task(1, "planner", Face::Macp, TaskAct::Request(Box::new(request("worker"))));
     life.runtime(1_000, Act::Tick);
     life
 }
@@ -294,7 +299,7 @@ fn waiting_for_permission() -> Life {
     let mut start = start(ModeKind::Task, Charter::mcp(), &["worker"]);
     start.ttl_ms = Some(60_000);
     life.start("client", Face::Mcp, start);
-    life.task(1, "client", Face::Mcp, TaskAct::Request(request("worker")));
+    life.task(1, "client", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
     let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
     life.task(2, "worker", Face::Mcp, accept);
     let questions = vec![question(Some("may-i"), Need::Authorization, "")];
@@ -391,7 +396,7 @@ fn macp_task_with_the_times_of_its_senders() -> Life {
         sent_at: Some(Timestamp(at)),
         ..command(by, Face::Macp, Act::Task(act)).with_id(format!("m-{at}"))
     };
-    life.put(1, sent("planner", life.now.0 - 100, TaskAct::Request(request("worker"))));
+    life.put(1, sent("planner", life.now.0 - 100, TaskAct::Request(Box::new(request("worker")))));
     let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
     // One clock is ahead, the other says nothing that could be true.
     life.put(2, sent("worker", life.now.0 + 60_000, accept));
@@ -403,7 +408,7 @@ fn macp_task_with_the_times_of_its_senders() -> Life {
 fn mcp_task_failed_while_paused() -> Life {
     let mut life = Life::new("mcp-task-failed-while-paused");
     life.start("planner", Face::Mcp, start(ModeKind::Task, Charter::mcp(), &["worker"]));
-    life.task(1, "planner", Face::Mcp, TaskAct::Request(request("worker")));
+    life.task(1, "planner", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
     let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
     life.task(2, "worker", Face::Mcp, accept);
     life.task(3, "worker", Face::Mcp, TaskAct::Hold { reason: Text::from("no disk") });
@@ -438,7 +443,7 @@ fn grid_task_given_up() -> Life {
 fn grid_task_read_with_orders() -> Life {
     let mut life = Life::new("grid-task-read-with-orders");
     life.start("sender", Face::Grid, start(ModeKind::Task, Charter::grid(), &["receiver"]));
-    life.task(1, "sender", Face::Grid, TaskAct::Request(request("receiver")));
+    life.task(1, "sender", Face::Grid, TaskAct::Request(Box::new(request("receiver"))));
     let words = |next| TaskAct::Say { body: Blob::from(*b"hm"), next, check_in: CheckInTerms::default() };
     life.task(2, "receiver", Face::Grid, words(Next::Delivers));
     life.task(3, "receiver", Face::Grid, words(Next::Works));

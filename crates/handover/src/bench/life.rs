@@ -48,7 +48,7 @@ pub fn life(number: u64) -> (SessionKey, Vec<Command>) {
     let (planner, worker) = agents(number);
     let acts = [
         (&planner, Act::Start(Box::new(start(&planner, &worker)))),
-        (&planner, Act::Task(TaskAct::Request(request(&worker)))),
+        (&planner, Act::Task(TaskAct::Request(Box::new(request(&worker))))),
         (&worker, Act::Task(accept())),
         (&worker, Act::Task(update(0.3))),
         (&worker, Act::Task(update(0.7))),

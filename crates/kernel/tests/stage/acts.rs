@@ -27,7 +27,7 @@ pub fn work(assignee: Option<&str>) -> Request {
 }
 
 pub fn request(assignee: Option<&str>) -> Act {
-    Act::Task(TaskAct::Request(work(assignee)))
+    Act::Task(TaskAct::Request(Box::new(work(assignee))))
 }
 
 pub fn accept() -> Act {

@@ -231,7 +231,7 @@ fn task_act(name: &str, payload: &[u8]) -> Result<TaskAct, Refused> {
     Ok(match name {
         "TaskRequest" => {
             let payload: task::TaskRequestPayload = decode(name, payload)?;
-            TaskAct::Request(Request {
+            TaskAct::Request(Box::new(Request {
                 task: Text::from(payload.task_id),
                 title: Text::from(payload.title),
                 instructions: Text::from(payload.instructions),
@@ -241,7 +241,7 @@ fn task_act(name: &str, payload: &[u8]) -> Result<TaskAct, Refused> {
                 wanted_by: u64::try_from(payload.deadline_unix_ms).ok().filter(|at| *at > 0).map(Timestamp),
                 check_in: CheckInTerms::default(),
                 session_key: None,
-            })
+            }))
         }
         "TaskAccept" => {
             let payload: task::TaskAcceptPayload = decode(name, payload)?;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use handover_engine::locks::lock;
-use handover_kernel::command::{Act, Answer, NewQuestion, Opening, Reply, TaskAct};
+use handover_kernel::command::{Act, Answer, Contract, NewQuestion, Next, Opening, Reply, TaskAct};
 use handover_kernel::event::Question;
-use handover_kernel::{Blob, QuestionKey, Session};
+use handover_kernel::{AgentId, Blob, QuestionKey, Session};
 
 use crate::checks::{Checks, STEPS_IN_PLACE};
 use crate::gate::{Caller, Gate};
@@ -80,7 +80,7 @@ impl Contracts {
         act: &Act,
         session: Option<&Session>,
     ) -> Result<(), No> {
-        for wanted in wanted(act, session) {
+        for wanted in wanted(act, session, &caller.agent) {
             self.check_one(gate, caller, wanted).await?;
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Contracts {
 
     /// Whether a look at the session is needed to check the command.
     pub fn needs_session(act: &Act) -> bool {
-        matches!(act, Act::Task(TaskAct::Complete { .. } | TaskAct::Answer { .. }))
+        matches!(act, Act::Task(TaskAct::Complete { .. } | TaskAct::Answer { .. } | TaskAct::Say { .. }))
     }
 
     async fn check_one(&self, gate: &Gate, caller: &Caller, wanted: Wanted) -> Result<(), No> {
@@ -120,7 +120,7 @@ impl Contracts {
 }
 
 /// What a command says that has a schema.
-fn wanted(act: &Act, session: Option<&Session>) -> Vec<Wanted> {
+fn wanted(act: &Act, session: Option<&Session>, by: &AgentId) -> Vec<Wanted> {
     let value = |part, schema: &Blob, value: &Blob| Wanted {
         part,
         schema: schema.clone(),
@@ -133,10 +133,24 @@ fn wanted(act: &Act, session: Option<&Session>) -> Vec<Wanted> {
             }
             (None, _) | (Some(_), Opening::Offer(_)) => Vec::new(),
         },
-        Act::Task(TaskAct::Complete { output, .. }) => {
-            let contract = session.and_then(|session| session.binding.contract.as_ref());
-            contract.map(|contract| value(Part::Output, &contract.output, output)).into_iter().collect()
-        }
+        Act::Task(TaskAct::Complete { output, .. }) => delivered(session, output),
+        Act::Task(TaskAct::Say { body, next, .. }) => session.map_or_else(Vec::new, |session| {
+            let (binding, task) = (&session.binding, session.task());
+            let open = task.map_or(&[][..], |task| task.phase.questions());
+            match (next, open.first()) {
+                // What the requester says may be an answer, and what the assignee says its question or its report.
+                (_, question) if binding.requester == *by => {
+                    let answered = question.filter(|_| binding.charter.message_answers);
+                    answered.map(|asked| answer_to(asked, body)).into_iter().collect()
+                }
+                (Next::Delivers, _) if !binding.charter.commit_completes => delivered(Some(session), body),
+                (Next::Asks { schema, .. }, _) => {
+                    let part = Part::Question(QuestionKey::from("1"));
+                    vec![Wanted { part, schema: schema.clone(), value: None }]
+                }
+                (Next::AsBefore | Next::Works | Next::Delivers, _) => Vec::new(),
+            }
+        }),
         Act::Task(TaskAct::Ask { questions, .. }) => questions.iter().enumerate().map(question).collect(),
         Act::Task(TaskAct::Answer { answers, .. }) => {
             let task = session.and_then(Session::task);
@@ -164,15 +178,26 @@ fn question((index, question): (usize, &NewQuestion)) -> Wanted {
     Wanted { part: Part::Question(named()), schema: question.schema.clone(), value: None }
 }
 
+/// What the skill of a session is to return.
+fn delivered(session: Option<&Session>, output: &Blob) -> Vec<Wanted> {
+    let contract = session.and_then(|session| session.binding.contract.as_ref());
+    let wanted = |contract: &Arc<Contract>| {
+        let (part, schema) = (Part::Output, contract.output.clone());
+        Wanted { part, schema, value: Some(output.clone()) }
+    };
+    contract.map(wanted).into_iter().collect()
+}
+
+fn answer_to(question: &Question, content: &Blob) -> Wanted {
+    let (part, schema) = (Part::Answer(question.key.clone()), question.schema.clone());
+    Wanted { part, schema, value: Some(content.clone()) }
+}
+
 /// An answer to a question that is not open is the kernel's to refuse.
 fn answered(open: &[Question], answer: &Answer) -> Option<Wanted> {
     let question = open.iter().find(|question| question.key == answer.key)?;
     match &answer.reply {
-        Reply::Content(content) => Some(Wanted {
-            part: Part::Answer(question.key.clone()),
-            schema: question.schema.clone(),
-            value: Some(content.clone()),
-        }),
+        Reply::Content(content) => Some(answer_to(question, content)),
         Reply::Refused | Reply::Dismissed => None,
     }
 }

@@ -26,6 +26,19 @@ const COPIES: u64 = 3;
 /// What following something takes in memory, as long as it goes on.
 const FOLLOWING_BYTES: u64 = 4 * 1024;
 
+/// How many events of everybody may have happened since a place from which somebody goes on.
+pub const BEHIND_MAX: u64 = 100_000;
+
+/// A place in what happens, as a text that means nothing to whoever holds it.
+pub fn place_of(number: u64) -> String {
+    format!("e{number:x}")
+}
+
+fn position(place: &str) -> Option<u64> {
+    let digits = place.strip_prefix('e').filter(|digits| !digits.starts_with('+'))?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
 /// A place among the streams and waiting calls of an agent, given back when it is dropped.
 pub struct Stay {
     over: Pin<Box<dyn Future<Output = Over> + Send>>,
@@ -54,6 +67,8 @@ pub struct Events {
     topic: Topic,
     subscription: Subscription,
     tells_of_lag: bool,
+    /// The number of the last event that was given out, or after which it begins.
+    after: u64,
     /// What was read and not yet given out, and the room that it takes.
     ready: VecDeque<Delivery>,
     held: Option<Lease>,
@@ -95,6 +110,19 @@ impl Desk {
         self.beginning_now(caller, topic).await
     }
 
+    /// What happened after a place in the sessions that the caller has a part in, and what happens from then on. None if
+    /// the place is none, or too far behind: then whoever asks looks at everything, and goes on from now.
+    pub async fn own_events_after(&self, caller: &Caller, place: &str) -> Result<Option<Events>, No> {
+        let Some(after) = position(place) else { return Ok(None) };
+        let store = Arc::clone(&self.store);
+        let last = blocking(move || store.last_position()).await?;
+        if after > last || last - after > BEHIND_MAX {
+            return Ok(None);
+        }
+        let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
+        Ok(Some(self.follow(caller, topic, after)))
+    }
+
     /// What happens from now on in the sessions that the caller may see, and others among it: an observer hears of
     /// everything, and passes over what is not its tenant's.
     pub async fn visible_events(&self, caller: &Caller) -> Result<Events, No> {
@@ -117,7 +145,8 @@ impl Desk {
         // One call may follow many: whoever has none left for them is refused its next one.
         let following = room.as_ref().map(|room| room.hold(FOLLOWING_BYTES));
         let tells_of_lag = false;
-        Events { desk, topic, subscription, tells_of_lag, ready, held: None, room, _following: following }
+        let held = None;
+        Events { desk, topic, subscription, tells_of_lag, after, ready, held, room, _following: following }
     }
 }
 
@@ -144,6 +173,11 @@ impl Events {
         Ok(last)
     }
 
+    /// The place after which the next event comes, for whoever comes back.
+    pub fn place(&self) -> String {
+        place_of(self.after)
+    }
+
     /// Hold nothing any more for what was given out.
     pub fn let_go(&mut self) {
         self.held = None;
@@ -165,6 +199,7 @@ impl Events {
                 }
             }
             if let Some(delivery) = self.ready.pop_front() {
+                self.after = delivery.number;
                 return Ok(delivery);
             }
             self.held = None;

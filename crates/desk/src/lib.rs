@@ -19,6 +19,7 @@
 //! - [`tell`], [`signals`]: what is told and not kept
 //! - [`orders`]: what waits for an assignee
 //! - [`delegate`]: handing out work and responsibility, and settling it
+//! - [`converse`]: a task as two agents talk about it
 //! - [`contract`]: whether values fit what was agreed on
 //! - [`checks`]: where long checks run
 //! - [`agents`]: registrations, with the same rules on every face
@@ -50,6 +51,7 @@ pub mod caller;
 pub mod checks;
 pub mod codes;
 pub mod contract;
+pub mod converse;
 pub mod counters;
 pub mod delegate;
 pub mod directory;
@@ -79,7 +81,7 @@ pub mod visible;
 pub mod wait;
 
 pub use handover_engine::clock;
-pub use handover_engine::view::WaitKind;
+pub use handover_engine::view::{WaitKind, status_number};
 pub use handover_engine::{Accepted, Delivery, Denied};
 pub use no::No;
 pub use open::{Data, Desk, Settings, open};

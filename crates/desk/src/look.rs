@@ -22,7 +22,7 @@ use crate::{Desk, page};
 pub const HISTORY_MAX: usize = 1000;
 
 /// How many times a page that is read is in memory: as it is stored, as events, and as the answer that is made of them.
-const READING: u64 = 4;
+pub(crate) const READING: u64 = 4;
 
 /// How many sessions are asked for before it is looked at how many bytes they have, and how many those on one page may
 /// have: lists show little of each.
@@ -34,12 +34,14 @@ const WHOLE_EVENTS_MAX: u64 = 10_000;
 const WHOLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Which sessions to list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Query {
     /// About what; none is anything.
     pub kind: Option<ModeKind>,
     /// Whether the newest come first.
     pub newest_first: bool,
+    /// In one of these standings, one bit for each; 0 is any.
+    pub standings: u64,
 }
 
 /// A page of sessions as a list shows them.
@@ -164,6 +166,7 @@ impl Desk {
             tenant: Some(caller.tenant.clone()),
             agent: (!caller.observer).then(|| caller.agent.as_str().into()),
             kind: query.kind.map(view::kind_number),
+            statuses: query.standings,
             ..Filter::default()
         };
         let order = if query.newest_first { Order::Newest } else { Order::Oldest };

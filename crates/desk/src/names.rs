@@ -78,7 +78,8 @@ pub(crate) fn check_start(start: &Start) -> Result<(), Refusal> {
 }
 
 fn check_request(request: &Request) -> Result<(), Refusal> {
-    check("a task_id", &request.task)
+    check("a task_id", &request.task)?;
+    request.session_key.iter().try_for_each(|key| check("a session key", key))
 }
 
 fn check_offer(offer: &NewOffer) -> Result<(), Refusal> {

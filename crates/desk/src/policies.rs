@@ -57,10 +57,13 @@ pub struct Policy {
 /// What the tasks of MCP callers are bound to.
 pub const MCP_POLICY: &str = "policy.mcp";
 
+/// What the tasks of Grid senders are bound to.
+pub const GRID_POLICY: &str = "policy.grid";
+
 impl Policy {
     /// The policies that are there without being registered: the one that every session has unless it names another,
     /// and those that describe the charters of the other faces.
-    fn built_in() -> [Policy; 2] {
+    fn built_in() -> [Policy; 3] {
         let policy = |id: &str, mode: &str, description: &str, rules: &str| Policy {
             id: id.to_owned(),
             mode: mode.to_owned(),
@@ -72,14 +75,17 @@ impl Policy {
         let default = "the initiator commits; nothing is reassigned; nothing is accepted implicitly";
         let mcp = "a report settles the task at once, on the initiator's behalf; a declined task goes to another \
                    participant and is cancelled when nobody is left; a pause waits for a safe point";
+        let grid = "only the initiator completes, with or without a report; a failure and a decline settle at once; \
+                    either party cancels; acting accepts; messages are to be acknowledged";
         [
             policy(DEFAULT_POLICY, "", default, "{}"),
             policy(MCP_POLICY, "task", mcp, r#"{"assignment":{"allow_reassignment_on_reject":true}}"#),
+            policy(GRID_POLICY, "task", grid, "{}"),
         ]
     }
 
     fn is_built_in(id: &str) -> bool {
-        matches!(id, DEFAULT_POLICY | MCP_POLICY)
+        matches!(id, DEFAULT_POLICY | MCP_POLICY | GRID_POLICY)
     }
 
     /// The mode that it is for; none means every mode.
@@ -217,8 +223,12 @@ impl Policies {
             return Err(invalid(format!("expected a policy for {} sessions, found {id}", mode.name())));
         }
         let charter = self.get(tenant, id).await?.descriptor().compile(mode).map_err(Denied::Refused)?;
-        // The rules of a descriptor cannot say everything that this charter says.
-        Ok(if id == MCP_POLICY { Charter::mcp() } else { charter })
+        // The rules of a descriptor cannot say everything that these charters say.
+        Ok(match id {
+            MCP_POLICY => Charter::mcp(),
+            GRID_POLICY => Charter::grid(),
+            _ => charter,
+        })
     }
 }
 
@@ -282,8 +292,8 @@ mod tests {
         policies.register("b", policy("p")).await.unwrap();
         policies.register("b", policy("q")).await.unwrap();
         policies.unregister("a", "p").await.unwrap();
-        assert_eq!(ids(&policies, "a").await, [DEFAULT_POLICY, MCP_POLICY]);
-        assert_eq!(ids(&policies, "b").await, [DEFAULT_POLICY, MCP_POLICY, "p", "q"]);
+        assert_eq!(ids(&policies, "a").await, [DEFAULT_POLICY, MCP_POLICY, GRID_POLICY]);
+        assert_eq!(ids(&policies, "b").await, [DEFAULT_POLICY, MCP_POLICY, GRID_POLICY, "p", "q"]);
         assert!(matches!(policies.get("a", "q").await, Err(Denied::Refused(Refusal::PolicyUnknown { .. }))));
         assert!(matches!(
             policies.charter("a", "q", ModeKind::Task).await,
@@ -328,7 +338,7 @@ mod tests {
         for name in &names {
             policies.register("a", policy(name)).await.unwrap();
         }
-        assert_eq!(ids(&policies, "a").await[2..], names);
+        assert_eq!(ids(&policies, "a").await[3..], names);
     }
 
     #[tokio::test]
@@ -342,6 +352,7 @@ mod tests {
         ));
         assert_eq!(policies.charter("a", DEFAULT_POLICY, ModeKind::Handoff).await.unwrap(), Charter::macp());
         assert_eq!(policies.charter("a", MCP_POLICY, ModeKind::Task).await.unwrap(), Charter::mcp());
+        assert_eq!(policies.charter("a", GRID_POLICY, ModeKind::Task).await.unwrap(), Charter::grid());
         policies.charter("a", MCP_POLICY, ModeKind::Handoff).await.unwrap_err();
     }
 }

@@ -6,6 +6,7 @@
 //! - [`listed`]: what skills are listed as
 //! - [`catalogue`]: the skills that one agent sees, as tools
 //! - [`presence`]: who is there
+//! - [`search`]: finding agents by words
 //!
 //! A tenant's part is read once and held in memory; a read never waits for the disk after that. Changes of a tenant
 //! happen one after the other: first on disk, then in memory, then whoever listens is told.
@@ -15,6 +16,7 @@ pub mod catalogue;
 pub mod headers;
 pub mod listed;
 pub mod presence;
+pub mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -30,6 +32,8 @@ pub use self::catalogue::{Catalogue, Tool};
 use self::listed::{Holding, Names};
 use self::presence::Seen;
 pub use self::presence::{Presence, Present};
+pub use self::search::Found;
+use self::search::Words;
 use handover_engine::Denied;
 use handover_engine::clock::now;
 use handover_engine::locks::lock;
@@ -113,6 +117,7 @@ struct Roll {
 struct Entry {
     agent: Arc<Agent>,
     tools: Vec<Arc<Tool>>,
+    words: Arc<Words>,
     bytes: usize,
 }
 
@@ -546,7 +551,8 @@ impl Entry {
             Some(Arc::new(Tool::new(name, id.clone(), skill.clone())))
         };
         let tools = agent.skills.iter().filter_map(tool).collect();
-        Entry { tools, bytes: agent.encoded_len(), agent: Arc::new(agent) }
+        let words = Arc::new(Words::of(&agent));
+        Entry { tools, words, bytes: agent.encoded_len(), agent: Arc::new(agent) }
     }
 }
 

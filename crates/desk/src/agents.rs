@@ -9,7 +9,7 @@ use crate::access::To;
 use crate::audit::What;
 use crate::caller::Caller;
 use crate::directory::search::Query;
-use crate::directory::{Agent, Found, Registered, Tool};
+use crate::directory::{Agent, Found, Registered, Status, Tool};
 use crate::limit::Kind;
 use crate::no::No;
 use crate::{Desk, page};
@@ -49,6 +49,20 @@ impl Desk {
             self.gate.changed_agents(caller, What::AgentRegistered, caller.agent.as_str());
         }
         Ok(registered)
+    }
+
+    /// Say whether the caller takes work, with a short text for others about it. It must be registered.
+    pub async fn set_status(&self, caller: &Caller, status: Status, text: &str) -> Result<(), No> {
+        self.gate.admit(caller, Kind::Message)?;
+        let set = self.directory.set_status(&caller.tenant, &caller.agent, status, text).await?;
+        let what = || {
+            format!("expected an agent of the directory, found that {} is not: register first", caller.agent)
+        };
+        if set.ok_or_else(|| No::NoSuchAgent { what: what() })? {
+            self.gate.charge(caller, CHANGE_MESSAGES);
+        }
+        self.directory.touch(&caller.tenant, &caller.agent);
+        Ok(())
     }
 
     fn must_be_allowed_to_register(&self, caller: &Caller, agent: &Agent) -> Result<(), No> {

@@ -4,3 +4,5 @@
 pub mod checks;
 #[path = "../../crates/server/tests/corpus/jsonrpc.rs"]
 pub mod jsonrpc;
+#[path = "../../crates/server/tests/corpus/signed.rs"]
+pub mod signed;

@@ -12,6 +12,7 @@ use crate::access::To;
 use crate::caller::{Caller, sees};
 use crate::codes;
 use crate::contract::Contracts;
+use crate::directory::{Agent, Unreached};
 use crate::gate::Pass;
 use crate::id;
 use crate::limit::{Kind, Lane};
@@ -121,12 +122,16 @@ impl Desk {
     /// Whether the caller may reach those whom a command brings along. What stands in the way of a retry did not when the
     /// command was accepted: it is answered as it was.
     async fn check_reach(&self, caller: &Caller, key: &SessionKey, act: &Act) -> Result<(), No> {
-        let (to, agents) = match act {
-            Act::Start(start) => (reach_of(start.mode), &start.participants[..]),
+        let (to, agents, meant) = match act {
+            Act::Start(start) => (reach_of(start.mode), &start.participants[..], None),
             Act::Delegate(delegation) => {
-                (reach_of(delegation.start.mode), &delegation.start.participants[..])
+                let meant = match &delegation.opening {
+                    Opening::Request(request) => request.assignee.as_ref(),
+                    Opening::Offer(_) => None,
+                };
+                (reach_of(delegation.start.mode), &delegation.start.participants[..], meant)
             }
-            Act::Handoff(HandoffAct::Offer(offer)) => (To::HandOn, std::slice::from_ref(&offer.target)),
+            Act::Handoff(HandoffAct::Offer(offer)) => (To::HandOn, std::slice::from_ref(&offer.target), None),
             Act::Cancel { .. }
             | Act::Pause { .. }
             | Act::Resume { .. }
@@ -136,12 +141,16 @@ impl Desk {
             | Act::Handoff(_)
             | Act::SettleErrand { .. } => return Ok(()),
         };
-        let unreached = self.directory.out_of_reach(&caller.tenant, &caller.agent, to, agents).await?;
+        let unreached = self.directory.out_of_reach(&caller.tenant, &caller.agent, to, agents, meant).await?;
         let Some(found) = unreached else { return Ok(()) };
         let there = self.engine.session(key.clone()).await?;
         if there.is_some_and(|session| has_begun(&session, caller, act)) {
             return Ok(());
         }
+        let found = match found {
+            Unreached::Hidden(found) => found,
+            Unreached::Undisturbed(agent) => return Err(No::DoNotDisturb { what: undisturbed(&agent) }),
+        };
         let what = match to {
             To::HandOn => "hand on to",
             To::See | To::Delegate | To::Register => "delegate to",
@@ -181,6 +190,16 @@ impl Desk {
         }
         let expected = format!("expected {TASK_SCOPE_PREFIX}{scope} to hand on a task, or a scope in words");
         Err(Refusal::invalid(format!("{expected}, found the id of a session")).into())
+    }
+}
+
+/// What is told of an agent that takes no new tasks.
+fn undisturbed(agent: &Agent) -> String {
+    let what =
+        format!("expected an agent that takes new tasks, found {:?} in do_not_disturb", cut(&agent.id, 64));
+    match agent.status_text.as_str() {
+        "" => what,
+        text => format!("{what}, which says {text:?}"),
     }
 }
 

@@ -8,7 +8,8 @@ use prost::Message;
 use crate::access::To;
 use crate::audit::What;
 use crate::caller::Caller;
-use crate::directory::{Agent, Registered, Tool};
+use crate::directory::search::Query;
+use crate::directory::{Agent, Found, Registered, Status, Tool};
 use crate::limit::Kind;
 use crate::no::No;
 use crate::{Desk, page};
@@ -19,6 +20,9 @@ const PAGE: usize = 256;
 /// How many agents are looked at for names that are near, and how many are told.
 const LOOKED_AT_MAX: usize = 1000;
 const NEAREST_MAX: usize = 3;
+
+/// How many words of agents are searched where the search is asked for: a fraction of a millisecond.
+const SEARCHED_IN_PLACE_MAX: usize = 2000;
 
 /// How many messages a changed registration counts as: everybody in the tenant is told of it, and sees its tools anew.
 const CHANGE_MESSAGES: u64 = 20;
@@ -45,6 +49,20 @@ impl Desk {
             self.gate.changed_agents(caller, What::AgentRegistered, caller.agent.as_str());
         }
         Ok(registered)
+    }
+
+    /// Say whether the caller takes work, with a short text for others about it. It must be registered.
+    pub async fn set_status(&self, caller: &Caller, status: Status, text: &str) -> Result<(), No> {
+        self.gate.admit(caller, Kind::Message)?;
+        let set = self.directory.set_status(&caller.tenant, &caller.agent, status, text).await?;
+        let what = || {
+            format!("expected an agent of the directory, found that {} is not: register first", caller.agent)
+        };
+        if set.ok_or_else(|| No::NoSuchAgent { what: what() })? {
+            self.gate.charge(caller, CHANGE_MESSAGES);
+        }
+        self.directory.touch(&caller.tenant, &caller.agent);
+        Ok(())
     }
 
     fn must_be_allowed_to_register(&self, caller: &Caller, agent: &Agent) -> Result<(), No> {
@@ -151,6 +169,24 @@ impl Desk {
         let page = self.directory.agents(&caller.tenant, &caller.agent, after.as_ref(), max).await?;
         let next = page.next.map(|id| page::of_name(id.as_str()));
         Ok((page.agents, next))
+    }
+
+    /// A page of the agents that the caller sees and that match what it looks for, the best first, and the cursor of the next.
+    pub async fn search(
+        &self,
+        caller: &Caller,
+        query: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<(Vec<Found>, Option<String>), No> {
+        let (query, after) = (Query::parse(query)?, page::rank(after)?);
+        let (words, moment) = self.directory.searched(&caller.tenant).await?;
+        let (directory, who) = (self.directory.clone(), caller.principal.clone());
+        let search = move || directory.search(&moment, &who.tenant, &who.agent, &query, after.as_ref(), max);
+        match words <= SEARCHED_IN_PLACE_MAX {
+            true => Ok(search().0),
+            false => self.run_long(caller, search).await,
+        }
     }
 
     /// The agents that are in the directory and that the caller may give work to, at most so many.

@@ -82,6 +82,10 @@ pub enum What {
     AgentRegistered,
     /// An agent was taken out of the directory.
     AgentUnregistered,
+    /// An agent bound a key to itself, to sign its requests with.
+    AgentKeyBound,
+    /// A key that an agent signed with counts no longer.
+    AgentKeyUnbound,
     /// A static token counts from now on.
     TokenAdded,
     /// A static token counts no longer.
@@ -98,7 +102,7 @@ pub enum What {
 
 impl What {
     /// Everything that can happen.
-    pub const ALL: [What; 20] = [
+    pub const ALL: [What; 22] = [
         What::AuthenticationFailed,
         What::Forbidden,
         What::Limited,
@@ -113,6 +117,8 @@ impl What {
         What::HandoffAccepted,
         What::AgentRegistered,
         What::AgentUnregistered,
+        What::AgentKeyBound,
+        What::AgentKeyUnbound,
         What::TokenAdded,
         What::TokenRevoked,
         What::TokenChanged,
@@ -138,6 +144,8 @@ impl What {
             What::HandoffAccepted => "handoff_accepted",
             What::AgentRegistered => "agent_registered",
             What::AgentUnregistered => "agent_unregistered",
+            What::AgentKeyBound => "agent_key_bound",
+            What::AgentKeyUnbound => "agent_key_unbound",
             What::TokenAdded => "token_added",
             What::TokenRevoked => "token_revoked",
             What::TokenChanged => "token_changed",
@@ -154,7 +162,9 @@ impl What {
             | What::Forbidden
             | What::Limited
             | What::AgentRegistered
-            | What::AgentUnregistered => true,
+            | What::AgentUnregistered
+            | What::AgentKeyBound
+            | What::AgentKeyUnbound => true,
             // What starts a session is bounded by its own rate; the rest is the operator's or an administrator's.
             What::SessionResolved
             | What::SessionExpired

@@ -72,6 +72,9 @@ pub(crate) const FORBIDDEN: Meaning =
 /// What was asked of an agent that nobody knows.
 pub(crate) const NO_SUCH_AGENT: Meaning =
     meaning("AGENT_NOT_FOUND", Grpc::NotFound, 404, INVALID_PARAMS, false);
+/// A task for an agent that takes none now.
+pub(crate) const DO_NOT_DISTURB: Meaning =
+    meaning("FORBIDDEN", Grpc::FailedPrecondition, 409, INVALID_PARAMS, false);
 /// What was asked for with a credential that does not count any more.
 pub(crate) const UNAUTHENTICATED: Meaning =
     meaning("UNAUTHENTICATED", Grpc::Unauthenticated, 401, INVALID_PARAMS, false);

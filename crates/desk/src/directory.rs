@@ -6,6 +6,7 @@
 //! - [`listed`]: what skills are listed as
 //! - [`catalogue`]: the skills that one agent sees, as tools
 //! - [`presence`]: who is there
+//! - [`search`]: finding agents by words
 //!
 //! A tenant's part is read once and held in memory; a read never waits for the disk after that. Changes of a tenant
 //! happen one after the other: first on disk, then in memory, then whoever listens is told.
@@ -15,6 +16,7 @@ pub mod catalogue;
 pub mod headers;
 pub mod listed;
 pub mod presence;
+pub mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -25,11 +27,13 @@ use handover_store::{Fault, Put, Record, Store, is_full};
 use prost::Message;
 use tokio::sync::watch;
 
-pub use self::agent::{Agent, Answers, Skill};
+pub use self::agent::{Agent, Answers, Skill, Status};
 pub use self::catalogue::{Catalogue, Tool};
 use self::listed::{Holding, Names};
 use self::presence::Seen;
 pub use self::presence::{Presence, Present};
+pub use self::search::Found;
+use self::search::Words;
 use handover_engine::Denied;
 use handover_engine::clock::now;
 use handover_engine::locks::lock;
@@ -60,6 +64,15 @@ const CATALOGUE_TOOLS_MAX: usize = 200_000;
 pub struct Registered {
     /// Whether it said anything new.
     pub changed: bool,
+}
+
+/// Why agents are not given what a caller wants to give them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unreached {
+    /// The caller may not reach this one, or does not see it.
+    Hidden(AgentId),
+    /// Nobody is left who takes new tasks; this is one of those who do not.
+    Undisturbed(Arc<Agent>),
 }
 
 /// An agent that may be registered.
@@ -113,6 +126,7 @@ struct Roll {
 struct Entry {
     agent: Arc<Agent>,
     tools: Vec<Arc<Tool>>,
+    words: Arc<Words>,
     bytes: usize,
 }
 
@@ -134,20 +148,41 @@ impl Directory {
     }
 
     /// The first of these agents that the caller may not reach so, by the access list or because that agent shows itself
-    /// only to others. One that is not in the directory shows itself to everybody.
+    /// only to others. One that is not in the directory shows itself to everybody. If all are reached and are to be given
+    /// work: whoever of them takes no new tasks, if the one that is meant for it, or everybody, does not.
     pub async fn out_of_reach(
         &self,
         tenant: &str,
         caller: &AgentId,
         to: To,
         agents: &[AgentId],
-    ) -> Result<Option<AgentId>, Denied> {
+        meant: Option<&AgentId>,
+    ) -> Result<Option<Unreached>, Denied> {
         let roll = self.roll(tenant).await?;
         let reached = |agent: &AgentId| {
             let shown = roll.agents.get(agent).is_none_or(|entry| entry.agent.seen_by(caller));
             shown && self.inner.access.allows(tenant, caller.as_str(), to, agent.as_str())
         };
-        Ok(agents.iter().find(|agent| *agent != caller && !reached(agent)).cloned())
+        let others = || agents.iter().filter(|agent| *agent != caller);
+        if let Some(hidden) = others().find(|agent| !reached(agent)) {
+            return Ok(Some(Unreached::Hidden(hidden.clone())));
+        }
+        if to != To::Delegate {
+            return Ok(None);
+        }
+        // Only of those who are reached may anything be told.
+        let meant = meant.filter(|meant| others().any(|agent| agent == *meant));
+        let undisturbed = |agent: &AgentId| {
+            let entry = roll.agents.get(agent)?;
+            (entry.agent.status() == Status::DoNotDisturb).then(|| Arc::clone(&entry.agent))
+        };
+        let found = match meant {
+            Some(meant) => undisturbed(meant),
+            None => {
+                others().map(undisturbed).collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().next())
+            }
+        };
+        Ok(found.map(Unreached::Undisturbed))
     }
 
     /// Hear of changes in a tenant: the number is another one after each.
@@ -186,6 +221,20 @@ impl Directory {
     /// says when it was registered and since when each skill is offered.
     pub async fn register(&self, tenant: &str, agent: Checked) -> Result<Registered, Denied> {
         self.blocking(tenant, move |inner, name, tenant| inner.register(name, tenant, agent)).await
+    }
+
+    /// Set the status of an agent, with what it says about it. None if there is no such agent, or else whether it said
+    /// anything new.
+    pub async fn set_status(
+        &self,
+        tenant: &str,
+        id: &AgentId,
+        status: Status,
+        text: &str,
+    ) -> Result<Option<bool>, Denied> {
+        let (id, text) = (id.clone(), text.to_owned());
+        self.blocking(tenant, move |inner, name, tenant| inner.set_status(name, tenant, &id, status, text))
+            .await
     }
 
     /// Remove an agent. False if there was none. It keeps the names that its skills were listed under.
@@ -391,6 +440,8 @@ impl Inner {
         let roll = self.load(name, tenant)?;
         let id = AgentId::from(agent.id.as_str());
         let before = roll.agents.get(&id);
+        (agent.status, agent.status_text) = before
+            .map_or_else(Default::default, |before| (before.agent.status, before.agent.status_text.clone()));
         if let Some(before) = before {
             agent.faces.extend(before.agent.faces.iter().cloned());
             agent.faces.sort();
@@ -412,6 +463,40 @@ impl Inner {
         agents.insert(id, entry);
         tenant.change(written.is_ok().then(|| roll.with(agents)));
         written.map(|()| Registered { changed: true })
+    }
+
+    fn set_status(
+        &self,
+        name: &str,
+        tenant: &Tenant,
+        id: &AgentId,
+        status: Status,
+        text: String,
+    ) -> Result<Option<bool>, Denied> {
+        let _writing = lock(&tenant.writer);
+        let roll = self.load(name, tenant)?;
+        let Some(before) = roll.agents.get(id) else { return Ok(None) };
+        let agent = Agent { status: status.into(), status_text: text, ..Agent::clone(&before.agent) };
+        agent.check_status().map_err(invalid)?;
+        if agent == *before.agent {
+            return Ok(Some(false));
+        }
+        roll.has_room_for(&agent, Some(before))?;
+        let written = self.write(SPACE, name, id, agent.encode_to_vec());
+        let mut agents = roll.agents.clone();
+        agents.insert(
+            id.clone(),
+            Entry { bytes: agent.encoded_len(), agent: Arc::new(agent), ..before.clone() },
+        );
+        match written {
+            // What others can call is as it was, so that nobody need be told.
+            Ok(()) => {
+                let catalogues = Mutex::new(lock(&roll.catalogues).clone());
+                tenant.replace(Some(Arc::new(Roll { catalogues, ..roll.with(agents) })));
+            }
+            Err(_) => tenant.change(None),
+        }
+        written.map(|()| Some(true))
     }
 
     /// Give names to those skills of an agent that have none.
@@ -546,7 +631,8 @@ impl Entry {
             Some(Arc::new(Tool::new(name, id.clone(), skill.clone())))
         };
         let tools = agent.skills.iter().filter_map(tool).collect();
-        Entry { tools, bytes: agent.encoded_len(), agent: Arc::new(agent) }
+        let words = Arc::new(Words::of(&agent));
+        Entry { tools, words, bytes: agent.encoded_len(), agent: Arc::new(agent) }
     }
 }
 

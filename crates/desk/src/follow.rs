@@ -82,12 +82,13 @@ impl Desk {
         let permit = self.gate.stream(caller)?;
         let present = self.directory.present(&caller.tenant, &caller.agent);
         let (mut shutdown, gate) = (self.shutdown.clone(), self.gate.clone());
-        let principal = caller.principal.clone();
+        let (principal, keys) = (caller.principal.clone(), Arc::clone(&self.keys));
         let over = Box::pin(async move {
             tokio::select! {
                 biased;
                 () = shutdown.begun() => Over::Stopping,
-                ended = gate.ended(principal) => Over::Unauthenticated(ended),
+                ended = gate.ended(principal.clone()) => Over::Unauthenticated(ended),
+                ended = keys.ended(&principal) => Over::Unauthenticated(ended),
             }
         });
         Ok(Stay { over, _permit: permit, _present: present, _held: caller.held.clone() })

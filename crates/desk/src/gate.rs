@@ -212,10 +212,18 @@ impl Gate {
         face: Face,
         peer: Option<SocketAddr>,
     ) -> Result<Caller, Unauthenticated> {
-        self.recognize(token, face, peer).inspect_err(|error| {
-            self.inner.counters.authentications_failed.inc();
-            self.record(|| Record::unauthenticated(face, peer, error.to_string()));
-        })
+        self.recognize(token, face, peer).inspect_err(|error| self.refused(face, peer, error))
+    }
+
+    /// Note that a request was not authenticated.
+    pub(crate) fn refused(&self, face: Face, peer: Option<SocketAddr>, error: &Unauthenticated) {
+        self.inner.counters.authentications_failed.inc();
+        self.record(|| Record::unauthenticated(face, peer, error.to_string()));
+    }
+
+    /// How requests are authenticated.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.inner.identity
     }
 
     /// Whose request it is, where it may be nobody's.

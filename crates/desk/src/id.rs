@@ -57,7 +57,8 @@ pub fn unguessable() -> String {
     uuid(bytes, 4)
 }
 
-fn uuid(mut bytes: [u8; 16], version: u8) -> String {
+/// Sixteen bytes as a UUID of this version.
+pub(crate) fn uuid(mut bytes: [u8; 16], version: u8) -> String {
     bytes[6] = bytes[6] & 0x0f | version << 4;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -2,8 +2,12 @@
 //!
 //! - [`tokens`]: a file of static tokens, hashed
 //! - [`jwt`]: tokens that somebody else issues, signed
+//! - [`signed`]: requests that an agent signs with a key of its own
+//! - [`bound`]: the keys that agents sign with, as they are stored
 
+pub mod bound;
 pub mod jwt;
+pub mod signed;
 pub mod tokens;
 
 use std::sync::Arc;
@@ -11,7 +15,9 @@ use std::time::Duration;
 
 use handover_kernel::{AgentId, Timestamp};
 
+use self::bound::{BOUND_MS, Bound, By};
 use self::jwt::Verifier;
+use self::signed::NodeId;
 use self::tokens::Tokens;
 use crate::visible::unseen_in_id;
 use handover_engine::clock::machine;
@@ -21,6 +27,9 @@ pub const DEFAULT_TENANT: &str = "default";
 
 /// Why a token whose time is up is refused.
 const EXPIRED: &str = "the token has expired";
+
+/// The same of a key that was bound with a token of an issuer.
+const KEY_EXPIRED: &str = "its key was bound too long ago: bind it again";
 
 /// How long an agent's id may be.
 pub const AGENT_ID_BYTES_MAX: usize = 256;
@@ -55,6 +64,8 @@ pub enum Credential {
     Token([u8; 32]),
     /// A token that was signed with the key of this fingerprint.
     Key([u8; 32]),
+    /// A request that was signed with the agent's own key of this id, and what bound that key to it.
+    Signed(NodeId, By),
 }
 
 // Hashes of tokens are nothing that a log should show.
@@ -64,6 +75,7 @@ impl std::fmt::Debug for Credential {
             Credential::None => "no credential",
             Credential::Token(_) => "a static token",
             Credential::Key(_) => "a signed token",
+            Credential::Signed(..) => "a signed request",
         })
     }
 }
@@ -130,8 +142,11 @@ impl Principal {
     fn is_same_but_for_limits(&self, other: &Principal) -> bool {
         let Principal { agent, tenant, observer, admin, proven, expires_at: _, allowance: _, credential } =
             self;
-        (agent, tenant, credential) == (&other.agent, &other.tenant, &other.credential)
-            && (observer, admin, proven) == (&other.observer, &other.admin, &other.proven)
+        // A key has none of the roles of the token that bound it.
+        let is_key = matches!(other.credential, Credential::Signed(..));
+        let same_rights = (credential, observer, admin, proven)
+            == (&other.credential, &other.observer, &other.admin, &other.proven);
+        (agent, tenant) == (&other.agent, &other.tenant) && (is_key || same_rights)
     }
 }
 
@@ -158,6 +173,11 @@ pub enum Unauthenticated {
         /// Why.
         why: &'static str,
     },
+    /// There is a signed request that is not accepted.
+    Unsigned {
+        /// Why.
+        why: &'static str,
+    },
 }
 
 impl std::fmt::Display for Unauthenticated {
@@ -165,6 +185,7 @@ impl std::fmt::Display for Unauthenticated {
         match self {
             Unauthenticated::Missing => f.write_str("expected a bearer token, found none"),
             Unauthenticated::Refused { why } => write!(f, "the bearer token was refused: {why}"),
+            Unauthenticated::Unsigned { why } => write!(f, "the signed request was refused: {why}"),
         }
     }
 }
@@ -174,7 +195,12 @@ impl std::error::Error for Unauthenticated {}
 impl Unauthenticated {
     /// Whether nothing is wrong but that the credential's time is up, which whoever holds it can foresee.
     pub fn is_expiry(&self) -> bool {
-        matches!(self, Unauthenticated::Refused { why } if *why == EXPIRED)
+        match self {
+            Unauthenticated::Missing => false,
+            Unauthenticated::Refused { why } | Unauthenticated::Unsigned { why } => {
+                matches!(*why, EXPIRED | KEY_EXPIRED)
+            }
+        }
     }
 }
 
@@ -191,6 +217,18 @@ pub(crate) fn agent_id(text: &str) -> Result<(), &'static str> {
     } else {
         Ok(())
     }
+}
+
+/// The bytes that so many hexadecimal digits are, and no others.
+fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[place * 2..place * 2 + 2], 16).ok()?;
+    }
+    Some(bytes)
 }
 
 impl Identity {
@@ -244,6 +282,49 @@ impl Identity {
         }
     }
 
+    /// What is stored when an agent binds this key to itself. Only what came with a bearer token binds one: then it is known
+    /// until when the key counts.
+    pub(crate) fn bind(&self, principal: &Principal, key: &[u8; 32], now: Timestamp) -> Option<Bound> {
+        let (token, issuer) = match (principal.credential, self) {
+            (Credential::Token(hash), _) => (hash.to_vec(), ""),
+            (Credential::Key(_), Identity::Jwt(verifier, _)) => (Vec::new(), verifier.issuer()),
+            (Credential::None, Identity::Development | Identity::Anonymous(_)) => (Vec::new(), ""),
+            (Credential::None | Credential::Key(_) | Credential::Signed(..), _) => return None,
+        };
+        Some(Bound {
+            public_key: key.to_vec(),
+            tenant: principal.tenant.to_string(),
+            agent: principal.agent.to_string(),
+            bound_at: now.0,
+            token,
+            issuer: issuer.to_owned(),
+        })
+    }
+
+    /// Whom a key stands for now, or else why it does not count: it is worth no more than what bound it, and has no roles.
+    pub(crate) fn of_key(&self, node: NodeId, key: &Bound) -> Result<Principal, Unauthenticated> {
+        let elsewhere = "what bound its key does not count here: bind it again";
+        let by = key.by().filter(|by| match (by, self) {
+            (By::Nothing, Identity::Development | Identity::Anonymous(_)) => true,
+            (By::Token(_), Identity::Tokens(_) | Identity::Jwt(..)) => true,
+            (By::Issuer, Identity::Jwt(verifier, _)) => verifier.issuer() == key.issuer,
+            (By::Nothing | By::Token(_) | By::Issuer, _) => false,
+        });
+        let by = by.ok_or(Unauthenticated::Unsigned { why: elsewhere })?;
+        let mut principal = Principal {
+            agent: AgentId::from(key.agent.as_str()),
+            tenant: key.tenant.as_str().into(),
+            observer: false,
+            admin: false,
+            proven: !self.is_development(),
+            expires_at: (by == By::Issuer).then(|| Timestamp(key.bound_at.saturating_add(BOUND_MS))),
+            allowance: Allowance::default(),
+            credential: Credential::Signed(node, by),
+        };
+        self.renew(&mut principal)?;
+        Ok(principal)
+    }
+
     /// Bring what a principal may use up to date, if its credential still counts; otherwise say why it does not.
     pub fn renew(&self, principal: &mut Principal) -> Result<(), Unauthenticated> {
         let now = machine();
@@ -255,19 +336,35 @@ impl Identity {
                 Err("its key is no longer listed")
             }
             (Credential::Key(_), Identity::Jwt(..)) if principal.has_expired(now) => Err(EXPIRED),
+            (Credential::Signed(_, By::Token(hash)), Identity::Tokens(tokens) | Identity::Jwt(_, tokens)) => {
+                let ended =
+                    |why| if why == EXPIRED { why } else { "the token that bound its key was revoked" };
+                tokens.renew(principal, &hash, now).map_err(ended)
+            }
+            (Credential::Signed(_, By::Issuer), _) if principal.has_expired(now) => Err(KEY_EXPIRED),
             // Whose credential is of another kind was not let in here.
-            (Credential::None | Credential::Token(_) | Credential::Key(_), _) => Ok(()),
+            (Credential::None | Credential::Token(_) | Credential::Key(_) | Credential::Signed(..), _) => {
+                Ok(())
+            }
         };
-        renewed.map_err(|why| Unauthenticated::Refused { why })
+        renewed.map_err(|why| match principal.credential {
+            Credential::Signed(..) => Unauthenticated::Unsigned { why },
+            Credential::None | Credential::Token(_) | Credential::Key(_) => Unauthenticated::Refused { why },
+        })
     }
 
     /// Returns when the credential of this principal does not count any more, because its time is up, it was revoked, or its
     /// key was withdrawn; never, if that cannot be.
     pub async fn ended(&self, mut principal: Principal) -> Unauthenticated {
         let mut changes = match (principal.credential, self) {
-            (Credential::Token(_), Identity::Tokens(tokens) | Identity::Jwt(_, tokens)) => tokens.changes(),
-            (Credential::Key(_), Identity::Jwt(verifier, _)) => verifier.changes(),
-            (Credential::None | Credential::Token(_) | Credential::Key(_), _) => {
+            (
+                Credential::Token(_) | Credential::Signed(_, By::Token(_)),
+                Identity::Tokens(tokens) | Identity::Jwt(_, tokens),
+            ) => tokens.changes(),
+            (Credential::Key(_) | Credential::Signed(_, By::Issuer), Identity::Jwt(verifier, _)) => {
+                verifier.changes()
+            }
+            (Credential::None | Credential::Token(_) | Credential::Key(_) | Credential::Signed(..), _) => {
                 return std::future::pending().await;
             }
         };
@@ -342,5 +439,44 @@ mod tests {
         let refused = identity.authenticate(Some("a-secret")).unwrap_err();
         assert!(matches!(refused, Unauthenticated::Refused { .. }));
         assert!(!refused.to_string().contains("a-secret"));
+    }
+
+    #[test]
+    fn a_key_that_an_issuers_token_bound_counts_for_thirty_days_while_that_issuer_does() {
+        let identity = |issuer: &str| {
+            let settings = jwt::settings::Settings {
+                issuer: issuer.to_owned(),
+                audience: vec!["us".to_owned()],
+                algorithms: Vec::new(),
+                skew_seconds: 60,
+                tenant_claim: "tenant".to_owned(),
+                refresh: Duration::from_secs(60),
+            };
+            Identity::Jwt(Arc::new(Verifier::new(settings)), Arc::default())
+        };
+        let (key, issuer) = ([7; 32], identity("https://one.example"));
+        let principal = Principal {
+            admin: true,
+            tenant: "acme".into(),
+            credential: Credential::Key([1; 32]),
+            ..Identity::Development.authenticate(Some("planner")).unwrap()
+        };
+        let bound = |days: u64| {
+            let at = Timestamp(machine().0 - days * 24 * 3600 * 1000);
+            issuer.bind(&principal, &key, at).unwrap()
+        };
+        let node = NodeId::of(&key);
+        let found = issuer.of_key(node, &bound(29)).unwrap();
+        assert_eq!((found.agent.as_str(), &*found.tenant), ("planner", "acme"));
+        assert!(found.proven && !found.admin && found.expires_at.is_some());
+        let late = issuer.of_key(node, &bound(30)).unwrap_err();
+        assert_eq!(late, Unauthenticated::Unsigned { why: KEY_EXPIRED });
+        assert!(late.is_expiry());
+        for other in
+            [identity("https://other.example"), Identity::Tokens(Arc::default()), Identity::Development]
+        {
+            assert!(other.of_key(node, &bound(0)).unwrap_err().to_string().contains("does not count here"));
+        }
+        assert!(issuer.bind(&found, &key, machine()).is_none(), "what a key signed binds no other");
     }
 }

@@ -4,6 +4,7 @@
 //! - [`mod@open`]: opening it, and everything beneath
 //! - [`identity`]: whose request it is
 //! - [`caller`]: who asks, through which face
+//! - [`keys`]: keys that agents sign their requests with
 //! - [`limit`], [`bucket`]: what callers may use, and how much of a rate is left
 //! - [`memory`]: what is held in memory on behalf of callers
 //! - [`gate`]: who asks, how often it may, and whether it may see what it asks for
@@ -60,6 +61,7 @@ pub mod gate;
 pub mod id;
 pub mod identity;
 pub mod inbox;
+pub mod keys;
 pub mod limit;
 pub mod look;
 pub mod memory;

@@ -28,6 +28,11 @@ pub enum No {
         /// What was expected, and what was found. It is the same whether there is such an agent or not.
         what: String,
     },
+    /// The agents that a task is for take no new ones now.
+    DoNotDisturb {
+        /// What was expected and what was found.
+        what: String,
+    },
     /// Nobody knows an agent of this name.
     NoSuchAgent {
         /// What was expected and what was found.
@@ -97,6 +102,7 @@ impl No {
             | No::Unauthenticated(_)
             | No::NotAdministrator { .. }
             | No::NotAllowed { .. }
+            | No::DoNotDisturb { .. }
             | No::NoSuchAgent { .. } => None,
         }
     }
@@ -109,6 +115,7 @@ impl No {
             | No::Unfit(_)
             | No::NotAdministrator { .. }
             | No::NotAllowed { .. }
+            | No::DoNotDisturb { .. }
             | No::NoSuchAgent { .. } => true,
             No::Unauthenticated(_) => false,
         }
@@ -122,6 +129,7 @@ impl No {
             No::Unfit(unfit) => codes::of_refusal(&Refusal::invalid(unfit.to_string())),
             No::Unauthenticated(_) => codes::UNAUTHENTICATED,
             No::NotAdministrator { .. } | No::NotAllowed { .. } => codes::FORBIDDEN,
+            No::DoNotDisturb { .. } => codes::DO_NOT_DISTURB,
             No::NoSuchAgent { .. } => codes::NO_SUCH_AGENT,
         }
     }
@@ -135,6 +143,7 @@ impl No {
             No::Unauthenticated(_) => own::UNAUTHENTICATED.code,
             No::NotAdministrator { .. } => own::NOT_ADMINISTRATOR.code,
             No::NotAllowed { .. } => own::NOT_ALLOWED.code,
+            No::DoNotDisturb { .. } => own::DO_NOT_DISTURB.code,
             No::NoSuchAgent { .. } => own::AGENT_NOT_FOUND.code,
         }
     }
@@ -147,7 +156,7 @@ impl No {
             No::Unfit(unfit) => unfit.to_string(),
             No::Unauthenticated(ended) => ended.to_string(),
             No::NotAdministrator { agent } => format!("expected an administrator, found {agent}"),
-            No::NotAllowed { what } | No::NoSuchAgent { what } => what.clone(),
+            No::NotAllowed { what } | No::DoNotDisturb { what } | No::NoSuchAgent { what } => what.clone(),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::directory::Directory;
 use crate::gate::{self, Gate};
 use crate::id::Secret;
 use crate::identity::Identity;
+use crate::identity::bound::Keys;
 use crate::identity::tokens::Tokens;
 use crate::limit::Limit;
 use crate::policies::Policies;
@@ -109,6 +110,7 @@ pub struct Parts {
     pub gate: Gate,
     /// Who is there, and what they can do.
     pub directory: Directory,
+    pub(crate) keys: Arc<Keys>,
     /// What sessions can be bound to.
     pub policies: Policies,
     pub(crate) contracts: Contracts,
@@ -169,6 +171,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
     let gate = Gate::new(identity, engine.clone(), settings.gate, audit.clone(), Arc::clone(&counters));
     let parts = Parts {
         directory: Directory::with(Arc::clone(&store), settings.access),
+        keys: Arc::new(Keys::new(Arc::clone(&store))),
         policies: Policies::new(Arc::clone(&store)),
         contracts: Contracts::new(Checks::new(settings.checks)),
         waits: settings.waits,

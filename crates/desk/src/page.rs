@@ -38,6 +38,18 @@ pub fn of_name(name: &str) -> String {
     format!("n{}", URL_SAFE_NO_PAD.encode(name))
 }
 
+/// A cursor of a list in the order of scores, the highest first, and of names.
+pub fn of_rank(score: u32, name: &str) -> String {
+    of_name(&format!("{score}:{name}"))
+}
+
+/// The score and the name that a cursor stands for; none is the beginning.
+pub fn rank(text: Option<&str>) -> Result<Option<(u32, String)>, No> {
+    let Some(text) = name(text)? else { return Ok(None) };
+    let rank = text.split_once(':').and_then(|(score, name)| Some((score.parse().ok()?, name.to_owned())));
+    rank.map(Some).ok_or_else(wrong)
+}
+
 /// The place that a cursor stands for; none is the beginning.
 pub fn place(text: Option<&str>) -> Result<Option<Cursor>, No> {
     let Some(text) = text else { return Ok(None) };
@@ -67,6 +79,8 @@ mod tests {
     fn a_cursor_is_read_as_it_was_given_and_nothing_else_is_one() {
         assert_eq!(place(Some(&of_place(Cursor(u64::MAX)))).unwrap(), Some(Cursor(u64::MAX)));
         assert_eq!(name(Some(&of_name("agent://a/ü"))).unwrap().as_deref(), Some("agent://a/ü"));
+        assert_eq!(rank(Some(&of_rank(7, "a:b"))).unwrap(), Some((7, "a:b".to_owned())));
+        assert!(rank(Some(&of_name("a:b"))).is_err() && rank(None).unwrap().is_none());
         assert!(place(None).unwrap().is_none() && name(None).unwrap().is_none());
         for wrong in ["", "17", "s", "sx", "n!", "na", "s1 ", "s+1", &of_name(&"x".repeat(4000))] {
             assert!(place(Some(wrong)).is_err() && name(Some(wrong)).is_err(), "{wrong}");

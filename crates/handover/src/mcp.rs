@@ -92,7 +92,7 @@ async fn serve(config: &Config, agent: &str, shutdown: Shutdown) -> Result<(), F
     identity.authenticate(Some(agent)).map_err(|refused| {
         let why = match refused {
             Unauthenticated::Missing => "an agent id is not empty",
-            Unauthenticated::Refused { why } => why,
+            Unauthenticated::Refused { why } | Unauthenticated::Unsigned { why } => why,
         };
         Failure::Usage(format!("--agent: expected an agent's id: {why}"))
     })?;

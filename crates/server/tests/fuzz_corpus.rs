@@ -7,6 +7,8 @@ mod checks;
 mod jsonrpc;
 #[path = "../../engine/tests/golden/lives.rs"]
 mod lives;
+#[path = "corpus/signed.rs"]
+mod signed;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,17 +31,12 @@ struct Target {
     accepted_min: u32,
 }
 
-const TARGETS: [Target; 4] = [
-    Target {
-        name: "envelope",
-        check: checks::envelope,
-        seeds: envelopes,
-        cases: 30_000,
-        accepted_min: 1_100,
-    },
-    Target { name: "payload", check: checks::payload, seeds: payloads, cases: 30_000, accepted_min: 1_400 },
+const TARGETS: [Target; 5] = [
+    Target { name: "envelope", check: checks::envelope, seeds: envelopes, cases: 25_000, accepted_min: 900 },
+    Target { name: "payload", check: checks::payload, seeds: payloads, cases: 25_000, accepted_min: 1_150 },
     Target { name: "event", check: checks::event, seeds: events, cases: 15_000, accepted_min: 1_800 },
     Target { name: "jsonrpc", check: jsonrpc::jsonrpc, seeds: requests, cases: 25_000, accepted_min: 1_000 },
+    Target { name: "signed", check: signed::signed, seeds: signed_bodies, cases: 10_000, accepted_min: 500 },
 ];
 
 #[test]
@@ -257,6 +254,41 @@ fn requests() -> Vec<Vec<u8>> {
     ];
     let bad = bad.into_iter().map(str::to_owned);
     distinct(good.into_iter().chain(bad).map(String::into_bytes))
+}
+
+/// Signed requests in which everything is that can be in JSON, and bodies that are none.
+fn signed_bodies() -> Vec<Vec<u8>> {
+    let body = |timestamp: Value, more: Value| {
+        let mut body = json!({
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "task/list",
+            "params": more,
+            "fromNodeId": "222b7143-486e-5d28-a0aa-aa327d062b22",
+            "timestamp": timestamp,
+            "nonce": "0123456789abcdef0123456789abcdef",
+        });
+        body["signature"] = json!("5a".repeat(64));
+        body.to_string()
+    };
+    let all =
+        json!({ "ü\n\u{0}\"\\": [1, -0.5, 1e-7, 1e300, true, null, "🦀", [], {}], "": { "b": 1, "a": 2 } });
+    let deep = (0..40).fold(json!(1), |inside, _| json!([inside]));
+    let inputs = [
+        body(json!(1_785_231_000), json!({})),
+        body(json!(1_785_231_000_000_u64), all.clone()),
+        body(json!(1_785_231_000.5), json!([all])),
+        body(json!("2026-07-28T09:30:00.5+02:00"), json!("x")),
+        body(json!(-1), json!({})),
+        body(json!(1_785_231_000), deep),
+        r#"{"a":1,"\u0061":1}"#.to_owned(),
+        r#"{"a":"\ud800"}"#.to_owned(),
+        r#"{"signature":0}"#.to_owned(),
+        "{".repeat(100),
+        "[]".to_owned(),
+        String::new(),
+    ];
+    distinct(inputs.into_iter().map(String::into_bytes))
 }
 
 fn distinct(inputs: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {

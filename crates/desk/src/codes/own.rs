@@ -52,6 +52,7 @@ macro_rules! own {
 own! {
     // MACP's registry, as far as it is not in the kernel's words.
     AGENT_NOT_FOUND: macp Some("AGENT_NOT_FOUND"), grpc [Grpc::NotFound], http [], json_rpc [-32602], retry No;
+    DO_NOT_DISTURB: macp Some("FORBIDDEN"), grpc [Grpc::FailedPrecondition], http [409], json_rpc [-32602], retry No;
     FORBIDDEN: macp Some("FORBIDDEN"), grpc [Grpc::PermissionDenied], http [403], json_rpc [-32602], retry No;
     NOT_ADMINISTRATOR: macp Some("FORBIDDEN"), grpc [Grpc::PermissionDenied], http [403], json_rpc [-32602], retry No;
     NOT_ALLOWED: macp Some("FORBIDDEN"), grpc [Grpc::PermissionDenied], http [403], json_rpc [-32602], retry No;

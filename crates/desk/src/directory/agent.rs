@@ -58,6 +58,45 @@ pub struct Agent {
     /// The faces that it registered through, such as `mcp`. The directory keeps earlier ones.
     #[prost(string, repeated, tag = "8")]
     pub faces: Vec<String>,
+    /// Whether it takes work. Set by itself; a registration keeps it.
+    #[prost(enumeration = "Status", tag = "9")]
+    pub status: i32,
+    /// What it says about its status; may be empty.
+    #[prost(string, tag = "10")]
+    pub status_text: String,
+}
+
+/// Whether an agent takes work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum Status {
+    /// It does.
+    Available = 0,
+    /// It does, and has other work to do.
+    Busy = 1,
+    /// It takes no new tasks.
+    DoNotDisturb = 2,
+}
+
+impl Status {
+    /// What they are called.
+    pub const NAMES: &str = "available, busy or do_not_disturb";
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Available => "available",
+            Status::Busy => "busy",
+            Status::DoNotDisturb => "do_not_disturb",
+        }
+    }
+
+    /// The status of this name.
+    pub fn of(name: &str) -> Option<Status> {
+        [Status::Available, Status::Busy, Status::DoNotDisturb]
+            .into_iter()
+            .find(|status| status.name() == name)
+    }
 }
 
 /// Something that an agent can do. Field numbers are never reused.
@@ -132,6 +171,12 @@ impl Agent {
             skill.title = visible::title(&skill.title);
             skill.description = visible::description(&skill.description);
         }
+    }
+
+    /// See that what it says about its status may be stored.
+    pub(super) fn check_status(&self) -> Result<(), String> {
+        at_most("status text", self.status_text.len(), NAME_BYTES_MAX, "bytes")?;
+        all_seen("status text", visible::unseen_in_name(&self.status_text))
     }
 
     /// See that it may be stored, except for its schemas.

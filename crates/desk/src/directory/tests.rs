@@ -65,12 +65,14 @@ fn a_stored_agent_is_read_as_it_was_written() {
         registered_at: 3,
         updated_at: 4,
         faces: vec!["f".to_owned()],
+        status: Status::DoNotDisturb.into(),
+        status_text: "x".to_owned(),
     };
     let skill = b"\x0a\x01s\x12\x01t\x1a\x01d\x22\x01i\x2a\x01o\x30\x02\x38\x01\x42\x01r\x4a\x02{}\x50\x05";
     let mut bytes = b"\x0a\x01a\x12\x01n\x1a\x01d\x22".to_vec();
     bytes.push(skill.len() as u8);
     bytes.extend(skill);
-    bytes.extend(b"\x2a\x01v\x30\x03\x38\x04\x42\x01f");
+    bytes.extend(b"\x2a\x01v\x30\x03\x38\x04\x42\x01f\x48\x02\x52\x01x");
     assert_eq!(written.encode_to_vec(), bytes, "stored agents live for ever");
     assert_eq!(decode(&bytes).unwrap(), written);
     assert!(matches!(decode(&[0xff]), Err(Denied::Unreadable(_))));
@@ -458,4 +460,14 @@ async fn who_is_there_is_kept_apart_from_who_is_registered() {
     drop(here);
     assert!(!directory.presence(TENANT, &id).online);
     assert!(seen(&directory, "x").await.is_empty());
+}
+
+impl Directory {
+    /// Show these agents of a tenant without writing them.
+    pub(super) fn show(&self, tenant: &str, agents: impl Iterator<Item = Agent>) {
+        let names = Names::default();
+        let entry = |agent: Agent| (AgentId::from(agent.id.as_str()), Entry::new(agent, None, &names));
+        let roll = Roll { agents: agents.map(entry).collect(), ..Roll::default() };
+        self.inner.tenant(tenant).replace(Some(Arc::new(roll)));
+    }
 }

@@ -89,6 +89,11 @@ impl Verifier {
         }
     }
 
+    /// Who issues its tokens.
+    pub(super) fn issuer(&self) -> &str {
+        &self.settings.issuer
+    }
+
     /// Whose token this is at this time, or else why it is refused.
     pub fn verify(&self, token: &str, header: &Header, now: Timestamp) -> Result<Principal, &'static str> {
         if token.len() > TOKEN_BYTES_MAX {

@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use toml::{Table, Value};
 
-use super::{Allowance, Credential, DEFAULT_TENANT, EXPIRED, Principal, Profile, agent_id};
+use super::{Allowance, Credential, DEFAULT_TENANT, EXPIRED, Principal, Profile, agent_id, hex};
 use crate::calendar::parse_rfc3339;
 
 /// The highest number that a limit can be set to.
@@ -273,7 +273,7 @@ fn parse_entry(entry: &Value) -> Result<([u8; 32], Entry), String> {
         Some(Value::String(text)) => Ok(Some(text.as_str())),
         Some(other) => Err(format!("expected {key} to be text, found {}", other.type_str())),
     };
-    let hash = text("sha256")?.and_then(parse_hash);
+    let hash = text("sha256")?.and_then(hex);
     let hash = hash.ok_or("expected sha256 as 64 hexadecimal digits (handover token makes an entry)")?;
     let agent = text("agent")?.ok_or("expected an agent, found none")?;
     agent_id(agent).map_err(|why| format!("expected the id of an agent: {why}"))?;
@@ -364,17 +364,6 @@ fn roles(found: Option<&Value>) -> Result<Vec<&str>, String> {
         Some(Value::Array(roles)) => roles.iter().map(|role| role.as_str().ok_or_else(wrong)).collect(),
         Some(_) => Err(wrong()),
     }
-}
-
-fn parse_hash(text: &str) -> Option<[u8; 32]> {
-    let mut hash = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (place, byte) in hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[place * 2..place * 2 + 2], 16).ok()?;
-    }
-    Some(hash)
 }
 
 #[cfg(test)]

@@ -271,6 +271,7 @@ impl From<No> for Error {
             | handover_desk::No::Unfit(_)
             | handover_desk::No::NotAdministrator { .. }
             | handover_desk::No::NotAllowed { .. }
+            | handover_desk::No::DoNotDisturb { .. }
             | handover_desk::No::NoSuchAgent { .. } => error,
         }
     }

@@ -513,5 +513,6 @@ async fn whoever_uses_a_tool_has_been_seen() {
         (&json!("worker"), &json!(false))
     );
     assert!(listed["agents"][0]["last_seen"].is_string(), "{listed}");
+    assert_eq!(listed["agents"][0]["status"], "available");
     stage.stop().await;
 }

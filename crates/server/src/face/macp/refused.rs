@@ -121,6 +121,11 @@ impl From<No> for Refused {
             No::Limited(limited) => Refused::from(limited),
             No::Unfit(unfit) => Refused::invalid(unfit.to_string()),
             No::Unauthenticated(ended) => Refused::from(ended),
+            no @ No::DoNotDisturb { .. } => {
+                let meaning = no.meaning();
+                let refused = Refused::new(meaning.macp, Code::from(meaning.grpc as i32), no.message());
+                Refused { details: details(no.code(), json!({})), ..refused }
+            }
             no @ (No::NotAdministrator { .. } | No::NotAllowed { .. } | No::NoSuchAgent { .. }) => {
                 let refused = Refused::new("FORBIDDEN", Code::PermissionDenied, no.message());
                 Refused { details: details(no.code(), json!({})), ..refused }

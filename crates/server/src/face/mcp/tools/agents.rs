@@ -49,7 +49,7 @@ pub(super) const TOOLS: &[Builtin] = &[
     Builtin {
         name: "agent_list",
         title: "List agents",
-        description: "List the agents that you can hand work to: their ids, what they are for, their skills, and whether they are there now.",
+        description: "List the agents that you can hand work to: their ids, what they are for, their skills, whether they are there now, and their status: available, busy, or do_not_disturb, which takes no new tasks.",
         arguments: || {
             object(
                 json!({
@@ -116,6 +116,8 @@ impl Mcp {
                 "description": agent.description,
                 "skills": skills,
                 "_meta": described_by(Some(&agent.id)),
+                "status": agent.status().name(),
+                "status_text": (!agent.status_text.is_empty()).then_some(&agent.status_text),
                 "online": presence.online,
                 "last_seen": presence.last_seen.map(rfc3339),
             }));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use handover_engine::Denied;
 use handover_engine::clock::machine;
-use handover_kernel::Face;
+use handover_kernel::{AgentId, Face};
 
 use crate::Desk;
 use crate::audit::What;
@@ -57,6 +57,14 @@ impl Desk {
     pub async fn keys_of(&self, caller: &Caller) -> Result<Vec<NodeId>, No> {
         let (tenant, agent) = (caller.tenant.clone(), caller.agent.clone());
         Ok(self.with_keys(move |keys| keys.of(&tenant, agent.as_str())).await?)
+    }
+
+    /// The agent that a node id stands for: whoever has the key that it was made from, or else the agent of that very id.
+    pub async fn agent_of_node(&self, caller: &Caller, id: &str) -> Result<AgentId, No> {
+        let Some(node) = NodeId::parse(id) else { return Ok(AgentId::from(id)) };
+        let found = self.with_keys(move |keys| keys.find(node)).await?;
+        let bound = found.filter(|key| *key.tenant == *caller.tenant);
+        Ok(bound.map_or_else(|| AgentId::from(id), |key| AgentId::from(key.agent)))
     }
 
     /// Whose signed request this is. It counts as one of the caller's requests from then on, so that

@@ -11,7 +11,6 @@ use handover_desk::shutdown::Shutdown;
 use handover_kernel::AgentId;
 use handover_server::config::{self, Config};
 use handover_server::exposure;
-use handover_server::face::mcp;
 use handover_server::files::{self, ADMIN_CONNECTIONS, Room};
 use handover_server::http::listen::{self, PROTOCOLS};
 use handover_server::http::{self, Bounds, Checks, Hosts, Probe};
@@ -126,7 +125,9 @@ async fn serve(
     let known = read_identity(config).await?;
     let tls = open_tls(config, &shutdown)?;
     let identity_probe = known.issuer.as_ref().map(|(verifier, _)| Arc::clone(verifier));
-    let House { desk, macp, mcp, metrics } = house::open(config, known.identity(config), &shutdown, "")?;
+    let house = house::open(config, known.identity(config), &shutdown, "")?;
+    let routes = house.routes();
+    let House { desk, macp, metrics, .. } = house;
     reload_on_hangup(hangups, &known, tls.clone());
     known.keep_fresh(config, &desk, &shutdown);
     let wire = |protocols: &[&[u8]]| match &tls {
@@ -162,7 +163,7 @@ async fn serve(
         let router = http::admin_router(checks.clone(), Arc::clone(&metrics), bounds, hosts.clone());
         tokio::spawn(http::serve(listener, settings, router, shutdown.clone()));
     }
-    let router = http::router(mcp::http::router(mcp), checks, Arc::clone(&metrics), bounds, hosts);
+    let router = http::router(routes, checks, Arc::clone(&metrics), bounds, hosts);
     let macp = tokio::spawn(macp.serve(macp_listener, settings("macp", wire(&[b"h2"]), room.macp)));
     if let Err(error) = print(&ready_line(json, at, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");

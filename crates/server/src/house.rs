@@ -14,8 +14,10 @@ use handover_desk::wait;
 use handover_desk::{Data, Desk};
 
 use crate::config::{self, Config};
+use crate::face::grid::{self, Grid};
 use crate::face::macp::Macp;
 use crate::face::mcp::{self, Mcp};
+use crate::http::Router;
 use crate::telemetry::Metrics;
 
 /// A server, but for its listeners.
@@ -27,11 +29,18 @@ pub struct House {
     pub macp: Macp,
     /// The MCP face.
     pub mcp: Mcp,
+    /// The Grid face.
+    pub grid: Grid,
     /// What the operator can count.
     pub metrics: Arc<Metrics>,
 }
 
 impl House {
+    /// What the faces serve over HTTP.
+    pub fn routes(&self) -> Router {
+        mcp::http::router(self.mcp.clone()).merge(grid::http::router(self.grid.clone()))
+    }
+
     /// Open the data and start everything.
     pub fn open(
         data: Data,
@@ -39,7 +48,9 @@ impl House {
         identity: Identity,
         shutdown: Shutdown,
     ) -> Result<House, Failed> {
-        House::with(data, desk_settings(config, &identity), mcp::Settings::new(config), identity, shutdown)
+        let desk = desk_settings(config, &identity);
+        let (mcp, grid) = (mcp::Settings::new(config), grid::Settings::new(config));
+        House::with(data, desk, mcp, grid, identity, shutdown)
     }
 
     /// The same with settings that no configuration has.
@@ -47,6 +58,7 @@ impl House {
         data: Data,
         desk: handover_desk::Settings,
         mcp: mcp::Settings,
+        grid: grid::Settings,
         identity: Identity,
         shutdown: Shutdown,
     ) -> Result<House, Failed> {
@@ -54,7 +66,8 @@ impl House {
         let metrics = Metrics::new(|registry| desk.register_metrics(registry));
         let macp = Macp::new(desk.clone(), metrics.unread.clone());
         let mcp = Mcp::new(desk.clone(), mcp, metrics.unread.clone());
-        Ok(House { desk, macp, mcp, metrics })
+        let grid = Grid::new(desk.clone(), grid, metrics.unread.clone());
+        Ok(House { desk, macp, mcp, grid, metrics })
     }
 }
 

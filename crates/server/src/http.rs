@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
@@ -49,10 +49,12 @@ pub use ready::{Checks, Probe};
 
 use self::watch::Watch;
 use crate::config;
+use crate::queue;
 use crate::telemetry::{Metrics, Unread};
 use handover_desk::codes;
 use handover_desk::codes::own::{self, Own};
 use handover_desk::limit::Limited;
+use handover_desk::memory::Room;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -141,6 +143,12 @@ pub(crate) async fn gather(
     })
 }
 
+/// Whether a content type is JSON.
+pub(crate) fn is_json(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
 async fn not_found(uri: Uri) -> Response {
     problem(&own::NOT_FOUND, &format!("nothing is served at {}", uri.path()))
 }
@@ -148,6 +156,32 @@ async fn not_found(uri: Uri) -> Response {
 async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     let message = format!("{} does not take {method}", uri.path());
     problem(&own::METHOD_NOT_ALLOWED, &message)
+}
+
+/// An answer as JSON, held until the network has taken it.
+pub(crate) fn json_answer(status: u16, message: String, room: Option<&Room>) -> Response {
+    let lease = room.map(|room| room.hold(message.len() as u64));
+    let body = Body::from(queue::held(message, lease));
+    json_body(StatusCode::from_u16(status).unwrap_or(StatusCode::OK), body)
+}
+
+/// It is somebody's: nothing on the way may keep it.
+pub(crate) fn json_body(status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Who asks too often or holds too much is told so before its body is read.
+pub(crate) fn too_much(code: &Own, limited: &Limited) -> Response {
+    let mut response = problem(code, &limited.to_string());
+    if let Some(wait) = limited.retry_after_ms() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1000)));
+    }
+    response
 }
 
 /// An answer that says what is wrong, for people and machines, and where to read more.

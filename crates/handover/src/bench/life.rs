@@ -165,7 +165,8 @@ fn request(worker: &AgentId) -> Request {
         assignee: Some(worker.clone()),
         input: blob(96),
         wanted_by: None,
-        check_in_ms: None,
+        check_in: Default::default(),
+        session_key: None,
     }
 }
 

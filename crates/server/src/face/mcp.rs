@@ -35,23 +35,21 @@ pub mod task;
 pub mod tasks;
 pub mod tools;
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handover_desk::follow::Over;
 use handover_desk::gate;
 use handover_desk::no::{Part, Unfit};
-use handover_desk::{Accepted, Denied, Desk};
+use handover_desk::{Accepted, Desk};
 use handover_kernel::command::{Act, Command};
 use handover_kernel::{Refusal, Session};
-use serde_json::json;
 use serde_json::value::RawValue;
 
 use self::caller::{Caller, Era};
 use self::handshake::Sessions;
+use self::message::Error;
 pub(crate) use self::message::params;
-use self::message::{Error, INVALID_PARAMS};
+pub(crate) use super::no::No;
 use crate::config::Config;
 use crate::http::Bounds;
 use crate::queue;
@@ -209,70 +207,24 @@ impl Mcp {
     }
 }
 
-/// A no of the desk, as this face says it.
-#[derive(Clone, Debug)]
-pub(crate) struct No(pub(crate) handover_desk::No);
-
-impl Deref for No {
-    type Target = handover_desk::No;
-
-    fn deref(&self) -> &handover_desk::No {
-        &self.0
-    }
-}
-
-impl From<Denied> for No {
-    fn from(denied: Denied) -> No {
-        No(denied.into())
-    }
-}
-
-impl No {
-    /// Of what could not be followed any longer.
-    pub(crate) fn over(over: Over) -> No {
-        No(over.no().unwrap_or(handover_desk::No::Denied(Denied::Stopping)))
-    }
-
-    /// The code that the caller is to hear.
-    pub(crate) fn said_code(&self) -> &'static str {
-        if self.is_unknown() { Refusal::SessionNotFound.code() } else { self.code() }
-    }
-
-    /// In a sentence.
-    pub(crate) fn said(&self) -> String {
-        match self.refusal() {
-            _ if self.is_unknown() => "there is no such task".to_owned(),
-            Some(Refusal::SessionEnded { state }) => {
-                format!("the task has ended: it is {}", task::ended(state))
-            }
-            // The kernel's words where MCP has others.
-            Some(_) => self.message().replace("session", "task").replace("suspended", "paused"),
-            None => self.message(),
+/// As this face says it.
+fn said(no: &No) -> String {
+    match no.refusal() {
+        Some(Refusal::SessionEnded { state }) => {
+            format!("the task has ended: it is {}", task::ended(state))
         }
+        Some(_) | None => no.said(),
     }
 }
 
 impl From<No> for Error {
     fn from(no: No) -> Error {
-        let code = if no.is_unknown() { INVALID_PARAMS } else { no.meaning().json_rpc };
         // The field of the form is named as the client sent it.
-        let said = if let handover_desk::No::Unfit(Unfit { part: Part::Answer(key), why }) = &no.0 {
-            format!("inputResponses.{key}: {why}")
-        } else {
-            no.said()
-        };
-        let error = Error::new(code, said).named(no.said_code());
-        match &no.0 {
-            handover_desk::No::Limited(limited) => {
-                error.data(json!({ "retryAfterMs": limited.retry_after_ms() }))
+        no.error(match &no.0 {
+            handover_desk::No::Unfit(Unfit { part: Part::Answer(key), why }) => {
+                format!("inputResponses.{key}: {why}")
             }
-            handover_desk::No::Unauthenticated(_) => error.status(401),
-            handover_desk::No::Denied(_)
-            | handover_desk::No::Unfit(_)
-            | handover_desk::No::NotAdministrator { .. }
-            | handover_desk::No::NotAllowed { .. }
-            | handover_desk::No::DoNotDisturb { .. }
-            | handover_desk::No::NoSuchAgent { .. } => error,
-        }
+            _ => said(&no),
+        })
     }
 }

@@ -65,8 +65,13 @@ pub fn whole<'a>(frames: impl IntoIterator<Item = Frame<'a>>, room: Option<&Room
 
 /// A stream, and where its events go in. Few wait for the network; it ends when the sender is dropped.
 pub fn channel(room: Option<Room>) -> (Sender, Response) {
+    channel_alive_every(KEEP_ALIVE, room)
+}
+
+/// The same for a protocol that says how often a stream says that it is alive.
+pub fn channel_alive_every(period: Duration, room: Option<Room>) -> (Sender, Response) {
     let (frames, waiting) = queue::queue(room);
-    let alive = interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    let alive = interval_at(Instant::now() + period, period);
     (Sender(frames), respond(Body::from_stream(Events { waiting, alive })))
 }
 

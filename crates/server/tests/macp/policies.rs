@@ -31,13 +31,16 @@ async fn a_watcher_gets_the_whole_set_on_each_change() {
     let stage = Stage::in_memory().await;
     let mut planner = stage.agent("planner");
     let mut watch = stage.agent("worker").macp.watch_policies(watch_policies()).await.unwrap().into_inner();
-    assert_eq!(next(&mut watch).await, ["policy.default", "policy.mcp"]);
+    assert_eq!(next(&mut watch).await, ["policy.default", "policy.mcp", "policy.grid"]);
     planner.macp.register_policy(policy("policy.a", TASKS, REASSIGNS)).await.unwrap();
-    assert_eq!(next(&mut watch).await, ["policy.default", "policy.mcp", "policy.a"]);
+    assert_eq!(next(&mut watch).await, ["policy.default", "policy.mcp", "policy.grid", "policy.a"]);
     planner.macp.register_policy(policy("policy.b", "*", "{}")).await.unwrap();
-    assert_eq!(next(&mut watch).await, ["policy.default", "policy.mcp", "policy.a", "policy.b"]);
+    assert_eq!(
+        next(&mut watch).await,
+        ["policy.default", "policy.mcp", "policy.grid", "policy.a", "policy.b"]
+    );
     planner.macp.unregister_policy(unregister("policy.a")).await.unwrap();
-    assert_eq!(next(&mut watch).await, ["policy.default", "policy.mcp", "policy.b"]);
+    assert_eq!(next(&mut watch).await, ["policy.default", "policy.mcp", "policy.grid", "policy.b"]);
     stage.stop().await;
 }
 
@@ -61,7 +64,10 @@ async fn policies_survive_a_restart_and_a_bound_session_keeps_its_charter() {
 
     let stage = Stage::on_disk(dir.path()).await;
     let planner = stage.agent("planner");
-    assert_eq!(listed(&planner, "").await, ["policy.default", "policy.mcp", "policy.kept", "policy.lost"]);
+    assert_eq!(
+        listed(&planner, "").await,
+        ["policy.default", "policy.mcp", "policy.grid", "policy.kept", "policy.lost"]
+    );
     for session in [kept, removed] {
         stage.agent("worker").ok(envelope(session, reject())).await;
         stage.agent("helper").ok(envelope(session, accept())).await;
@@ -84,9 +90,12 @@ async fn policies_are_listed_by_mode() {
     planner.macp.register_policy(policy("policy.c", "*", "{}")).await.unwrap();
     assert_eq!(
         listed(&planner, "").await,
-        ["policy.default", "policy.mcp", "policy.a", "policy.b", "policy.c"]
+        ["policy.default", "policy.mcp", "policy.grid", "policy.a", "policy.b", "policy.c"]
     );
-    assert_eq!(listed(&planner, TASKS).await, ["policy.default", "policy.mcp", "policy.a", "policy.c"]);
+    assert_eq!(
+        listed(&planner, TASKS).await,
+        ["policy.default", "policy.mcp", "policy.grid", "policy.a", "policy.c"]
+    );
     let found = planner.macp.get_policy(GetPolicyRequest { policy_id: "policy.b".to_owned() }).await.unwrap();
     let found = found.into_inner().policy_descriptor.unwrap();
     assert_eq!((found.mode.as_str(), found.rules.as_str()), ("macp.mode.handoff.v1", "{}"));
@@ -133,6 +142,6 @@ async fn a_wrong_policy_is_refused() {
             planner.macp.get_policy(GetPolicyRequest { policy_id: id.to_owned() }).await.unwrap_err();
         assert_eq!((status.code(), macp_code(&status)), (Code::NotFound, "UNKNOWN_POLICY_VERSION"), "{id:?}");
     }
-    assert_eq!(listed(&planner, "").await, ["policy.default", "policy.mcp", "policy.a"]);
+    assert_eq!(listed(&planner, "").await, ["policy.default", "policy.mcp", "policy.grid", "policy.a"]);
     stage.stop().await;
 }

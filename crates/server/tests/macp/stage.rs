@@ -107,7 +107,9 @@ impl Stage {
         let (trigger, shutdown) = Shutdown::new();
         let mcp = mcp::Settings::new(&Config::default());
         let data = Data::Store(Arc::clone(&store));
-        let house = House::with(data, settings, mcp, identity, shutdown).unwrap();
+        let house =
+            House::with(data, settings, mcp, grid::Settings::new(&Config::default()), identity, shutdown)
+                .unwrap();
         let House { desk, macp: face, metrics, .. } = house;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

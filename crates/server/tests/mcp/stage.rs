@@ -122,10 +122,18 @@ impl Stage {
         let (trigger, shutdown) = Shutdown::new();
         let desk = handover_desk::Settings { engine, gate: limits, access, waits, ..Default::default() };
         let data = Data::Store(Arc::clone(&store));
-        let house = House::with(data, desk, face, identity, shutdown.clone()).unwrap();
-        let House { desk, macp, mcp, metrics } = house;
+        let house = House::with(
+            data,
+            desk,
+            face,
+            grid::Settings::new(&Config::default()),
+            identity,
+            shutdown.clone(),
+        )
+        .unwrap();
+        let faces = house.routes();
+        let House { desk, macp, mcp, metrics, .. } = house;
         let bounds = Bounds::for_payload(Config::default().limits.payload_bytes_max);
-        let faces = mcp::http::router(mcp.clone());
         let router =
             http::router(faces, Checks::new(Vec::new()), Arc::clone(&metrics), bounds, Hosts::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -122,7 +122,7 @@ impl MacpRuntimeService for Macp {
         let caller = self.caller(&request)?;
         let message = request.into_inner();
         let max = page_size(message.page_size)?;
-        let query = Query { kind: None, newest_first: false };
+        let query = Query::default();
         let page = self.desk.sessions(&caller, query, some(&message.page_token), max).await;
         let (sessions, next) = page.map_err(Refused::from)?;
         let sessions = sessions.iter().map(|session| render::metadata(session)).collect();

@@ -86,7 +86,7 @@ impl Macp {
         let mut known = BTreeSet::new();
         let mut after: Option<String> = None;
         loop {
-            let query = Query { kind: None, newest_first: false };
+            let query = Query::default();
             let (page, next) =
                 self.desk.sessions(caller, query, after.as_deref(), PAGE).await.map_err(Refused::from)?;
             for session in page {

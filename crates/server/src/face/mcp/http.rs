@@ -17,17 +17,16 @@ use handover_kernel::Face;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use self::reply::{Work, json_answer};
+use self::reply::Work;
 use super::caller::{Caller, Era, HANDSHAKES, Meta, Opening, Wishes, era, meta_of, modern, progress_token};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{Mcp, No, Outbox, handshake};
 use crate::http::host::Host;
 use crate::http::line::{note, short};
-use crate::http::{Peer, bearer, gather, host, origin, problem, sse, trace};
+use crate::http::{Peer, bearer, gather, host, is_json, json_answer, origin, problem, sse, too_much, trace};
 use crate::queue::queue;
-use handover_desk::codes::own::{self, Own};
+use handover_desk::codes::own;
 use handover_desk::gate;
-use handover_desk::limit::Limited;
 use handover_desk::memory::Room;
 pub use headers::ParameterHeaders;
 
@@ -148,7 +147,7 @@ async fn taken(mcp: Mcp, mut request: Request) -> Response {
         Ok(lane) => lane,
         Err(limited) => return too_much(&own::RATE_LIMITED, &limited),
     };
-    if !text(&headers, &header::CONTENT_TYPE).is_some_and(headers::is_json) {
+    if !text(&headers, &header::CONTENT_TYPE).is_some_and(is_json) {
         return problem(&own::UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json");
     }
     let mut who = match mcp.desk().gate.take_in(who, 0) {
@@ -192,15 +191,6 @@ async fn respond(mcp: &Mcp, who: gate::Caller, uri: &Uri, headers: &HeaderMap, b
             Err(refused) => error(None, &refused.status(400)),
         },
     }
-}
-
-/// Who asks too often or holds too much is told so before its body is read, and so without the id of its request.
-fn too_much(code: &Own, limited: &Limited) -> Response {
-    let mut response = problem(code, &limited.to_string());
-    if let Some(wait) = limited.retry_after_ms() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1000)));
-    }
-    response
 }
 
 /// Whether a notification may be told so. Nothing follows from any of them over HTTP.

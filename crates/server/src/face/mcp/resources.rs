@@ -51,7 +51,7 @@ fn page_of(uri: &str) -> Option<(&str, u64)> {
 }
 
 /// The tasks that the caller may see, the newest first.
-pub(super) const TASKS: Query = Query { kind: Some(ModeKind::Task), newest_first: true };
+pub(super) const TASKS: Query = Query { kind: Some(ModeKind::Task), newest_first: true, standings: 0 };
 
 impl Mcp {
     /// `resources/list`: the transcripts of the tasks that the caller may see, the newest first.

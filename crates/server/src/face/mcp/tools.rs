@@ -125,7 +125,7 @@ pub(super) enum Trouble {
 impl From<No> for Trouble {
     fn from(no: No) -> Trouble {
         match no.is_callers() {
-            true => Trouble::Told(format!("{} ({})", no.said(), no.said_code())),
+            true => Trouble::Told(format!("{} ({})", super::said(&no), no.said_code())),
             false => Trouble::Broken(no.into()),
         }
     }

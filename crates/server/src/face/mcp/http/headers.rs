@@ -17,12 +17,6 @@ use handover_desk::directory::Tool;
 static METHOD: HeaderName = HeaderName::from_static(METHOD_HEADER);
 static NAME: HeaderName = HeaderName::from_static(NAME_HEADER);
 
-/// Whether a content type is JSON.
-pub fn is_json(content_type: &str) -> bool {
-    let kind = content_type.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
-}
-
 /// Whether the client takes a stream of events.
 pub fn takes_events(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all("accept").iter().filter_map(|value| value.to_str().ok()).peekable();

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::Response;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -16,6 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use handover_desk::memory::{Lease, Room};
 
 use crate::http::sse::{self, Frame};
+use crate::http::{json_answer, json_body};
 use crate::queue;
 
 /// What a request comes to that may take long: its status, and its answer as a message.
@@ -118,21 +119,4 @@ async fn pump(mut work: Work, mut inbox: Inbox, first: Option<(String, Option<Le
 /// A message as an event.
 pub(super) fn frame(message: &str) -> Frame<'_> {
     Frame { event: Some("message"), data: Some(message), ..Frame::default() }
-}
-
-/// An answer as JSON, held until the network has taken it.
-pub(super) fn json_answer(status: u16, message: String, room: Option<&Room>) -> Response {
-    let lease = room.map(|room| room.hold(message.len() as u64));
-    let body = Body::from(queue::held(message, lease));
-    json_body(StatusCode::from_u16(status).unwrap_or(StatusCode::OK), body)
-}
-
-/// It is somebody's: nothing on the way may keep it.
-fn json_body(status: StatusCode, body: Body) -> Response {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }

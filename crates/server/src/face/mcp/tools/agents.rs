@@ -11,8 +11,9 @@ use crate::face::mcp::Mcp;
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
 use crate::face::mcp::discover::described_by;
+use crate::face::skill::NewSkill;
 use handover_desk::calendar::rfc3339;
-use handover_desk::directory::{Agent, Answers, Skill, Tool as Listed};
+use handover_desk::directory::{Agent, Tool as Listed};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +127,8 @@ impl Mcp {
     }
 
     async fn agent_register(&self, caller: &Caller, asked: Register) -> Done {
-        let skills = asked.skills.into_iter().map(skill).collect::<Result<_, _>>()?;
+        let skills = asked.skills.into_iter().map(NewSkill::skill).collect::<Result<_, _>>();
+        let skills = skills.map_err(Trouble::Told)?;
         let agent = Agent {
             name: asked.name,
             description: asked.description,
@@ -151,31 +153,6 @@ fn shown(tool: &Arc<Listed>) -> Value {
     json!({ "name": tool.skill.name, "tool": &*tool.name, "description": tool.skill.description })
 }
 
-fn skill(asked: RegisterSkill) -> Result<Skill, Trouble> {
-    let answers = match asked.answers.as_deref() {
-        Some("at_once") => Answers::AtOnce,
-        Some("task") => Answers::Task,
-        Some("either") | None => Answers::Either,
-        Some(other) => {
-            let found = crate::face::mcp::message::shorten(other);
-            return Err(Trouble::Told(format!("answers: expected at_once, task or either, found {found}")));
-        }
-    };
-    let text = |value: Option<Value>| value.map_or_else(String::new, |value| value.to_string());
-    Ok(Skill {
-        name: asked.name,
-        title: asked.title.unwrap_or_default(),
-        description: asked.description,
-        input_schema: text(asked.input_schema),
-        output_schema: text(asked.output_schema),
-        answers: answers.into(),
-        asks_first: asked.asks_first,
-        requires: asked.requires,
-        annotations: text(asked.annotations),
-        ..Skill::default()
-    })
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
@@ -193,25 +170,7 @@ struct Register {
     name: String,
     description: String,
     #[serde(default)]
-    skills: Vec<RegisterSkill>,
+    skills: Vec<NewSkill>,
     #[serde(default)]
     visible_to: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RegisterSkill {
-    name: String,
-    title: Option<String>,
-    description: String,
-    #[serde(rename = "inputSchema")]
-    input_schema: Option<Value>,
-    #[serde(rename = "outputSchema")]
-    output_schema: Option<Value>,
-    answers: Option<String>,
-    #[serde(default)]
-    asks_first: bool,
-    #[serde(default)]
-    requires: Vec<String>,
-    annotations: Option<Value>,
 }

@@ -1,0 +1,157 @@
+//! Grid-style task conversations: two agents talk about one task, over JSON-RPC 2.0 and HTTP, with a stream of
+//! notifications for each agent.
+//!
+//! In reading order:
+//! - [`http`]: the endpoints, and whose request it is
+//! - [`methods`]: what each method takes and returns, and which acts of the desk it is
+//! - [`nodes`]: agents: registration, presence, status, search
+//! - [`notify`]: what an agent is told as it happens
+//! - [`state`], [`task`], [`message`], [`parts`]: how a task and its messages look
+//! - [`describe`]: all of it for machines
+//!
+//! Every request stands for itself: the face keeps nothing between two of them.
+
+pub mod describe;
+pub mod http;
+pub mod message;
+pub mod methods;
+pub mod nodes;
+pub mod notify;
+pub mod parts;
+pub mod state;
+pub mod task;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_client::jsonrpc::{Error, params};
+use handover_desk::Desk;
+use handover_desk::caller::Caller;
+use handover_kernel::Refusal;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use self::methods::{Call, Method};
+use super::no::No;
+use crate::config::Config;
+use crate::http::Bounds;
+use crate::http::body::Strangers;
+use crate::telemetry::Unread;
+
+/// How often a stream of notifications says that it is alive, and how long a connection lasts.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// The face: what every request needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Grid {
+    parts: Arc<Parts>,
+}
+
+/// What the face stands on.
+struct Parts {
+    desk: Desk,
+    settings: Settings,
+    /// Signed requests are read before it is known whose they are.
+    strangers: Strangers,
+    unread: Unread,
+}
+
+/// How the face behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What a request may use.
+    pub bounds: Bounds,
+    /// Origins of browsers that are let in beside this machine's own.
+    pub origins: Vec<String>,
+    /// How often a stream says that it is alive.
+    pub keep_alive: Duration,
+    /// How long a stream lasts before its client is to come back.
+    pub lifetime: Duration,
+}
+
+impl Settings {
+    /// As the configuration says.
+    pub fn new(config: &Config) -> Settings {
+        Settings {
+            bounds: Bounds::new(&config.limits),
+            origins: config.mcp.origins.clone(),
+            keep_alive: KEEP_ALIVE,
+            lifetime: LIFETIME,
+        }
+    }
+}
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub struct Refused(pub Error);
+
+impl Refused {
+    /// Because what it says cannot be.
+    fn invalid(what: impl Into<String>) -> Refused {
+        Refused(Error::invalid(what.into()))
+    }
+}
+
+impl From<No> for Refused {
+    fn from(no: No) -> Refused {
+        Refused(
+            no.error(match no.refusal() {
+                Some(Refusal::SessionEnded { .. }) => {
+                    "the task has ended: nothing more can be said or done in it; to go on, send a new task"
+                        .to_owned()
+                }
+                Some(_) | None => no.said(),
+            }),
+        )
+    }
+}
+
+impl Grid {
+    /// The face of a desk, which counts what it does not read.
+    pub fn new(desk: Desk, settings: Settings, unread: Unread) -> Grid {
+        let strangers = Strangers::new(settings.bounds.body_within);
+        Grid { parts: Arc::new(Parts { desk, settings, strangers, unread }) }
+    }
+
+    fn desk(&self) -> &Desk {
+        &self.parts.desk
+    }
+}
+
+/// Answer a request: the result as JSON. It is the same whichever face has the method as a tool.
+pub(crate) async fn answer(
+    desk: &Desk,
+    caller: &Caller,
+    method: Method,
+    given: Option<&RawValue>,
+) -> Result<String, Refused> {
+    fn shown(result: Result<impl Serialize, Refused>) -> Result<String, Refused> {
+        result.map(|result| handover_client::jsonrpc::result(&result))
+    }
+    let call = Call { desk, caller };
+    match method {
+        Method::Send => shown(call.send(params(given)?).await),
+        Method::Say => shown(call.say(params(given)?).await),
+        Method::Read => shown(call.read(params(given)?).await),
+        Method::Ack => shown(call.ack(params(given)?).await),
+        Method::Get => shown(call.get(params(given)?).await),
+        Method::List => shown(call.list(params(given)?).await),
+        Method::History => shown(call.history(params(given)?).await),
+        Method::Update => shown(call.update(params(given)?).await),
+        Method::Complete => shown(call.complete(params(given)?).await),
+        Method::Reject => shown(call.reject(params(given)?).await),
+        Method::Cancel => shown(call.cancel(params(given)?).await),
+        Method::Active => shown(call.active(params(given)?).await),
+        Method::Tree => shown(call.tree(params(given)?).await),
+        Method::Steer => shown(call.steer(params(given)?).await),
+        Method::Pause => shown(call.pause(params(given)?).await),
+        Method::Resume => shown(call.resume(params(given)?).await),
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused(error)
+    }
+}

@@ -1,0 +1,223 @@
+//! What an agent is told as it happens: one stream for all of its tasks. Everything in it can be read from the tasks
+//! themselves; it only says where to look.
+
+use std::time::Duration;
+
+use handover_desk::caller::Caller;
+use handover_desk::follow::{Events, Over, Stay, place_of};
+use handover_desk::{Delivery, Desk};
+use handover_kernel::conversation::Party;
+use handover_kernel::event::Fact;
+use handover_kernel::{AgentId, Event, Session};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::state::{self, State};
+use crate::http::sse::{self, Frame};
+
+/// When a client that lost its stream is to come back.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Why an agent is told of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// It was sent a task.
+    Task,
+    /// The other side said something, asked, answered or delivered.
+    Message,
+    /// The state has changed.
+    State,
+    /// The receiver said how it goes.
+    Progress,
+    /// The receiver has received the messages and works on them.
+    Ack,
+    /// The other side has read the messages.
+    Read,
+    /// The receiver did not acknowledge a message in time.
+    NoAck,
+    /// The sender wants something to be taken into account.
+    Steer,
+    /// The sender wants the task to be paused.
+    Pause,
+}
+
+/// What a notification says.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Notification {
+    /// Which task.
+    pub task_id: String,
+    /// Who did it; none if the server did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_node_id: Option<String>,
+    /// Why you are told.
+    pub kind: Kind,
+    /// The place of what happened in the task's history.
+    pub sequence: u64,
+    /// The state that it led to, if it led to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// The sender's own name for the conversation.
+    pub sender_session_key: Option<String>,
+    /// The receiver's own name for it.
+    pub receiver_session_key: Option<String>,
+    /// What the task belongs to, as its sender calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_id: Option<String>,
+}
+
+/// What an agent is told of an event, if it is told of it: what others did, and concerns its side.
+pub fn of(session: &Session, event: &Event, agent: &AgentId) -> Option<Notification> {
+    let (task, binding) = (session.task()?, &session.binding);
+    let author = event.author.agent().filter(|_| !event.is_by_runtime());
+    let is_sender = *agent == binding.requester;
+    if author == Some(agent) || !(is_sender || binding.participants.contains(agent)) {
+        return None;
+    }
+    // Whoever might have taken a task is told of it, and of no more once somebody else has.
+    let others = task.phase.assignee().is_some_and(|assignee| assignee != agent);
+    let kind = kind_of(&event.fact, is_sender)?;
+    if !is_sender && others && kind != Kind::Task {
+        return None;
+    }
+    let key = |party| task.conversation.side(party).key.as_ref().map(ToString::to_string);
+    Some(Notification {
+        task_id: binding.id.to_string(),
+        from_node_id: author.map(ToString::to_string),
+        kind,
+        sequence: event.seq.0,
+        state: state::after(&event.fact, session),
+        sender_session_key: key(Party::Requester),
+        receiver_session_key: key(Party::Receiver),
+        context_id: (!binding.context_id.is_empty()).then(|| binding.context_id.to_string()),
+    })
+}
+
+fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
+    let (to_sender, to_receiver) = (is_sender, !is_sender);
+    let so = |so: bool, kind| so.then_some(kind);
+    match fact {
+        Fact::Requested(_) => so(to_receiver, Kind::Task),
+        Fact::Said { .. } => Some(Kind::Message),
+        Fact::Asked { .. } | Fact::Completed { .. } => so(to_sender, Kind::Message),
+        Fact::Answered { .. } => so(to_receiver, Kind::Message),
+        Fact::Steered { .. } => so(to_receiver, Kind::Steer),
+        Fact::PauseRequested { .. } => so(to_receiver, Kind::Pause),
+        Fact::Updated { .. } => so(to_sender, Kind::Progress),
+        Fact::Acknowledged => so(to_sender, Kind::Ack),
+        Fact::Read { .. } => Some(Kind::Read),
+        Fact::CheckInMissed { .. } => so(to_sender, Kind::NoAck),
+        Fact::Accepted { .. }
+        | Fact::Declined { .. }
+        | Fact::Failed(_)
+        | Fact::Suspended { .. }
+        | Fact::Resumed { .. }
+        | Fact::Expired { .. }
+        | Fact::Cancelled { .. }
+        | Fact::Committed(_) => Some(Kind::State),
+        Fact::Started(_)
+        | Fact::ErrandSettled { .. }
+        | Fact::Checkpointed
+        | Fact::Delivered { .. }
+        | Fact::KeySet { .. }
+        | Fact::ChildAdded { .. }
+        | Fact::Offered { .. }
+        | Fact::ContextAdded { .. }
+        | Fact::OfferAccepted { .. }
+        | Fact::OfferDeclined { .. } => None,
+    }
+}
+
+/// Where a stream begins.
+pub enum Beginning {
+    /// Now, as the client asked.
+    Now(Events),
+    /// Where the client was.
+    Resumed(Events),
+    /// Now, though the client wanted to go on from earlier: it is told to look for itself.
+    Resync(Events),
+}
+
+impl Beginning {
+    /// Of a client that was there before, if it says where.
+    pub async fn of(
+        desk: &Desk,
+        caller: &Caller,
+        last: Option<&str>,
+    ) -> Result<Beginning, handover_desk::No> {
+        let Some(last) = last else { return Ok(Beginning::Now(desk.own_events(caller).await?)) };
+        Ok(match desk.own_events_after(caller, last).await? {
+            Some(events) => Beginning::Resumed(events),
+            None => Beginning::Resync(desk.own_events(caller).await?),
+        })
+    }
+}
+
+/// Tell a client until it goes, its time is up, its credential ends or the server stops.
+pub async fn tell(
+    desk: Desk,
+    caller: Caller,
+    mut stay: Stay,
+    beginning: Beginning,
+    out: sse::Sender,
+    until: Instant,
+) {
+    let (mut events, resumed, resync) = match beginning {
+        Beginning::Now(events) => (events, false, false),
+        Beginning::Resumed(events) => (events, true, false),
+        Beginning::Resync(events) => (events, false, true),
+    };
+    let place = events.place();
+    let connected = json!({ "nodeId": caller.agent.as_str(), "resumed": resumed }).to_string();
+    let frame =
+        Frame { id: Some(&place), event: Some("connected"), retry: Some(RETRY), data: Some(&connected) };
+    if !out.send(frame).await {
+        return;
+    }
+    if resync {
+        let data = json!({ "reason": "what you missed is not told any more: read task/list with unread" });
+        let data = data.to_string();
+        let frame = Frame { id: Some(&place), event: Some("resync"), data: Some(&data), ..Frame::default() };
+        if !out.send(frame).await {
+            return;
+        }
+    }
+    let why = loop {
+        let next = tokio::select! {
+            biased;
+            () = out.closed() => return,
+            () = tokio::time::sleep_until(until) => break "the connection is an hour old",
+            next = stay.next(&mut events) => next,
+        };
+        let delivery = match next {
+            Ok(delivery) => delivery,
+            Err(Over::Stopping) => break "the server stops",
+            Err(Over::Unauthenticated(_)) => break "the credential does not count any more",
+            Err(Over::Lagging | Over::Denied(_)) => break "what happened could not be read",
+        };
+        if let Some((id, data)) = told(&desk, &caller, &delivery).await {
+            let frame =
+                Frame { id: Some(&id), event: Some("task_notify"), data: Some(&data), ..Frame::default() };
+            if !out.send(frame).await {
+                return;
+            }
+        }
+    };
+    let data = json!({ "reason": why }).to_string();
+    let place = events.place();
+    let frame = Frame { id: Some(&place), event: Some("reconnect"), retry: Some(RETRY), data: Some(&data) };
+    out.send(frame).await;
+}
+
+/// What is told of an event, and where the reader is then.
+async fn told(desk: &Desk, caller: &Caller, delivery: &Delivery) -> Option<(String, String)> {
+    // Asked first, because most events are none's news and a session may have to be read.
+    kind_of(&delivery.event.fact, true).or(kind_of(&delivery.event.fact, false))?;
+    let session = desk.session(caller, &delivery.key.session).await.ok()?;
+    let notification = of(&session, &delivery.event, &caller.agent)?;
+    let data = serde_json::to_string(&notification).ok()?;
+    Some((place_of(delivery.number), data))
+}

@@ -109,10 +109,9 @@ impl Stage {
     }
 
     async fn refused(&self, body: &[u8]) -> String {
-        match self.ask(body).await.unwrap_err() {
-            No::Unauthenticated(refused) => refused.to_string(),
-            other => panic!("expected a refusal, found {other:?}"),
-        }
+        let refused = self.ask(body).await.unwrap_err();
+        let No::Unauthenticated(refused) = refused else { panic!("expected a refusal, found {refused:?}") };
+        refused.to_string()
     }
 
     fn nonces(&self) -> usize {

@@ -150,13 +150,11 @@ impl Word {
         if let Some(more) = found.strip_prefix(&*self.text) {
             return Some(if more.is_empty() { Match::Exact } else { Match::Prefix });
         }
-        let forgiven = match self.letters.len() {
-            ..ONE_ERROR_CHARS => return None,
-            // Another number is another number.
-            _ if self.letters.iter().all(|letter| letter.is_numeric()) => return None,
-            ..TWO_ERRORS_CHARS => 1,
-            _ => 2,
-        };
+        // Another number is another number.
+        if self.letters.len() < ONE_ERROR_CHARS || self.letters.iter().all(|letter| letter.is_numeric()) {
+            return None;
+        }
+        let forgiven = if self.letters.len() < TWO_ERRORS_CHARS { 1 } else { 2 };
         match errors(&self.letters, found, forgiven, steps)? {
             1 => Some(Match::OneError),
             _ => Some(Match::TwoErrors),
@@ -181,8 +179,8 @@ fn errors(wanted: &[char], found: &str, most: usize, steps: &mut u64) -> Option<
     // Three rows of the table of distances. What is further from its diagonal than is forgiven is never looked at.
     let far = most as u8 + 1;
     let mut rows = [[far; WORD_CHARS_MAX + 2]; 3];
-    for place in 0..=most {
-        rows[0][place] = place as u8;
+    for (place, distance) in rows[0].iter_mut().enumerate().take(most + 1) {
+        *distance = place as u8;
     }
     for one in 1..=wanted.len() {
         let (now, last, before) = (one % 3, (one + 2) % 3, (one + 1) % 3);

@@ -157,7 +157,7 @@ fn time(value: &str) -> Option<Timestamp> {
         return Some(Timestamp(ms));
     }
     let seconds: f64 = value.parse().ok()?;
-    (0.0..SECONDS_MAX as f64).contains(&seconds).then(|| Timestamp((seconds * 1000.0) as u64))
+    (0.0..SECONDS_MAX as f64).contains(&seconds).then_some(Timestamp((seconds * 1000.0) as u64))
 }
 
 #[cfg(test)]

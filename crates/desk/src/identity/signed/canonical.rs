@@ -140,7 +140,7 @@ mod tests {
                 let mut fields: Vec<_> = fields.iter().collect();
                 let middle = random() % (fields.len() + 1);
                 fields.rotate_left(middle);
-                if random() % 2 == 0 {
+                if random().is_multiple_of(2) {
                     fields.reverse();
                 }
                 let field = |(key, value): (&String, &Value)| {

@@ -196,7 +196,9 @@ impl Desk {
             let page = self.directory.agents(&caller.tenant, &caller.agent, after.as_ref(), PAGE).await?;
             let access = self.directory.access();
             let allowed = |id: &str| access.allows(&caller.tenant, caller.agent.as_str(), To::Delegate, id);
-            let others = page.agents.iter().map(|agent| agent.id.as_str());
+            // Whoever is not to be disturbed is asked by name alone, and refuses.
+            let free = page.agents.iter().filter(|agent| agent.status() != Status::DoNotDisturb);
+            let others = free.map(|agent| agent.id.as_str());
             let others = others.filter(|id| *id != caller.agent.as_str() && allowed(id));
             hands.extend(others.take(max - hands.len()).map(AgentId::from));
             match page.next {

@@ -3,7 +3,8 @@
 //!
 //! In reading order:
 //! - [`http`]: the endpoints, and whose request it is
-//! - [`methods`]: what each method takes and returns, and which acts of the desk it is
+//! - [`methods`]: what each method takes and returns
+//! - [`calls`]: what each does: which acts of the desk it is
 //! - [`nodes`]: agents: registration, presence, status, search
 //! - [`notify`]: what an agent is told as it happens
 //! - [`state`], [`task`], [`message`], [`parts`]: how a task and its messages look
@@ -11,6 +12,7 @@
 //!
 //! Every request stands for itself: the face keeps nothing between two of them.
 
+pub mod calls;
 pub mod describe;
 pub mod http;
 pub mod message;
@@ -31,7 +33,8 @@ use handover_kernel::Refusal;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use self::methods::{Asked, Call, Method};
+use self::calls::Call;
+use self::methods::{Asked, Method};
 use super::no::No;
 use crate::config::Config;
 use crate::http::Bounds;

@@ -1,46 +1,15 @@
-//! The methods: what each takes and returns, and which acts of the desk it is.
-
-use std::time::Duration;
+//! The methods: what each takes and returns. The document for machines is made from these very types.
 
 use handover_client::jsonrpc::{Error, params};
-use handover_desk::converse::{Saying, Tasks};
-use handover_desk::delegate::{Profile, Work};
-use handover_desk::look::HISTORY_MAX;
-use handover_desk::policies::GRID_POLICY;
-use handover_desk::{Accepted, Desk};
-use handover_kernel::command::{Act, CheckInTerms, Failure, Need, Next, Progress, TaskAct};
-use handover_kernel::{AgentId, Blob, Charter, Session, SessionId, Text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
 
-use super::message::{self, Message};
-use super::parts::{self, Part};
-use super::state::{self, State};
-use super::task::{self, Task};
-use super::{No, Refused};
-use handover_desk::caller::Caller;
-
-/// What the sessions of the face are bound to.
-const PROFILE: Profile = Profile { charter: Charter::grid, policy: GRID_POLICY, configuration: "grid" };
-
-/// How many tasks a page shows, and how many messages.
-const LIST_MAX: usize = 100;
-const READ_MAX: usize = 200;
-
-/// How many tasks of a tree are shown.
-const TREE_MAX: usize = 200;
-
-/// How long a call may wait for news: less than anything on the way waits for an answer.
-pub const WAIT_MAX: Duration = Duration::from_secs(25);
-
-/// Why a task is completed whose sender says nothing about it.
-const ACCEPTED: &str = "the sender accepts what was delivered";
-
-/// How long a title may be that is made from a message.
-const TITLE_CHARS_MAX: usize = 80;
+use super::message::Message;
+use super::parts::Part;
+use super::state::State;
+use super::task::Task;
 
 /// A message as its sender gives it.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -65,38 +34,6 @@ pub enum Words {
     /// Nothing.
     #[default]
     Nothing,
-}
-
-impl Words {
-    fn parts(self) -> Result<Vec<Part>, Refused> {
-        let parts = match self {
-            Words::Nothing => return Ok(Vec::new()),
-            Words::Text(text) => vec![Part::Text { text }],
-            Words::Parts(message) => message.parts,
-        };
-        parts::check(&parts).map_err(|what| Refused::invalid(format!("message.{what}")))?;
-        Ok(parts)
-    }
-
-    /// The same, where there must be some.
-    fn some_parts(self) -> Result<Vec<Part>, Refused> {
-        let parts = self.parts()?;
-        if parts.is_empty() {
-            return Err(Refused::invalid("message: expected a text, or an object with parts, found nothing"));
-        }
-        Ok(parts)
-    }
-
-    /// As a reason, which is text.
-    fn reason(self) -> Result<Text, Refused> {
-        let parts = self.parts()?;
-        if parts.iter().any(|part| !matches!(part, Part::Text { .. })) {
-            return Err(Refused::invalid(
-                "message: expected text alone with a state that ends the task, found other parts",
-            ));
-        }
-        Ok(Text::from(parts::to_text(&parts)))
-    }
 }
 
 macro_rules! methods {
@@ -188,30 +125,30 @@ impl Method {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SendTask {
     /// The node id of the agent that shall do it.
-    to: String,
+    pub(super) to: String,
     /// What is to be done.
     #[serde(default)]
-    message: Words,
+    pub(super) message: Words,
     /// In a few words; the beginning of the message unless given.
-    title: Option<String>,
+    pub(super) title: Option<String>,
     /// Your name for this request: sent again with it, it finds the task that it began.
-    message_id: Option<String>,
+    pub(super) message_id: Option<String>,
     /// What the task belongs to, as you call it.
     #[serde(default)]
-    context_id: String,
+    pub(super) context_id: String,
     /// A task of yours that this one is part of.
-    parent_task_id: Option<String>,
+    pub(super) parent_task_id: Option<String>,
     /// Your own name for the conversation, part of every notification.
-    session_key: Option<String>,
+    pub(super) session_key: Option<String>,
     /// How many seconds the receiver has to acknowledge it; 30 unless given.
-    check_in: Option<f64>,
+    pub(super) check_in: Option<f64>,
     /// After how many windows without an acknowledgement the task has failed; never unless given.
-    fail_after_misses: Option<u32>,
+    pub(super) fail_after_misses: Option<u32>,
     /// How many seconds the task may take; for ever unless given.
-    deadline: Option<f64>,
+    pub(super) deadline: Option<f64>,
     /// Whether the task may wait for an agent that nobody knows.
     #[serde(default)]
-    queue: bool,
+    pub(super) queue: bool,
 }
 
 /// A message.
@@ -219,22 +156,22 @@ pub struct SendTask {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SendMessage {
     /// In which task.
-    task_id: Option<String>,
+    pub(super) task_id: Option<String>,
     /// To whom, in the place of a task: in the newest task between you that has not ended.
-    to: Option<String>,
+    pub(super) to: Option<String>,
     /// What to say.
     #[serde(default)]
-    message: Words,
+    pub(super) message: Words,
     /// The state that it leads to.
-    state: Option<State>,
+    pub(super) state: Option<State>,
     /// With `input_required` or `auth_required`: a JSON Schema that the answer must fit.
-    schema: Option<Value>,
+    pub(super) schema: Option<Value>,
     /// Your name for the message: sent again with it, it is said once.
-    message_id: Option<String>,
+    pub(super) message_id: Option<String>,
     /// How many seconds the receiver has to acknowledge it; 30 unless given.
-    check_in: Option<f64>,
+    pub(super) check_in: Option<f64>,
     /// After how many windows without an acknowledgement the task has failed; never unless given.
-    fail_after_misses: Option<u32>,
+    pub(super) fail_after_misses: Option<u32>,
 }
 
 /// What to read.
@@ -242,11 +179,11 @@ pub struct SendMessage {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadTask {
     /// Of which task.
-    task_id: String,
+    pub(super) task_id: String,
     /// At most so many messages.
-    max: Option<usize>,
+    pub(super) max: Option<usize>,
     /// How many milliseconds to wait for something to read, at most 25,000.
-    wait_ms: Option<u64>,
+    pub(super) wait_ms: Option<u64>,
 }
 
 /// Which part of a history to read.
@@ -254,12 +191,12 @@ pub struct ReadTask {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadHistory {
     /// Of which task.
-    task_id: String,
+    pub(super) task_id: String,
     /// After this sequence number; from the beginning unless given.
     #[serde(default)]
-    after: u64,
+    pub(super) after: u64,
     /// Looking at no more than so many events.
-    max: Option<usize>,
+    pub(super) max: Option<usize>,
 }
 
 /// A task.
@@ -267,7 +204,7 @@ pub struct ReadHistory {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OnlyTask {
     /// Which.
-    task_id: String,
+    pub(super) task_id: String,
 }
 
 /// A task, and why.
@@ -275,10 +212,10 @@ pub struct OnlyTask {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndTask {
     /// Which.
-    task_id: String,
+    pub(super) task_id: String,
     /// Why, in words.
     #[serde(default)]
-    reason: String,
+    pub(super) reason: String,
 }
 
 /// A task to give up.
@@ -286,13 +223,13 @@ pub struct EndTask {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CancelTask {
     /// Which.
-    task_id: String,
+    pub(super) task_id: String,
     /// Why, in words.
     #[serde(default)]
-    reason: String,
+    pub(super) reason: String,
     /// Whether what was delegated under it goes on.
     #[serde(default)]
-    keep_subtasks: bool,
+    pub(super) keep_subtasks: bool,
 }
 
 /// An agent.
@@ -300,7 +237,7 @@ pub struct CancelTask {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WithAgent {
     /// Its node id.
-    node_id: String,
+    pub(super) node_id: String,
 }
 
 /// What to take into account.
@@ -308,11 +245,11 @@ pub struct WithAgent {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Steering {
     /// In which task.
-    task_id: String,
+    pub(super) task_id: String,
     /// What, in words.
-    text: String,
+    pub(super) text: String,
     /// Your name for it: sent again with it, it is said once.
-    message_id: Option<String>,
+    pub(super) message_id: Option<String>,
 }
 
 /// What to change.
@@ -320,17 +257,17 @@ pub struct Steering {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateTask {
     /// Of which task.
-    task_id: String,
+    pub(super) task_id: String,
     /// The new state: `working`, `input_required`, `auth_required`, `failed`, `rejected` by the receiver, `completed` by the
     /// sender, `canceled` by either.
-    state: Option<State>,
+    pub(super) state: Option<State>,
     /// What to say with it.
     #[serde(default)]
-    message: Words,
+    pub(super) message: Words,
     /// Your own name for the conversation; an empty one takes it away.
-    session_key: Option<String>,
+    pub(super) session_key: Option<String>,
     /// Your name for this request: sent again with it, it has no second effect.
-    message_id: Option<String>,
+    pub(super) message_id: Option<String>,
 }
 
 /// Which tasks to list.
@@ -338,20 +275,20 @@ pub struct UpdateTask {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListTasks {
     /// In this state.
-    state: Option<State>,
+    pub(super) state: Option<State>,
     /// Of this context.
-    context_id: Option<String>,
+    pub(super) context_id: Option<String>,
     /// With this agent.
-    with: Option<String>,
+    pub(super) with: Option<String>,
     /// Only with something that you have not read.
     #[serde(default)]
-    unread: bool,
+    pub(super) unread: bool,
     /// `nextCursor` of the last page.
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
     /// At most so many.
-    max: Option<usize>,
+    pub(super) max: Option<usize>,
     /// How many milliseconds to wait for the first of them, at most 25,000.
-    wait_ms: Option<u64>,
+    pub(super) wait_ms: Option<u64>,
 }
 
 /// What was said is stored.
@@ -359,57 +296,57 @@ pub struct ListTasks {
 #[serde(rename_all = "camelCase")]
 pub struct Sent {
     /// The task as it is then.
-    task: Task,
+    pub(super) task: Task,
     /// The place of the message in its history.
-    sequence: u64,
+    pub(super) sequence: u64,
     /// Whether it was sent before under its message id: it has no second effect.
-    duplicate: bool,
+    pub(super) duplicate: bool,
     /// What you should know, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
-    warning: Option<String>,
+    pub(super) warning: Option<String>,
 }
 
 /// A task.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct One {
     /// As it is now.
-    task: Task,
+    pub(super) task: Task,
 }
 
 /// A task, if there is one.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct MaybeOne {
     /// As it is now.
-    task: Option<Task>,
+    pub(super) task: Option<Task>,
 }
 
 /// The first acknowledgement after a message is told to its sender.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Acknowledged {
     /// Whether it was the first one since the sender last said something.
-    acknowledged: bool,
+    pub(super) acknowledged: bool,
     /// The task as it is then.
-    task: Task,
+    pub(super) task: Task,
 }
 
 /// What was read.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WasRead {
     /// The task as it is then.
-    task: Task,
+    pub(super) task: Task,
     /// What you had not read, the oldest first.
-    messages: Vec<Message>,
+    pub(super) messages: Vec<Message>,
     /// Whether there is more to read.
-    more: bool,
+    pub(super) more: bool,
 }
 
 /// What was said.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WasSaid {
     /// The messages, in order.
-    messages: Vec<Message>,
+    pub(super) messages: Vec<Message>,
     /// The sequence number after which the next page begins, if there is one.
-    next: Option<u64>,
+    pub(super) next: Option<u64>,
 }
 
 /// A page of tasks.
@@ -417,28 +354,28 @@ pub struct WasSaid {
 #[serde(rename_all = "camelCase")]
 pub struct Listed {
     /// The tasks.
-    tasks: Vec<Task>,
+    pub(super) tasks: Vec<Task>,
     /// Where the next page begins, if there may be one. A page can be short, even empty, and have a next one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
+    pub(super) next_cursor: Option<String>,
 }
 
 /// A task was given up.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Canceled {
     /// The task as it is then.
-    task: Task,
+    pub(super) task: Task,
     /// What was delegated under it and has not ended: it is being canceled too, unless it was to go on.
-    subtasks: Vec<String>,
+    pub(super) subtasks: Vec<String>,
 }
 
 /// A task and what was delegated under it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Delegated {
     /// The tasks, each before those under it.
-    tasks: Vec<Branch>,
+    pub(super) tasks: Vec<Branch>,
     /// Whether there are more of them.
-    more: bool,
+    pub(super) more: bool,
 }
 
 /// One task of a tree: little of it, because whoever began the first may have no part in the others.
@@ -446,369 +383,21 @@ pub struct Delegated {
 #[serde(rename_all = "camelCase")]
 pub struct Branch {
     /// Its id.
-    task_id: String,
+    pub(super) task_id: String,
     /// The task above it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    parent_task_id: Option<String>,
+    pub(super) parent_task_id: Option<String>,
     /// How many tasks are above it here.
-    depth: usize,
+    pub(super) depth: usize,
     /// Where it is.
-    state: State,
+    pub(super) state: State,
     /// Who sent it.
-    from_node_id: String,
+    pub(super) from_node_id: String,
     /// Who received it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    to_node_id: Option<String>,
+    pub(super) to_node_id: Option<String>,
     /// In a few words.
-    title: String,
+    pub(super) title: String,
     /// When it was sent.
-    created_at: String,
-}
-
-/// Seconds as milliseconds.
-fn milliseconds(name: &str, seconds: Option<f64>, max: f64) -> Result<Option<u64>, Refused> {
-    match seconds {
-        None => Ok(None),
-        Some(seconds) if (0.001..=max).contains(&seconds) => Ok(Some((seconds * 1000.0) as u64)),
-        Some(found) => {
-            Err(Refused::invalid(format!("{name}: expected seconds from 0.001 to {max}, found {found}")))
-        }
-    }
-}
-
-/// The longest window, and the longest task.
-const CHECK_IN_SECONDS_MAX: f64 = 24.0 * 3600.0;
-
-fn check_in(seconds: Option<f64>, misses_max: Option<u32>) -> Result<CheckInTerms, Refused> {
-    if misses_max == Some(0) {
-        return Err(Refused::invalid("failAfterMisses: expected 1 or more, found 0"));
-    }
-    Ok(CheckInTerms { window_ms: milliseconds("checkIn", seconds, CHECK_IN_SECONDS_MAX)?, misses_max })
-}
-
-fn until(wait_ms: Option<u64>) -> Instant {
-    Instant::now() + wait_ms.map_or(Duration::ZERO, |wait| Duration::from_millis(wait).min(WAIT_MAX))
-}
-
-/// The beginning of a text, as a title.
-fn title(words: &str) -> String {
-    let line = words.trim().lines().next().unwrap_or_default();
-    handover_kernel::cut(line, TITLE_CHARS_MAX).into_owned()
-}
-
-/// One caller at the desk.
-pub struct Call<'a> {
-    /// The desk.
-    pub desk: &'a Desk,
-    /// Who asks.
-    pub caller: &'a Caller,
-}
-
-impl Call<'_> {
-    fn view(&self, session: &Session) -> Result<Task, Refused> {
-        task::of(session, &self.caller.agent)
-            .ok_or_else(|| No(handover_kernel::Refusal::SessionNotFound.into()).into())
-    }
-
-    fn one(&self, accepted: &Accepted) -> Result<One, Refused> {
-        Ok(One { task: self.view(&accepted.session)? })
-    }
-
-    fn sent(&self, accepted: &Accepted, sequence: u64, warning: Option<String>) -> Result<Sent, Refused> {
-        let task = self.view(&accepted.session)?;
-        Ok(Sent { task, sequence, duplicate: accepted.receipt.duplicate, warning })
-    }
-
-    /// `task/send`.
-    pub async fn send(&self, asked: SendTask) -> Result<Sent, Refused> {
-        let parts = asked.message.some_parts()?;
-        let words = parts::to_text(&parts);
-        let to = self.node(&asked.to).await?;
-        let warning = match asked.queue {
-            true => None,
-            false => self.desk.must_exist(self.caller, std::slice::from_ref(&to)).await.map_err(No)?,
-        };
-        let plain = matches!(&parts[..], [Part::Text { .. }]);
-        let work = Work {
-            agents: vec![to.clone()],
-            assignee: Some(to),
-            title: Text::from(asked.title.unwrap_or_else(|| title(&words))),
-            task: Text::from("task"),
-            instructions: Text::from(words),
-            input: if plain { Blob::default() } else { parts::to_body(&parts) },
-            ttl_ms: milliseconds("deadline", asked.deadline, CHECK_IN_SECONDS_MAX)?,
-            parent: asked.parent_task_id.map(SessionId::from),
-            context: Text::from(asked.context_id),
-            check_in: check_in(asked.check_in, asked.fail_after_misses)?,
-            session_key: asked.session_key.map(Text::from),
-            ..Work::default()
-        };
-        let key = asked.message_id.as_deref();
-        let id = self.desk.new_id(self.caller, key);
-        let accepted = self.desk.delegate(self.caller, &id, key, &PROFILE, work).await.map_err(No)?;
-        // The message comes after the start.
-        self.sent(&accepted, accepted.receipt.seq.next().0, warning)
-    }
-
-    /// The agent that a node id stands for.
-    async fn node(&self, id: &str) -> Result<AgentId, Refused> {
-        Ok(self.desk.agent_of_node(self.caller, id).await.map_err(No)?)
-    }
-
-    /// `message/send`.
-    pub async fn say(&self, asked: SendMessage) -> Result<Sent, Refused> {
-        let task = match (asked.task_id, asked.to) {
-            (Some(task), None) => task,
-            (None, Some(to)) => {
-                let to = self.node(&to).await?;
-                let active = self.desk.active_task(self.caller, &to).await.map_err(No)?;
-                let nothing =
-                    || Refused::invalid(format!("there is no open task between you and {to}: send one"));
-                active.ok_or_else(nothing)?.to_string()
-            }
-            (Some(_), Some(_)) | (None, None) => {
-                return Err(Refused::invalid("expected taskId or to, found both or neither"));
-            }
-        };
-        let terms = check_in(asked.check_in, asked.fail_after_misses)?;
-        let (id, schema) = (asked.message_id.as_deref(), asked.schema);
-        let accepted = self.state(&task, id, asked.state, asked.message, schema, terms, true).await?;
-        self.sent(&accepted, accepted.receipt.seq.0, None)
-    }
-
-    /// Say something, lead a task to a state, or both.
-    #[allow(clippy::too_many_arguments, reason = "two methods say nearly the same")]
-    async fn state(
-        &self,
-        task: &str,
-        id: Option<&str>,
-        state: Option<State>,
-        words: Words,
-        schema: Option<Value>,
-        check_in: CheckInTerms,
-        must_speak: bool,
-    ) -> Result<Accepted, Refused> {
-        let session = self.desk.task(self.caller, task).await.map_err(No)?;
-        let is_sender = session.binding.requester == self.caller.agent;
-        if schema.is_some() && !matches!(state, Some(State::InputRequired | State::AuthRequired)) {
-            return Err(Refused::invalid("schema: expected input_required or auth_required with it"));
-        }
-        let ends = |act| self.put(task, id, act);
-        match (state, is_sender) {
-            (Some(State::Submitted), _) => Err(Refused::invalid(
-                "state: expected a state that a party can set, found submitted, which a task begins with",
-            )),
-            (Some(State::Completed), _) => self.commit(&session, words.reason()?).await,
-            (Some(State::Canceled), _) => {
-                ends(Act::Cancel { reason: words.reason()?, keeps_children: false }).await
-            }
-            (Some(State::Rejected), _) => ends(decline(words.reason()?)).await,
-            (Some(State::Failed), _) => {
-                let parts = words.parts()?;
-                let reason = Text::from(parts::to_text(&parts));
-                let plain = parts.iter().all(|part| matches!(part, Part::Text { .. }));
-                let output = if plain { Blob::default() } else { parts::to_body(&parts) };
-                let (retryable, protocol_error) = (false, false);
-                let failure =
-                    Failure { code: Text::from("failed"), reason, retryable, protocol_error, output };
-                ends(Act::Task(TaskAct::Fail { task: None, assignee: None, failure })).await
-            }
-            (Some(state @ (State::Working | State::InputRequired | State::AuthRequired)), true) => {
-                Err(Refused::invalid(format!(
-                    "state: {} is the receiver's to set; the sender sets completed or canceled",
-                    state.name()
-                )))
-            }
-            (None, true) => {
-                let body = parts::to_body(&words.some_parts()?);
-                self.speak(task, id, Saying { body, check_in, ..Saying::default() }).await
-            }
-            (Some(State::Working), false) if !must_speak && matches!(words, Words::Nothing) => {
-                let status = Text::from(State::Working.name());
-                let progress = Progress { status, ..Progress::default() };
-                ends(Act::Task(TaskAct::Update { task: None, progress, withdraws: true })).await
-            }
-            (next, false) => {
-                let parts = words.some_parts()?;
-                let body = parts::to_body(&parts);
-                let ask = |need| {
-                    let schema = schema.as_ref().map_or_else(Blob::default, handover_desk::payload::of_json);
-                    Next::Asks { need, text: Text::from(parts::to_text(&parts)), schema }
-                };
-                let next = match next {
-                    Some(State::Working) => Next::Works,
-                    Some(State::AuthRequired) => ask(Need::Authorization),
-                    Some(_) => ask(Need::Input),
-                    None => Next::Delivers,
-                };
-                // The words of a question are text; what else it says is kept beside them.
-                let only_text = matches!(&parts[..], [Part::Text { .. }]);
-                let asks = matches!(next, Next::Asks { .. });
-                let verbatim = (asks && !only_text).then(|| body.clone());
-                self.speak(task, id, Saying { body, verbatim, next, ..Saying::default() }).await
-            }
-        }
-    }
-
-    async fn speak(&self, task: &str, id: Option<&str>, saying: Saying) -> Result<Accepted, Refused> {
-        Ok(self.desk.say(self.caller, task, id, saying).await.map_err(No)?)
-    }
-
-    async fn put(&self, task: &str, id: Option<&str>, act: Act) -> Result<Accepted, Refused> {
-        Ok(self.desk.converse(self.caller, task, id, act).await.map_err(No)?)
-    }
-
-    async fn commit(&self, session: &Session, reason: Text) -> Result<Accepted, Refused> {
-        let reason = if reason.trim().is_empty() { Text::from(ACCEPTED) } else { reason };
-        Ok(self.desk.commit(self.caller, session, true, reason).await.map_err(No)?)
-    }
-
-    /// `task/read`.
-    pub async fn read(&self, asked: ReadTask) -> Result<WasRead, Refused> {
-        let max = asked.max.unwrap_or(READ_MAX).clamp(1, READ_MAX);
-        let until = until(asked.wait_ms);
-        let read = self.desk.read_by(self.caller, &asked.task_id, max, until).await.map_err(No)?;
-        let shown = |event: &_| message::of(&read.session, event, &self.caller.agent);
-        let messages = read.events.iter().filter_map(|event| shown(event)).collect();
-        Ok(WasRead { task: self.view(&read.session)?, messages, more: read.more })
-    }
-
-    /// `message/ack`.
-    pub async fn ack(&self, asked: OnlyTask) -> Result<Acknowledged, Refused> {
-        let before = self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
-        let accepted = self.put(&asked.task_id, None, Act::Task(TaskAct::Acknowledge)).await?;
-        let acknowledged = accepted.receipt.seq > before.head;
-        Ok(Acknowledged { acknowledged, task: self.view(&accepted.session)? })
-    }
-
-    /// `task/get`.
-    pub async fn get(&self, asked: OnlyTask) -> Result<One, Refused> {
-        let session = self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
-        Ok(One { task: self.view(&session)? })
-    }
-
-    /// `task/list`.
-    pub async fn list(&self, asked: ListTasks) -> Result<Listed, Refused> {
-        let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-        let with = match &asked.with {
-            Some(with) => Some(self.node(with).await?),
-            None => None,
-        };
-        let wanted = Tasks {
-            unread: asked.unread,
-            standings: asked.state.map_or(0, State::standings),
-            context: asked.context_id,
-            with,
-        };
-        let (after, until) = (asked.cursor.as_deref(), until(asked.wait_ms));
-        let (found, next_cursor) =
-            self.desk.tasks_by(self.caller, &wanted, after, max, until).await.map_err(No)?;
-        let in_state =
-            |session: &&std::sync::Arc<Session>| asked.state.is_none_or(|state| state == state::of(session));
-        let shown = found.iter().filter(in_state).map(|session| self.view(session));
-        Ok(Listed { tasks: shown.collect::<Result<_, _>>()?, next_cursor })
-    }
-
-    /// `task/history`.
-    pub async fn history(&self, asked: ReadHistory) -> Result<WasSaid, Refused> {
-        let max = asked.max.unwrap_or(HISTORY_MAX).clamp(1, HISTORY_MAX);
-        self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
-        let history = self.desk.history(self.caller, &asked.task_id, asked.after, max).await.map_err(No)?;
-        let shown = |event: &_| message::of(&history.session, event, &self.caller.agent);
-        let messages = history.events.iter().filter_map(|event| shown(event)).collect();
-        Ok(WasSaid { messages, next: history.next })
-    }
-
-    /// `task/update`.
-    pub async fn update(&self, asked: UpdateTask) -> Result<One, Refused> {
-        let (task, id) = (asked.task_id.as_str(), asked.message_id.as_deref());
-        if asked.state.is_none() && asked.session_key.is_none() {
-            return Err(Refused::invalid("expected state or sessionKey, found neither"));
-        }
-        let mut changed = None;
-        if let Some(key) = asked.session_key {
-            let key = (!key.is_empty()).then(|| Text::from(key));
-            changed = Some(self.put(task, None, Act::Task(TaskAct::SetKey { key })).await?);
-        }
-        if asked.state.is_some() {
-            let terms = CheckInTerms::default();
-            let done = self.state(task, id, asked.state, asked.message, None, terms, false).await?;
-            changed = Some(done);
-        }
-        self.one(&changed.expect("a state or a key was set"))
-    }
-
-    /// `task/complete`.
-    pub async fn complete(&self, asked: EndTask) -> Result<One, Refused> {
-        let session = self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
-        self.one(&self.commit(&session, Text::from(asked.reason)).await?)
-    }
-
-    /// `task/reject`.
-    pub async fn reject(&self, asked: EndTask) -> Result<One, Refused> {
-        self.one(&self.put(&asked.task_id, None, decline(Text::from(asked.reason))).await?)
-    }
-
-    /// `task/cancel`.
-    pub async fn cancel(&self, asked: CancelTask) -> Result<Canceled, Refused> {
-        let (reason, keeps_children) = (Text::from(asked.reason), asked.keep_subtasks);
-        let (tree, _) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await.map_err(No)?;
-        let below = tree.iter().skip(1).filter(|branch| !branch.session.lifecycle.is_terminal());
-        let subtasks = below.map(|branch| branch.session.binding.id.to_string()).collect();
-        let accepted = self.put(&asked.task_id, None, Act::Cancel { reason, keeps_children }).await?;
-        Ok(Canceled { task: self.view(&accepted.session)?, subtasks })
-    }
-
-    /// `task/active`.
-    pub async fn active(&self, asked: WithAgent) -> Result<MaybeOne, Refused> {
-        let with = self.node(&asked.node_id).await?;
-        let task = match self.desk.active_task(self.caller, &with).await.map_err(No)? {
-            Some(id) => {
-                let session = self.desk.task(self.caller, id.as_str()).await.map_err(No)?;
-                Some(self.view(&session)?)
-            }
-            None => None,
-        };
-        Ok(MaybeOne { task })
-    }
-
-    /// `task/tree`.
-    pub async fn tree(&self, asked: OnlyTask) -> Result<Delegated, Refused> {
-        let (found, more) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await.map_err(No)?;
-        let branches = found.iter().filter_map(|branch| {
-            let shown = task::of(&branch.session, &self.caller.agent)?;
-            Some(Branch {
-                task_id: shown.task_id,
-                parent_task_id: shown.parent_task_id,
-                depth: branch.depth,
-                state: shown.state,
-                from_node_id: shown.from_node_id,
-                to_node_id: shown.to_node_id,
-                title: shown.title,
-                created_at: shown.created_at,
-            })
-        });
-        Ok(Delegated { tasks: branches.collect(), more })
-    }
-
-    /// `task/steer`.
-    pub async fn steer(&self, asked: Steering) -> Result<One, Refused> {
-        let steer = Act::Task(TaskAct::Steer { text: Text::from(asked.text) });
-        self.one(&self.put(&asked.task_id, asked.message_id.as_deref(), steer).await?)
-    }
-
-    /// `task/pause`.
-    pub async fn pause(&self, asked: EndTask) -> Result<One, Refused> {
-        let pause = Act::Pause { reason: Text::from(asked.reason), gently: false };
-        self.one(&self.put(&asked.task_id, None, pause).await?)
-    }
-
-    /// `task/resume`.
-    pub async fn resume(&self, asked: EndTask) -> Result<One, Refused> {
-        self.one(&self.put(&asked.task_id, None, Act::Resume { reason: Text::from(asked.reason) }).await?)
-    }
-}
-
-fn decline(reason: Text) -> Act {
-    Act::Task(TaskAct::Decline { task: None, assignee: None, reason })
+    pub(super) created_at: String,
 }

@@ -44,6 +44,13 @@ impl Caller {
         }
     }
 
+    /// Its request was read, and nothing is kept of it. To be called before it is cloned.
+    pub fn rests(&mut self) {
+        if let Some(held) = self.held.as_mut().and_then(Arc::get_mut) {
+            held.settle(0);
+        }
+    }
+
     /// The same, whose request is part of this trace.
     pub fn traced(mut self, trace: Option<Trace>) -> Caller {
         self.trace = trace.map(Box::new);

@@ -23,8 +23,9 @@ use crate::{Desk, page};
 /// How many times an event that is given out is in memory: as it came, as it was understood, and as what is made of it.
 const COPIES: u64 = 3;
 
-/// What following something takes in memory, as long as it goes on.
+/// What following something takes in memory, as long as it goes on, and what a stream or a waiting call does.
 const FOLLOWING_BYTES: u64 = 4 * 1024;
+const STAYING_BYTES: u64 = 4 * 1024;
 
 /// How many events of everybody may have happened since a place from which somebody goes on.
 pub const BEHIND_MAX: u64 = 100_000;
@@ -44,7 +45,7 @@ pub struct Stay {
     over: Pin<Box<dyn Future<Output = Over> + Send>>,
     _permit: Permit,
     _present: Present,
-    _held: Option<Arc<Lease>>,
+    _held: (Option<Arc<Lease>>, Option<Lease>),
 }
 
 /// Why nothing more comes.
@@ -80,6 +81,8 @@ impl Desk {
     /// Let a caller stay: for a stream, or for as long as a call waits.
     pub fn stay(&self, caller: &Caller) -> Result<Stay, No> {
         let permit = self.gate.stream(caller)?;
+        let staying = caller.room().map(|room| room.stay(STAYING_BYTES)).transpose();
+        let staying = staying.map_err(|limited| self.gate.limited(caller, limited))?;
         let present = self.directory.present(&caller.tenant, &caller.agent);
         let (mut shutdown, gate) = (self.shutdown.clone(), self.gate.clone());
         let (principal, keys) = (caller.principal.clone(), Arc::clone(&self.keys));
@@ -91,7 +94,8 @@ impl Desk {
                 ended = keys.ended(&principal) => Over::Unauthenticated(ended),
             }
         });
-        Ok(Stay { over, _permit: permit, _present: present, _held: caller.held.clone() })
+        let held = (caller.held.clone(), staying);
+        Ok(Stay { over, _permit: permit, _present: present, _held: held })
     }
 
     /// How long a call of this caller waits for what it asks for.

@@ -167,13 +167,23 @@ impl Room {
 
     /// Hold so many bytes, if there is room for them.
     pub fn take(&self, bytes: u64) -> Result<Lease, Limited> {
-        match self.try_take(bytes, self.max) {
+        self.take_of(bytes, self.max)
+    }
+
+    fn take_of(&self, bytes: u64, max: [u64; 3]) -> Result<Lease, Limited> {
+        match self.try_take(bytes, max) {
             Ok(()) => Ok(Lease { room: self.clone(), bytes }),
             Err(full) => {
                 let whose = [Whose::Agent, Whose::Tenant, Whose::Server][full];
-                Err(Limited::Memory { whose, max: self.max[full] })
+                Err(Limited::Memory { whose, max: max[full] })
             }
         }
+    }
+
+    /// Hold so many bytes for a long time, if there is room for them in the half that is for those who stay: whoever stays
+    /// waits for room now and then, and would wait for ever if nothing but stays were left to give it back.
+    pub fn stay(&self, bytes: u64) -> Result<Lease, Limited> {
+        self.take_of(bytes, self.max.map(|max| max / 2))
     }
 
     /// Hold so many bytes as soon as there is room for them. Never more than half of what there can be room for: who waits

@@ -288,7 +288,8 @@ async fn connection<S: Serve>(
         Version::One => {
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(IDLE_ONE).max_buf_size(BUFFER_BYTES_MAX);
-            finish(http.serve_connection(stream, service), watch, &seat, shutdown).await
+            let connection = pin!(http.serve_connection(stream, service));
+            finish(connection, watch, &seat, shutdown).await
         }
         Version::Two => {
             let streams = Streams { within: write_within, counters: counters.clone() };
@@ -302,7 +303,9 @@ async fn connection<S: Serve>(
                 .max_send_buf_size(SEND_BYTES_MAX)
                 .keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PONG_WITHIN);
-            finish(http.serve_connection(stream, service), watch, &seat, shutdown).await
+            // In a box, so that the many connections of HTTP/1.1 do not carry the room that this one needs.
+            let mut connection = Box::pin(http.serve_connection(stream, service));
+            finish(connection.as_mut(), watch, &seat, shutdown).await
         }
     };
     match ended {
@@ -403,7 +406,7 @@ enum Ended {
 /// Serve a connection to its end: the client's, or ours once it is to be ended, or, once the shutdown has begun, that of the
 /// requests under way.
 async fn finish<C>(
-    connection: C,
+    mut connection: Pin<&mut C>,
     watch: impl Future<Output = Because>,
     seat: &Seat,
     mut shutdown: Shutdown,
@@ -411,7 +414,6 @@ async fn finish<C>(
 where
     C: GracefulConnection<Error = hyper::Error>,
 {
-    let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = shutdown.begun() => end(connection).await,

@@ -3,7 +3,9 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -65,14 +67,65 @@ pub fn whole<'a>(frames: impl IntoIterator<Item = Frame<'a>>, room: Option<&Room
 
 /// A stream, and where its events go in. Few wait for the network; it ends when the sender is dropped.
 pub fn channel(room: Option<Room>) -> (Sender, Response) {
-    channel_alive_every(KEEP_ALIVE, room)
+    let (frames, waiting) = queue::queue(room);
+    let alive = interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    (Sender(frames), respond(Body::from_stream(Events { waiting, alive })))
 }
 
-/// The same for a protocol that says how often a stream says that it is alive.
-pub fn channel_alive_every(period: Duration, room: Option<Room>) -> (Sender, Response) {
-    let (frames, waiting) = queue::queue(room);
+/// A stream whose events come from work that goes on only as the client reads, and ends with it: nothing waits, and a stream
+/// that has nothing to tell takes little room. It says so often that it is alive.
+pub fn worked<W>(period: Duration, work: impl FnOnce(Outlet) -> W) -> Response
+where
+    W: Future<Output = ()> + Send + 'static,
+{
+    let outlet = Outlet::default();
+    let work = Box::pin(work(outlet.clone()));
     let alive = interval_at(Instant::now() + period, period);
-    (Sender(frames), respond(Body::from_stream(Events { waiting, alive })))
+    respond(Body::from_stream(Worked { work: Some(work), outlet, alive }))
+}
+
+/// Where work puts the events of its stream, one at a time.
+#[derive(Clone, Default)]
+pub struct Outlet(Arc<Mutex<Option<String>>>);
+
+impl Outlet {
+    /// Send an event. Returns when the client has room for the next one; never, if the client has gone.
+    pub async fn send(&self, frame: Frame<'_>) {
+        *lock(&self.0) = Some(frame.to_string());
+        // Whoever takes it out goes on with the work by itself, so that nobody needs to be woken.
+        poll_fn(|_| if lock(&self.0).is_none() { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
+
+/// The body of a stream that is worked on as it is read.
+struct Worked<W> {
+    work: Option<Pin<Box<W>>>,
+    outlet: Outlet,
+    alive: Interval,
+}
+
+impl<W: Future<Output = ()>> Stream for Worked<W> {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let worked = self.get_mut();
+        if let Some(work) = &mut worked.work
+            && work.as_mut().poll(cx).is_ready()
+        {
+            worked.work = None;
+        }
+        let frame = lock(&worked.outlet.0).take();
+        if let Some(frame) = frame {
+            worked.alive.reset();
+            return Poll::Ready(Some(Ok(frame.into())));
+        }
+        if worked.work.is_none() {
+            return Poll::Ready(None);
+        }
+        ready!(worked.alive.poll_tick(cx));
+        worked.alive.reset();
+        Poll::Ready(Some(Ok(ALIVE)))
+    }
 }
 
 /// Where the events of a stream go in.
@@ -120,6 +173,11 @@ impl Stream for Events {
         events.alive.reset();
         Poll::Ready(Some(Ok(ALIVE)))
     }
+}
+
+/// What waits is whole, whoever panicked.
+fn lock(waiting: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn respond(body: Body) -> Response {
@@ -192,6 +250,21 @@ mod tests {
         assert_eq!(next(&mut body).await.unwrap(), ": alive\n\n");
         assert_eq!(began.elapsed(), KEEP_ALIVE);
         drop(events);
+        assert_eq!(next(&mut body).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_goes_on_as_its_stream_is_read_and_ends_it() {
+        let response = worked(KEEP_ALIVE, |out| async move {
+            out.send(Frame { data: Some("1"), ..Frame::default() }).await;
+            out.send(Frame { data: Some("2"), ..Frame::default() }).await;
+            tokio::time::sleep(2 * KEEP_ALIVE + KEEP_ALIVE / 2).await;
+            out.send(Frame { data: Some("3"), ..Frame::default() }).await;
+        });
+        let mut body = response.into_body();
+        for expected in ["data: 1\n\n", "data: 2\n\n", ": alive\n\n", ": alive\n\n", "data: 3\n\n"] {
+            assert_eq!(next(&mut body).await.unwrap(), expected);
+        }
         assert_eq!(next(&mut body).await, None);
     }
 

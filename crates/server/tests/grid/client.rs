@@ -13,20 +13,27 @@ use tokio::task::JoinHandle;
 use super::others::client::{Answer, Client, Request};
 use super::others::stage::{Stage, in_time};
 
-/// An agent, by its token, which is its node id in development.
+/// An agent, by its token and its node id.
 #[derive(Clone)]
 pub struct Node {
     address: SocketAddr,
+    token: String,
     name: String,
 }
 
 impl Node {
+    /// An agent whose token is its name, as in development.
     pub fn new(stage: &Stage, name: &str) -> Node {
         Node::at(stage.address, name)
     }
 
     pub fn at(address: SocketAddr, name: &str) -> Node {
-        Node { address, name: name.to_owned() }
+        Node { address, token: name.to_owned(), name: name.to_owned() }
+    }
+
+    /// The same under another name.
+    pub fn named(&self, name: &str) -> Node {
+        Node { name: name.to_owned(), ..self.clone() }
     }
 
     /// A request of a method, to be changed before it is sent.
@@ -37,7 +44,7 @@ impl Node {
 
     /// A request of anything else under `/grid`.
     pub fn post(&self, target: &str, body: Value) -> Request {
-        let mut request = Client::modern(self.address, Some(&self.name)).request("", json!({})).at(target);
+        let mut request = Client::modern(self.address, Some(&self.token)).request("", json!({})).at(target);
         request.headers.retain(|name, _| !name.starts_with("mcp-"));
         request.body = body;
         request
@@ -135,7 +142,7 @@ impl Node {
     /// A request for the stream, after this event if there is one.
     pub async fn stream(&self, after: Option<&str>) -> Stream {
         let target = format!("/grid/a2a/{}/events", self.name);
-        Stream::open(self.address, &target, Some(&self.name), after).await
+        Stream::open(self.address, &target, Some(&self.token), after).await
     }
 }
 

@@ -662,7 +662,12 @@ fn every_answer_is_what_the_rules_say() {
         RngSeed::Random => RngSeed::Fixed(7),
         RngSeed::Fixed(seed) => RngSeed::Fixed(seed),
     };
-    let config = Config { cases: CASES, rng_seed, failure_persistence: None, ..default };
+    let config = Config {
+        cases: std::env::var("N").map_or(CASES, |n| n.parse().unwrap()),
+        rng_seed,
+        failure_persistence: None,
+        ..default
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let stage = runtime.block_on(Stage::in_memory());
     let property = |steps: Play| -> TestCaseResult {
@@ -712,8 +717,16 @@ fn skips(model: &Model, step: &Step) -> bool {
                     Deed::Say { state: Some("canceled"), .. } | Deed::Update { state: "canceled", .. }
                 )))
         || (on("endedorders") && model.end.is_some() && !sender && matches!(step.deed, Deed::Read { .. }))
-        || (on("authid") && step.id.is_some() && !sender && matches!(step.deed, Deed::Say { state: Some("auth_required"), .. } | Deed::Update { state: "auth_required", .. } | Deed::Say { form: true, .. }))
-    || (on("completeid")
+        || (on("authid")
+            && step.id.is_some()
+            && !sender
+            && matches!(
+                step.deed,
+                Deed::Say { state: Some("auth_required"), .. }
+                    | Deed::Update { state: "auth_required", .. }
+                    | Deed::Say { form: true, .. }
+            ))
+        || (on("completeid")
             && step.id.is_some()
             && matches!(
                 step.deed,

@@ -249,7 +249,8 @@ pub(super) fn in_query<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
     pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
 }
 
-async fn listen(grid: &Grid, caller: Caller, node: &str, last: Option<String>) -> Response {
+async fn listen(grid: &Grid, mut caller: Caller, node: &str, last: Option<String>) -> Response {
+    caller.rests();
     let refused = |no: No| {
         let status = StatusCode::from_u16(no.meaning().http).unwrap_or(StatusCode::BAD_REQUEST);
         let error = no.error(no.said());
@@ -271,8 +272,6 @@ async fn listen(grid: &Grid, caller: Caller, node: &str, last: Option<String>) -
         Err(no) => return refused(No(no)),
     };
     let settings = &grid.parts.settings;
-    let (out, response) = sse::channel_alive_every(settings.keep_alive, caller.room().cloned());
-    let until = Instant::now() + settings.lifetime;
-    tokio::spawn(notify::tell(desk.clone(), caller, stay, beginning, out, until));
-    response
+    let (desk, until) = (desk.clone(), Instant::now() + settings.lifetime);
+    sse::worked(settings.keep_alive, |out| notify::tell(desk, caller, stay, beginning, out, until))
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::state::{self, State};
-use crate::http::sse::{self, Frame};
+use crate::http::sse::{Frame, Outlet};
 
 /// When a client that lost its stream is to come back.
 const RETRY: Duration = Duration::from_secs(1);
@@ -162,7 +162,7 @@ pub async fn tell(
     caller: Caller,
     mut stay: Stay,
     beginning: Beginning,
-    out: sse::Sender,
+    out: Outlet,
     until: Instant,
 ) {
     let (mut events, resumed, resync) = match beginning {
@@ -174,21 +174,16 @@ pub async fn tell(
     let connected = json!({ "nodeId": caller.agent.as_str(), "resumed": resumed }).to_string();
     let frame =
         Frame { id: Some(&place), event: Some("connected"), retry: Some(RETRY), data: Some(&connected) };
-    if !out.send(frame).await {
-        return;
-    }
+    out.send(frame).await;
     if resync {
         let data = json!({ "reason": "what you missed is not told any more: read task/list with unread" });
         let data = data.to_string();
         let frame = Frame { id: Some(&place), event: Some("resync"), data: Some(&data), ..Frame::default() };
-        if !out.send(frame).await {
-            return;
-        }
+        out.send(frame).await;
     }
     let why = loop {
         let next = tokio::select! {
             biased;
-            () = out.closed() => return,
             () = tokio::time::sleep_until(until) => break "the connection is an hour old",
             next = stay.next(&mut events) => next,
         };
@@ -201,9 +196,7 @@ pub async fn tell(
         if let Some((id, data)) = told(&desk, &caller, &delivery).await {
             let frame =
                 Frame { id: Some(&id), event: Some("task_notify"), data: Some(&data), ..Frame::default() };
-            if !out.send(frame).await {
-                return;
-            }
+            out.send(frame).await;
         }
     };
     let data = json!({ "reason": why }).to_string();

@@ -39,6 +39,27 @@ def texts(messages):
     return [part["text"] for message in messages for part in message["parts"] if part["type"] == "text"]
 
 
+def sent(alice, bob, message="count the words", **more):
+    """A task that was just sent, and that the receiver was told of."""
+    task = alice.call("task/send", to=bob.name, message=message, **more)["task"]["taskId"]
+    assert bob.next("task", taskId=task)["fromNodeId"] == alice.name
+    return task
+
+
+def taken(alice, bob, **more):
+    """A task that the receiver works on."""
+    task = sent(alice, bob, **more)
+    bob.call("task/read", taskId=task)
+    bob.call("message/ack", taskId=task)
+    bob.call("task/update", taskId=task, state="working")
+    alice.told.next("state", taskId=task, state="working")
+    return task
+
+
+def state(agent, task):
+    return agent.call("task/get", taskId=task)["task"]["state"]
+
+
 class Server:
     """One server process on a data directory of its own. Started again, it has the same data and the same ports."""
 
@@ -159,13 +180,12 @@ numbers = itertools.count(1)
 
 @pytest.fixture
 def agent(server):
-    """Makes agents whose names nobody else has, known to the server."""
+    """Makes agents whose names nobody else has."""
     agents, number = [], next(numbers)
 
     def make(name, at=None, **given):
         made = Agent((at or server).address, f"{name}-{number}", **given)
         agents.append(made)
-        made.call("task/list")
         return made
 
     yield make
@@ -185,3 +205,17 @@ def elsewhere(server):
     yield start
     for one in agents:
         assert one.end() == 0
+
+
+@pytest.fixture
+def alice(agent):
+    """A sender in this process, who listens."""
+    alice = agent("alice")
+    alice.told = alice.listen()
+    return alice
+
+
+@pytest.fixture
+def bob(elsewhere):
+    """A receiver in a process of its own."""
+    return elsewhere("bob")

@@ -1,44 +1,8 @@
 """The life of a task, sentence by sentence of the documentation. The receiver is a process of its own."""
 
 import pytest
-from conftest import refused, texts
-
-PARTIES = ["sender", "receiver"]
-
-
-@pytest.fixture
-def alice(agent):
-    """The sender, who listens."""
-    alice = agent("alice")
-    alice.told = alice.listen()
-    return alice
-
-
-@pytest.fixture
-def bob(elsewhere):
-    """The receiver, elsewhere."""
-    return elsewhere("bob")
-
-
-def sent(alice, bob, message="count the words", **more):
-    """A task that was just sent, and that the receiver was told of."""
-    task = alice.call("task/send", to=bob.name, message=message, **more)["task"]["taskId"]
-    assert bob.next("task", taskId=task)["fromNodeId"] == alice.name
-    return task
-
-
-def taken(alice, bob, **more):
-    """A task that the receiver works on."""
-    task = sent(alice, bob, **more)
-    bob.call("task/read", taskId=task)
-    bob.call("message/ack", taskId=task)
-    bob.call("task/update", taskId=task, state="working")
-    alice.told.next("state", taskId=task, state="working")
-    return task
-
-
-def state(agent, task):
-    return agent.call("task/get", taskId=task)["task"]["state"]
+from agent import PATIENCE
+from conftest import refused, sent, state, taken, texts
 
 
 def system(agent, task):
@@ -207,7 +171,7 @@ def test_whoever_ends_a_task_is_not_told_of_it_and_the_other_is_told_once(alice,
     for party, until in ((one, back), (other, last)):
         stream = party.told if party is alice else party
         while True:
-            told = stream.told.get(timeout=30)
+            told = stream.told.get(timeout=PATIENCE)
             told = told["told"] if party is bob else told.data
             if told["taskId"] == until:
                 break
@@ -218,7 +182,7 @@ def test_whoever_ends_a_task_is_not_told_of_it_and_the_other_is_told_once(alice,
     assert [told for told in states[one] if told[1] == ended] == []
 
 
-@pytest.mark.parametrize("who", PARTIES)
+@pytest.mark.parametrize("who", ["sender", "receiver"])
 @pytest.mark.parametrize("when", ["submitted", "working", "input_required"])
 def test_either_side_may_cancel_at_any_time(alice, bob, who, when):
     task = sent(alice, bob) if when == "submitted" else taken(alice, bob)
@@ -241,6 +205,13 @@ def test_only_the_sender_completes(alice, bob):
     assert alice.call("task/update", taskId=task, state="completed")["task"]["state"] == "completed"
 
 
+def test_a_task_that_the_receiver_has_no_part_in_yet_is_canceled_rather_than_completed(alice, bob):
+    task = sent(alice, bob)
+    no = refused(alice.call, "task/complete", taskId=task)
+    assert no.name == "NOT_TAKEN_PART" and "cancel" in no.message
+    assert alice.call("task/cancel", taskId=task)["task"]["state"] == "canceled"
+
+
 def test_the_sender_may_complete_with_a_reason_which_the_receiver_reads(alice, bob):
     task = taken(alice, bob)
     bob.call("message/send", taskId=task, message="three")
@@ -259,11 +230,14 @@ def test_nothing_can_be_said_in_a_task_that_has_ended_and_the_refusal_says_to_se
         for method, params in [
             ("message/send", {"message": "one more thing"}),
             ("message/send", {"message": "one more thing", "messageId": "m"}),
-            ("task/cancel", {}),
-            ("task/update", {"state": "canceled"}),
+            ("message/send", {"message": "one more thing", "state": "completed" if party is alice else "failed"}),
+            ("task/update", {"state": "completed" if party is alice else "working"}),
+            ("task/update", {"sessionKey": "mine"}),
         ]:
             no = refused(party.call, method, taskId=task, **params)
             assert no.name == "SESSION_ENDED" and "send a new task" in no.message, (method, no)
+        # To cancel what has ended changes nothing, and says how it ended.
+        assert party.call("task/cancel", taskId=task)["task"]["state"] == terminal
         assert state(party, task) == terminal
     refused(bob.call, "message/ack", taskId=task)
     refused(alice.call, "task/complete", taskId=task)

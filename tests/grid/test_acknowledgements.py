@@ -134,6 +134,15 @@ def test_reading_gives_the_other_side_a_receipt_and_once(alice, bob):
     assert shown(bob, task)["readUpTo"]["sender"] == reply["sequence"]
 
 
+def test_what_was_read_before_the_task_was_taken_is_not_read_again_afterwards(alice, bob):
+    task = sent(alice, bob)
+    alice.call("message/send", taskId=task, message="quickly")
+    assert texts(bob.call("task/read", taskId=task)["messages"]) == ["count the words", "quickly"]
+    bob.call("message/ack", taskId=task)
+    assert bob.call("task/update", taskId=task, state="working")["task"]["unreadCount"] == 0
+    assert bob.call("task/read", taskId=task)["messages"] == []
+
+
 def test_the_history_and_the_task_itself_can_be_looked_at_without_a_receipt(alice, bob):
     task = sent(alice, bob)
     bob.call("task/history", taskId=task)

@@ -3,6 +3,7 @@
 import base64
 
 import pytest
+from agent import Agent
 from conftest import refused, sent, state, taken, texts
 
 FILE = {"type": "file", "file": {"name": "report.bin", "mimeType": "application/octet-stream", "bytes": base64.b64encode(bytes(range(256))).decode()}}
@@ -38,8 +39,6 @@ SHAPES = {
 @pytest.fixture(scope="module")
 def pair(server):
     """Two agents of the file, where a test looks at messages alone."""
-    from agent import Agent
-
     return Agent(server.address, "ann"), Agent(server.address, "ben")
 
 

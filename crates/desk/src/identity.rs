@@ -115,11 +115,13 @@ pub enum Profile {
     Requester,
     /// Those to do work with.
     Worker,
+    /// Those to talk about tasks with.
+    Conversation,
 }
 
 impl Profile {
     /// What their names are.
-    pub const NAMES: &str = "all, requester or worker";
+    pub const NAMES: &str = "all, requester, worker or conversation";
 
     /// The profile of this name.
     pub fn of(name: &str) -> Option<Profile> {
@@ -127,6 +129,7 @@ impl Profile {
             "all" => Some(Profile::All),
             "requester" => Some(Profile::Requester),
             "worker" => Some(Profile::Worker),
+            "conversation" => Some(Profile::Conversation),
             _ => None,
         }
     }

@@ -3,6 +3,7 @@
 //! - [`engine`]: `handover bench engine`
 //! - [`macp`]: `handover bench macp`
 //! - [`mcp`]: `handover bench mcp`
+//! - [`grid`]: `handover bench grid`
 //! - [`scale`]: `handover bench scale`
 //! - [`hostile`]: `handover bench hostile`
 //! - [`limit`]: the physical limit: one file, one sync for whatever waits
@@ -12,6 +13,7 @@
 
 mod engine;
 mod fill;
+mod grid;
 mod hostile;
 mod life;
 mod limit;
@@ -43,6 +45,8 @@ enum What {
     Macp(macp::Args),
     /// Measure an MCP server, this one or any other: polls, calls, subscribers, and a crash in the middle.
     Mcp(mcp::Args),
+    /// Measure Grid conversations: many agents with a stream of notifications each.
+    Grid(grid::Args),
     /// See whether cost stays flat: long tasks, long lists, a long past, a crowd of deadlines, stopping and starting.
     Scale(scale::Args),
     /// See what an honest agent feels while the agents of another tenant do their worst.
@@ -55,6 +59,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::Engine(args) => engine::run(args),
         What::Macp(args) => macp::run(args),
         What::Mcp(args) => mcp::run(args),
+        What::Grid(args) => grid::run(args),
         What::Scale(args) => scale::run(args),
         What::Hostile(args) => hostile::run(args),
     }

@@ -60,7 +60,7 @@ pub struct Args {
     /// How many seconds its calls wait before they are answered with a task's id [default: the server's]
     #[arg(long, value_name = "SECONDS")]
     wait_seconds: Option<u64>,
-    /// Which tools it is shown: all, requester, worker [default: all]
+    /// Which tools it is shown: all, requester, worker, conversation [default: all]
     #[arg(long, value_name = "PROFILE", value_parser = ["all", "requester", "worker"])]
     profile: Option<String>,
 }

@@ -144,7 +144,7 @@ pub(crate) async fn gather(
 }
 
 /// Whether a content type is JSON.
-pub(crate) fn is_json(content_type: &str) -> bool {
+pub fn is_json(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/json")
 }

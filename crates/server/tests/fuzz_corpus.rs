@@ -225,7 +225,25 @@ fn requests() -> Vec<Vec<u8>> {
         { "type": "resource", "resource": { "uri": "x://y", "blob": "AA==" } },
         { "type": "resource_link", "uri": "x://y", "name": "z" },
     ]);
+    let talk = |method: &str, params: Value| {
+        json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+    };
+    let said = json!([
+        { "type": "text", "text": "t" },
+        { "type": "data", "data": { "a": [1] } },
+        { "type": "file", "file": { "name": "n", "mimeType": "a/b", "bytes": "AA==" } },
+    ]);
     let good = [
+        talk(
+            "task/send",
+            json!({ "to": "b", "message": { "parts": said }, "checkIn": 0.5, "failAfterMisses": 2 }),
+        ),
+        talk(
+            "message/send",
+            json!({ "taskId": "t1", "message": "m", "state": "auth_required", "schema": flat }),
+        ),
+        talk("task/list", json!({ "state": "working", "unread": true, "waitMs": 5 })),
+        talk("task/update", json!({ "taskId": "t1", "sessionKey": "k" })),
         modern("tasks/get", "=?base64?dDE=?=", json!({ "taskId": "t1" })),
         modern("tasks/update", "t1", json!({ "taskId": "t1", "inputResponses": responses })),
         modern("subscriptions/listen", "", json!({ "notifications": { "taskIds": ["t1"] } })),

@@ -26,7 +26,7 @@ pub const NAMES_MAX: usize = 100_000;
 const RESERVED_PREFIXES: [&str; 4] = ["task_", "work_", "agent_", "handoff_"];
 
 /// The tools that this server has, and those of the Grid: names that read like them without their separators are theirs too.
-const RESERVED: [&str; 40] = [
+const RESERVED: [&str; 41] = [
     "agent_list",
     "agent_register",
     "agent_unregister",
@@ -45,6 +45,7 @@ const RESERVED: [&str; 40] = [
     "task_answer",
     "task_cancel",
     "task_commit",
+    "task_complete",
     "task_list",
     "task_message",
     "task_pause",

@@ -409,7 +409,7 @@ mod tests {
             (entry("x", "agent = \"a\"\nlimits = 3"), "expected limits to be a table, found integer"),
             (
                 entry("x", "agent = \"a\"\nprofile = \"boss\""),
-                "expected the profile all, requester or worker, found \"boss\"",
+                "expected the profile all, requester, worker or conversation, found \"boss\"",
             ),
             (
                 entry("x", "agent = \"a\"\nlimits = { stream = 3 }"),

@@ -24,14 +24,14 @@ pub mod task;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handover_client::jsonrpc::{Error, params};
+use handover_client::jsonrpc::Error;
 use handover_desk::Desk;
 use handover_desk::caller::Caller;
 use handover_kernel::Refusal;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use self::methods::{Call, Method};
+use self::methods::{Asked, Call, Method};
 use super::no::No;
 use crate::config::Config;
 use crate::http::Bounds;
@@ -130,23 +130,23 @@ pub(crate) async fn answer(
         result.map(|result| handover_client::jsonrpc::result(&result))
     }
     let call = Call { desk, caller };
-    match method {
-        Method::Send => shown(call.send(params(given)?).await),
-        Method::Say => shown(call.say(params(given)?).await),
-        Method::Read => shown(call.read(params(given)?).await),
-        Method::Ack => shown(call.ack(params(given)?).await),
-        Method::Get => shown(call.get(params(given)?).await),
-        Method::List => shown(call.list(params(given)?).await),
-        Method::History => shown(call.history(params(given)?).await),
-        Method::Update => shown(call.update(params(given)?).await),
-        Method::Complete => shown(call.complete(params(given)?).await),
-        Method::Reject => shown(call.reject(params(given)?).await),
-        Method::Cancel => shown(call.cancel(params(given)?).await),
-        Method::Active => shown(call.active(params(given)?).await),
-        Method::Tree => shown(call.tree(params(given)?).await),
-        Method::Steer => shown(call.steer(params(given)?).await),
-        Method::Pause => shown(call.pause(params(given)?).await),
-        Method::Resume => shown(call.resume(params(given)?).await),
+    match method.read(given)? {
+        Asked::Send(asked) => shown(call.send(*asked).await),
+        Asked::Say(asked) => shown(call.say(*asked).await),
+        Asked::Read(asked) => shown(call.read(*asked).await),
+        Asked::Ack(asked) => shown(call.ack(*asked).await),
+        Asked::Get(asked) => shown(call.get(*asked).await),
+        Asked::List(asked) => shown(call.list(*asked).await),
+        Asked::History(asked) => shown(call.history(*asked).await),
+        Asked::Update(asked) => shown(call.update(*asked).await),
+        Asked::Complete(asked) => shown(call.complete(*asked).await),
+        Asked::Reject(asked) => shown(call.reject(*asked).await),
+        Asked::Cancel(asked) => shown(call.cancel(*asked).await),
+        Asked::Active(asked) => shown(call.active(*asked).await),
+        Asked::Tree(asked) => shown(call.tree(*asked).await),
+        Asked::Steer(asked) => shown(call.steer(*asked).await),
+        Asked::Pause(asked) => shown(call.pause(*asked).await),
+        Asked::Resume(asked) => shown(call.resume(*asked).await),
     }
 }
 

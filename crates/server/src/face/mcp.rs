@@ -220,11 +220,9 @@ fn said(no: &No) -> String {
 impl From<No> for Error {
     fn from(no: No) -> Error {
         // The field of the form is named as the client sent it.
-        no.error(match &no.0 {
-            handover_desk::No::Unfit(Unfit { part: Part::Answer(key), why }) => {
-                format!("inputResponses.{key}: {why}")
-            }
-            _ => said(&no),
-        })
+        if let handover_desk::No::Unfit(Unfit { part: Part::Answer(key), why }) = &no.0 {
+            return no.error(format!("inputResponses.{key}: {why}"));
+        }
+        no.error(said(&no))
     }
 }

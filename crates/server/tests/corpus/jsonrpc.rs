@@ -7,12 +7,14 @@ use handover_desk::identity::Identity;
 use handover_kernel::command::Need;
 use handover_kernel::event::Question;
 use handover_kernel::{Blob, Face, QuestionKey, Text};
+use handover_server::face::grid::methods::Method;
+use handover_server::face::grid::parts;
 use handover_server::face::mcp::call::ToolCall;
 use handover_server::face::mcp::caller::{Declared, Era, Opening, Wishes, era, modern, progress_token};
 use handover_server::face::mcp::http::headers::{self, ParameterHeaders};
 use handover_server::face::mcp::message::{Error, Incoming, answer, is_id, refusal};
 use handover_server::face::mcp::{content, handshake, question};
-use handover_server::http::origin;
+use handover_server::http::{is_json, origin};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -24,7 +26,7 @@ pub fn jsonrpc(bytes: &[u8]) -> Reached {
     if let Some(origin) = text(&headers, "origin") {
         origin::is_welcome(origin, &["https://console.example".to_owned()]);
     }
-    text(&headers, "content-type").map(headers::is_json);
+    text(&headers, "content-type").map(is_json);
     headers::takes_events(&headers);
     ParameterHeaders::of(&headers);
     let message = match Incoming::parse(body) {
@@ -41,6 +43,9 @@ pub fn jsonrpc(bytes: &[u8]) -> Reached {
             let said: Value = serde_json::from_str(&line).expect("an answer is JSON");
             assert_eq!(Ok(&said["id"]), serde_json::from_str(id.get()).as_ref().map_err(|_| ()));
             assert!(!line.contains('\n'), "a line break would end the event: {line}");
+            if let Some(method) = Method::of(&method) {
+                return grid(id, method, params, body);
+            }
             match request(&headers, &method, params) {
                 Ok(reached) => reached,
                 Err(error) => {
@@ -57,6 +62,22 @@ pub fn jsonrpc(bytes: &[u8]) -> Reached {
             }
         },
         Incoming::Response { .. } => Reached::Decoded,
+    }
+}
+
+/// A method of the Grid face, and whatever its message says.
+fn grid(id: &RawValue, method: Method, params: Option<&RawValue>, body: &[u8]) -> Reached {
+    let parts = parts::of_body(body);
+    assert!(
+        parts.is_empty() || parts::of_body(&parts::to_body(&parts)) == parts,
+        "what is said is given back"
+    );
+    match method.read(params) {
+        Ok(_) => Reached::Accepted,
+        Err(error) => {
+            can_be_told(Some(id), &error);
+            Reached::Decoded
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use handover_server::face::macp::proto::v1::{
     StreamSessionRequest, StreamSessionResponse, SuspendSessionRequest, WatchPoliciesRequest,
     WatchSessionsRequest, WatchSignalsRequest, WatchSignalsResponse,
 };
-use handover_server::face::mcp;
+use handover_server::face::{grid, mcp};
 use handover_server::house::{self, House};
 use handover_server::http::listen;
 use handover_server::telemetry::Metrics;

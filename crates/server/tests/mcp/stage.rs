@@ -18,6 +18,7 @@ use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::wait;
 use handover_desk::{Data, Desk};
 use handover_server::config::Config;
+use handover_server::face::grid;
 use handover_server::face::macp::Macp;
 use handover_server::face::mcp::{self, Mcp};
 use handover_server::house::{self, House};

@@ -90,9 +90,14 @@ impl Connection {
 
     /// Send a request whose answer is a stream of events, and wait for the first.
     pub async fn subscribe(&mut self, request: &[u8]) -> Result<()> {
+        self.open_stream(request, b"notifications/subscriptions/acknowledged").await
+    }
+
+    /// The same, whose first event has this in it.
+    pub async fn open_stream(&mut self, request: &[u8], first: &[u8]) -> Result<()> {
         self.bytes.clear();
         self.stream.write_all(request).await?;
-        self.event_with(b"notifications/subscriptions/acknowledged").await
+        self.event_with(first).await
     }
 
     /// Read events until one has this in it. Nothing comes after it until somebody causes something.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use handover_client::jsonrpc::{Error, params};
 use handover_desk::converse::{Saying, Tasks};
 use handover_desk::delegate::{Profile, Work};
 use handover_desk::look::HISTORY_MAX;
@@ -12,6 +13,7 @@ use handover_kernel::{AgentId, Blob, Charter, Session, SessionId, Text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::message::{self, Message};
@@ -103,7 +105,16 @@ macro_rules! methods {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Method { $(#[doc = $name] $variant,)+ }
 
+        /// What is asked of a method.
+        #[derive(Debug)]
+        pub enum Asked { $(#[doc = $name] $variant(Box<$params>),)+ }
+
         impl Method {
+            /// What is asked of it with these parameters.
+            pub fn read(self, given: Option<&RawValue>) -> Result<Asked, Error> {
+                match self { $(Method::$variant => params(given).map(Asked::$variant),)+ }
+            }
+
             /// Every one, in the order of the documentation.
             pub const ALL: &'static [Method] = &[$(Method::$variant),+];
 

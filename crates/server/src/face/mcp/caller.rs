@@ -510,7 +510,10 @@ mod tests {
             assert_eq!(of(query), Ok(expected), "{query:?}");
         }
         for (query, expected) in [
-            ("profile=boss", "expected the parameter profile of the address to be all, requester or worker"),
+            (
+                "profile=boss",
+                "expected the parameter profile of the address to be all, requester, worker or conversation",
+            ),
             ("wait_seconds=3601", "to be a number from 0 to 3600, found \"3601\""),
             ("wait_seconds=", "to be a number"),
         ] {

@@ -4,12 +4,14 @@
 //! - [`worker`]: to find work and do it
 //! - [`agents`]: who is there
 //! - [`handoffs`]: to hand a responsibility on
+//! - [`conversation`]: to talk about tasks as agents of the Grid do
 //! - `shape`: what they return, and what hosts may assume of them
 //!
 //! What a tool cannot do is said in its result, so that a model can read it and do better. Descriptions are written for
 //! one that has never seen them.
 
 pub mod agents;
+pub mod conversation;
 pub mod handoffs;
 pub mod requester;
 mod shape;
@@ -69,6 +71,7 @@ pub(super) enum Run {
     Requester(requester::Tool),
     Worker(worker::Tool),
     Handoffs(handoffs::Tool),
+    Conversation(conversation::Tool),
 }
 
 impl Run {
@@ -80,6 +83,10 @@ impl Run {
             Run::Requester(requester::Tool::Timeline),
         ];
         match (profile, self) {
+            // Those who want to talk so say so: to others it would be a second way to do the same.
+            (Profile::Conversation, Run::Conversation(_) | Run::Agents(_)) => true,
+            (Profile::Conversation, _) => TALKING.contains(&self),
+            (Profile::All | Profile::Requester | Profile::Worker, Run::Conversation(_)) => false,
             (Profile::All, _) => true,
             (Profile::Requester, Run::Requester(_)) => true,
             (Profile::Worker, Run::Worker(_) | Run::Agents(_) | Run::Handoffs(_)) => true,
@@ -88,9 +95,17 @@ impl Run {
     }
 }
 
+/// Those of the other tools that a conversation needs.
+const TALKING: [Run; 3] = [
+    Run::Requester(requester::Tool::List),
+    Run::Requester(requester::Tool::Cancel),
+    Run::Requester(requester::Tool::Timeline),
+];
+
 /// Our own tools by name, as a list shows them.
 static BUILTINS: LazyLock<BTreeMap<&'static str, (&'static Builtin, Value)>> = LazyLock::new(|| {
     let all = agents::TOOLS.iter().chain(requester::TOOLS).chain(worker::TOOLS).chain(handoffs::TOOLS);
+    let all = all.chain(conversation::TOOLS);
     all.map(|tool| (tool.name, (tool, listed_builtin(tool)))).collect()
 });
 
@@ -190,7 +205,7 @@ impl Mcp {
         let own = own.filter(|(_, (tool, _))| tool.run.is_for(profile));
         let own = own.map(|(name, (_, listed))| (*name, Tooled::Own(listed)));
         let skills: &[Arc<Tool>] = match (profile, after) {
-            (Profile::Worker, _) => &[],
+            (Profile::Worker | Profile::Conversation, _) => &[],
             (Profile::All | Profile::Requester, Some(after)) if own_after.is_none() => catalogue.after(after),
             (Profile::All | Profile::Requester, _) => catalogue.tools(),
         };
@@ -246,6 +261,7 @@ impl Mcp {
             Run::Requester(tool) => self.run_requester(caller, tool, given).await,
             Run::Worker(tool) => self.run_worker(caller, tool, given).await,
             Run::Handoffs(tool) => self.run_handoffs(caller, tool, given).await,
+            Run::Conversation(tool) => self.run_conversation(caller, tool, given).await,
         }
     }
 }

@@ -105,25 +105,29 @@ impl Mcp {
     async fn agent_list(&self, caller: &Caller, asked: List) -> Done {
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
         let (found, next) = self.desk().agents(&caller.who, asked.cursor.as_deref(), max).await?;
-        let directory = &self.desk().directory;
         let mut agents = Vec::new();
         for agent in found {
-            let id = AgentId::from(agent.id.as_str());
-            let presence = directory.presence(&caller.tenant, &id);
-            let skills: Vec<Value> = self.desk().listed(&caller.who, &id).await?.iter().map(shown).collect();
-            agents.push(json!({
-                "id": agent.id,
-                "name": agent.name,
-                "description": agent.description,
-                "skills": skills,
-                "_meta": described_by(Some(&agent.id)),
-                "status": agent.status().name(),
-                "status_text": (!agent.status_text.is_empty()).then_some(&agent.status_text),
-                "online": presence.online,
-                "last_seen": presence.last_seen.map(rfc3339),
-            }));
+            agents.push(self.shown_agent(caller, &agent).await?);
         }
         Ok(structured(json!({ "agents": agents, "next_cursor": next })))
+    }
+
+    /// An agent as a caller sees it.
+    pub(super) async fn shown_agent(&self, caller: &Caller, agent: &Agent) -> Result<Value, Trouble> {
+        let id = AgentId::from(agent.id.as_str());
+        let presence = self.desk().directory.presence(&caller.tenant, &id);
+        let skills: Vec<Value> = self.desk().listed(&caller.who, &id).await?.iter().map(shown).collect();
+        Ok(json!({
+            "id": agent.id,
+            "name": agent.name,
+            "description": agent.description,
+            "skills": skills,
+            "_meta": described_by(Some(&agent.id)),
+            "status": agent.status().name(),
+            "status_text": (!agent.status_text.is_empty()).then_some(&agent.status_text),
+            "online": presence.online,
+            "last_seen": presence.last_seen.map(rfc3339),
+        }))
     }
 
     async fn agent_register(&self, caller: &Caller, asked: Register) -> Done {

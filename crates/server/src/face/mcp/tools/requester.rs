@@ -5,6 +5,7 @@
 mod table;
 
 use handover_desk::calendar::rfc3339;
+use handover_desk::converse::{Tasks, unread};
 use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::payload;
@@ -251,6 +252,9 @@ impl Mcp {
 
     async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
+        if asked.unread {
+            return self.unread_list(caller, asked.cursor.as_deref(), max).await;
+        }
         let page = self.desk().list(&caller.who, TASKS, asked.cursor.as_deref(), max).await?;
         let mut tasks = Vec::new();
         for item in &page.items {
@@ -283,6 +287,26 @@ impl Mcp {
             }));
         }
         Ok(structured(json!({ "tasks": tasks, "next_cursor": page.next })))
+    }
+
+    /// The tasks with something that the caller has not read, the oldest first.
+    async fn unread_list(&self, caller: &Caller, after: Option<&str>, max: usize) -> Done {
+        let wanted = Tasks { unread: true, ..Tasks::default() };
+        let (found, next) = self.desk().tasks(&caller.who, &wanted, after, max).await?;
+        let tasks = found.iter().map(|session| {
+            let task = session.task();
+            let title = task.and_then(|task| task.phase.request()).map(|request| request.title.to_string());
+            json!({
+                "task_id": session.binding.id.as_str(),
+                "status": self.shown(session, EVERYTHING, &caller.tenant).map(|shown| shown.status),
+                "title": title,
+                "requester": session.binding.requester.as_str(),
+                "assignee": task.and_then(|task| task.phase.assignee()).map(|agent| agent.as_str()),
+                "created_at": rfc3339(session.binding.created_at),
+                "unread_count": unread(session, &caller.agent).len(),
+            })
+        });
+        Ok(structured(json!({ "tasks": tasks.collect::<Vec<_>>(), "next_cursor": next })))
     }
 
     async fn task_answer(&self, caller: &Caller, asked: TaskAnswer) -> Done {
@@ -352,6 +376,8 @@ struct TaskWait {
 struct TaskList {
     cursor: Option<String>,
     max: Option<usize>,
+    #[serde(default)]
+    unread: bool,
 }
 
 #[derive(Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Run, agents, handoffs, requester, worker};
+use super::{Run, agents, conversation, handoffs, requester, worker};
 
 /// What a call of a tool changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,16 @@ fn effect(run: Run) -> Effect {
             handoffs::Tool::Offer => Effect::Adds,
             handoffs::Tool::Accept => Effect::Sets,
             handoffs::Tool::Decline | handoffs::Tool::Commit => Effect::Ends,
+        },
+        Run::Conversation(tool) => match tool {
+            conversation::Tool::Search => Effect::Reads,
+            conversation::Tool::SendTask | conversation::Tool::SendMessage | conversation::Tool::Read => {
+                Effect::Adds
+            }
+            conversation::Tool::Ack | conversation::Tool::Update | conversation::Tool::SetStatus => {
+                Effect::Sets
+            }
+            conversation::Tool::Complete | conversation::Tool::Reject => Effect::Ends,
         },
     }
 }
@@ -185,6 +195,9 @@ pub(super) fn returns(run: Run) -> Value {
             json!({ "reported": yes_or_no(), "task_id": text(), "status": status() }),
             &["reported", "task_id", "status"],
         ),
+        Run::Conversation(conversation::Tool::Search) => page_of("agents", json!({ "type": "object" })),
+        Run::Conversation(conversation::Tool::SetStatus) => object(json!({ "status": text() }), &["status"]),
+        Run::Conversation(tool) => tool.returns(),
         Run::Handoffs(tool) => {
             let handoff = object(
                 json!({

@@ -71,6 +71,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                 json!({
                     "cursor": { "type": "string", "description": "next_cursor of the last list" },
                     "max": { "type": "integer", "minimum": 1, "maximum": LIST_MAX },
+                    "unread": { "type": "boolean", "description": "Only tasks with messages that you have not read, the oldest first" },
                 }),
                 &[],
             )

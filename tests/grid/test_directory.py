@@ -140,7 +140,7 @@ def library(agent):
     """Three agents whose words nobody else has, and one that looks for them."""
     seeker = agent("seeker")
     # A word that is far from any other.
-    mark = secrets.token_hex(8)
+    mark = "".join(secrets.choice("bcdfghjklmnpqrstvwxz") for _ in range(16))
     agents = {}
     for name, description in [("palimpsest", "restores manuscripts"), ("incunable", "catalogues manuscripts"), ("colophon", "binds books")]:
         agents[name] = agent(name)

@@ -1,4 +1,4 @@
-"""A Grid agent in the standard library: JSON-RPC calls, and the stream of its notifications, which it takes up again where it was.
+"""A Grid agent in the standard library: JSON-RPC calls, and the stream of its notifications, resumed where it was lost.
 
 It has a bearer token, or a key with which it signs every request (`cryptography` is needed only for that).
 """

@@ -41,7 +41,10 @@ NO_REQUEST = {
     "an answer": (b'{"jsonrpc": "2.0", "id": 1, "result": {}}', -32600),
     "params as a list": (b'{"jsonrpc": "2.0", "id": 1, "method": "task/list", "params": [1]}', -32600),
     "an id that is an object": (b'{"jsonrpc": "2.0", "id": {}, "method": "task/list"}', -32600),
-    "deep nesting": (b'{"jsonrpc": "2.0", "id": 1, "method": "task/list", "params": ' + 5000 * b'{"a":' + b"1" + 5000 * b"}" + b"}", None),
+    "deep nesting": (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "task/list", "params": ' + 5000 * b'{"a":' + b"1" + 5000 * b"}" + b"}",
+        None,
+    ),
 }
 
 
@@ -99,9 +102,18 @@ WRONG_PARAMS = {
     "a message that is a number": ({"to": "bert", "message": 5}, "message"),
     "no parts": ({"to": "bert", "message": {"parts": []}}, "parts"),
     "65 parts": ({"to": "bert", "message": {"parts": 65 * [TEXT]}}, "1 to 64, found 65"),
-    "bytes that are no base64": ({"to": "bert", "message": {"parts": [TEXT, {"type": "file", "file": {"bytes": "a file!"}}]}}, "parts[1].file.bytes"),
-    "base64 for addresses": ({"to": "bert", "message": {"parts": [{"type": "file", "file": {"bytes": "-_-_"}}]}}, "parts[0].file.bytes"),
-    "a kind of part that there is not": ({"to": "bert", "message": {"parts": [{"type": "image", "image": "x"}]}}, "image"),
+    "bytes that are no base64": (
+        {"to": "bert", "message": {"parts": [TEXT, {"type": "file", "file": {"bytes": "a file!"}}]}},
+        "parts[1].file.bytes",
+    ),
+    "base64 for addresses": (
+        {"to": "bert", "message": {"parts": [{"type": "file", "file": {"bytes": "-_-_"}}]}},
+        "parts[0].file.bytes",
+    ),
+    "a kind of part that there is not": (
+        {"to": "bert", "message": {"parts": [{"type": "image", "image": "x"}]}},
+        "image",
+    ),
     "an unknown field in a part": ({"to": "bert", "message": {"parts": [{**TEXT, "colour": "red"}]}}, "colour"),
     "an unknown field in a message": ({"to": "bert", "message": {"parts": [TEXT], "mood": "good"}}, "mood"),
     "data that is a list": ({"to": "bert", "message": {"parts": [{"type": "data", "data": [1]}]}}, "data"),
@@ -224,10 +236,17 @@ def test_another_agents_task_looks_byte_for_byte_like_one_that_does_not_exist(pa
     mallory = agent("mallory")
     task = anna.call("task/send", to=bert.name, message="secret", messageId="known")["task"]["taskId"]
     missing = "00000000-0000-4000-8000-000000000000"
-    for method, params in [*METHODS.items(), ("task/update", {"sessionKey": "k"}), ("task/update", {"state": "completed"}), ("task/cancel", {"keepSubtasks": True})]:
+    for method, params in [
+        *METHODS.items(),
+        ("task/update", {"sessionKey": "k"}),
+        ("task/update", {"state": "completed"}),
+        ("task/cancel", {"keepSubtasks": True}),
+    ]:
         there, gone = (answered(mallory, request(method, {"taskId": one, **params})) for one in (task, missing))
         assert (there.status, there.body) == (gone.status, gone.body), method
-        assert {name: value for name, value in there.headers.items() if name != "date"} == {name: value for name, value in gone.headers.items() if name != "date"}
+        assert {name: value for name, value in there.headers.items() if name != "date"} == {
+            name: value for name, value in gone.headers.items() if name != "date"
+        }
         assert b"SESSION_NOT_FOUND" in there.body
     for method, params in [("message/send", {"message": "x", "messageId": "known"}), ("task/read", {"waitMs": 10})]:
         there, gone = (answered(mallory, request(method, {"taskId": one, **params})) for one in (task, missing))
@@ -242,7 +261,9 @@ def token_file(path, *agents):
     """A file of static tokens: everybody's token is its name and its tenant."""
     entry = '[[token]]\nsha256 = "{}"\nagent = "{}"\ntenant = "{}"\n'
     path.touch(mode=0o600)
-    path.write_text("\n".join(entry.format(hashlib.sha256(token_of(*one).encode()).hexdigest(), *one) for one in agents))
+    path.write_text(
+        "\n".join(entry.format(hashlib.sha256(token_of(*one).encode()).hexdigest(), *one) for one in agents)
+    )
     return path
 
 
@@ -253,7 +274,9 @@ def token_of(agent, tenant):
 def test_with_static_tokens_a_wrong_token_is_unauthenticated_and_other_tenants_do_not_exist(serve, tmp_path):
     known = [("alice", "acme"), ("bob", "acme"), ("alice", "other"), ("bob", "other")]
     server = serve(tokens=token_file(tmp_path / "tokens.toml", *known))
-    alice, bob, foreign, foreign_bob = (Agent(server.address, name, token=token_of(name, tenant)) for name, tenant in known)
+    alice, bob, foreign, foreign_bob = (
+        Agent(server.address, name, token=token_of(name, tenant)) for name, tenant in known
+    )
     for agent in (alice, bob, foreign, foreign_bob):
         agent.rest("POST", "/grid/nodes", {"name": agent.name})
     for token in ("alice", token_of("alice", "nowhere"), "", "hand_" + "0" * 64, "x" * 5000):

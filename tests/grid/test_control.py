@@ -27,7 +27,10 @@ def test_the_creator_sees_what_was_delegated_under_its_task_and_not_what_is_said
     deeper = part_of(carol, part, dave, "a part of a part")
     tree = alice.call("task/tree", taskId=task)
     assert tree["more"] is False
-    rows = [(t["taskId"], t.get("parentTaskId"), t["depth"], t["state"], t["fromNodeId"], t["toNodeId"]) for t in tree["tasks"]]
+    rows = [
+        (t["taskId"], t.get("parentTaskId"), t["depth"], t["state"], t["fromNodeId"], t["toNodeId"])
+        for t in tree["tasks"]
+    ]
     assert rows == [
         (task, None, 0, "working", alice.name, bob.name),
         (part, task, 1, "working", bob.name, carol.name),
@@ -72,7 +75,9 @@ def test_canceling_reaches_everything_below(alice, bob, carol, agent, who):
     said = texts(m for m in carol.call("task/read", taskId=part)["messages"] if m["role"] == "system")
     assert len(said) == 1 and "cancel" in said[0] and "the task canceled" not in said[0], said
     # What the server sent itself has no name that a client could have given.
-    assert all("messageId" not in m for m in carol.call("task/history", taskId=part)["messages"] if m["role"] == "system")
+    assert all(
+        "messageId" not in m for m in carol.call("task/history", taskId=part)["messages"] if m["role"] == "system"
+    )
 
 
 def test_subtasks_that_are_kept_go_on(alice, bob, carol):
@@ -125,14 +130,17 @@ def test_a_task_that_nobody_works_on_is_paused_at_once(alice, bob):
     task = sent(alice, bob)
     assert alice.call("task/pause", taskId=task)["task"]["paused"] is True
     bob.next("state", taskId=task)
-    assert alice.call("task/resume", taskId=task)["task"] == {**alice.call("task/get", taskId=task)["task"], "paused": False}
+    assert alice.call("task/resume", taskId=task)["task"] == {
+        **alice.call("task/get", taskId=task)["task"],
+        "paused": False,
+    }
 
 
 def test_a_paused_task_can_be_canceled_and_its_window_stands_still(alice, bob):
-    task = sent(alice, bob, checkIn=0.3)
+    task = sent(alice, bob, checkIn=1)
     alice.call("task/pause", taskId=task)
     # The window of a task that goes on passes, that of the paused one does not.
-    other = sent(alice, bob, checkIn=0.4)
+    other = sent(alice, bob, checkIn=1.1)
     assert alice.told.next("no_ack")["taskId"] == other
     assert alice.call("task/cancel", taskId=task)["task"]["state"] == "canceled"
 
@@ -149,12 +157,32 @@ def test_a_task_whose_time_is_up_has_failed_and_both_sides_are_told(alice, bob):
 
 
 def test_a_task_that_ends_in_time_is_not_failed_by_its_deadline(alice, bob):
-    task = taken(alice, bob, deadline=0.6)
+    task = taken(alice, bob, deadline=2)
     bob.call("message/send", taskId=task, message="three")
     alice.call("task/complete", taskId=task)
-    other = sent(alice, bob, deadline=0.6)
+    other = sent(alice, bob, deadline=2)
     alice.told.next("state", taskId=other, state="failed")
     assert state(alice, task) == "completed"
+
+
+def test_what_is_said_while_the_receiver_reads_is_read_once(alice, bob):
+    task = taken(alice, bob)
+    alice.call("task/read", taskId=task)
+
+    def steer(number):
+        for turn in range(40):
+            alice.call("task/steer", taskId=task, text=f"steer {number} {turn}")
+            alice.call("message/send", taskId=task, message=f"message {number} {turn}")
+
+    threads = [threading.Thread(target=steer, args=[number]) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    read, alive = [], True
+    while alive:
+        alive = any(thread.is_alive() for thread in threads)
+        read += texts(bob.call("task/read", taskId=task)["messages"])
+    expected = [f"{kind} {number} {turn}" for kind in ("steer", "message") for number in range(3) for turn in range(40)]
+    assert sorted(read) == sorted(expected)
 
 
 class Waits:

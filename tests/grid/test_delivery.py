@@ -1,4 +1,4 @@
-"""The stream of notifications: what was missed is told once and in order, and what cannot be told any more can be read."""
+"""The stream of notifications: what was missed is told once and in order; what cannot be told any more can be read."""
 
 import http.client
 import json
@@ -75,7 +75,9 @@ def test_the_id_can_be_said_in_the_address_as_well(pair, server):
     sent = send(alice, bob, 2)
     first = stream.event("task_notify")
     connection = http.client.HTTPConnection(*server.address, timeout=PATIENCE)
-    connection.request("GET", f"/grid/a2a/{bob.name}/events?lastEventId={first.id}", headers={"authorization": f"Bearer {bob.name}"})
+    connection.request(
+        "GET", f"/grid/a2a/{bob.name}/events?lastEventId={first.id}", headers={"authorization": f"Bearer {bob.name}"}
+    )
     answer = connection.getresponse()
     lines = []
     while len([line for line in lines if line.startswith(b"data:")]) < 2:
@@ -109,7 +111,9 @@ def test_a_connection_that_is_lost_again_and_again_misses_nothing_and_tells_noth
     assert stream.waiting() == []
 
 
-@pytest.mark.parametrize("nonsense", ["nonsense", "e", "eeeeeeeeeeeeeeeeeeeeeeeeeee", "-1", "e99999999999", "0", "\xe4\xf6", "e1 e2"])
+@pytest.mark.parametrize(
+    "nonsense", ["nonsense", "e", "eeeeeeeeeeeeeeeeeeeeeeeeeee", "-1", "e99999999999", "0", "\xe4\xf6", "e1 e2"]
+)
 def test_an_id_that_means_nothing_gives_resync_and_then_the_list_of_unread_tasks_is_complete(pair, nonsense):
     alice, bob = pair
     sent = [send(alice, bob, 1)[0] for _ in range(3)]
@@ -182,6 +186,16 @@ def test_nobody_is_told_of_what_it_did_itself_nor_of_what_others_do(pair, agent)
     assert (streams[carol].next()["taskId"], streams[carol].waiting()) == (own, [])
     heard = [streams[bob].next() for _ in range(3)]
     assert {one["fromNodeId"] for one in heard} == {alice.name} and streams[bob].waiting() == []
+
+
+def test_an_id_of_another_agents_stream_tells_nothing_of_that_agent(pair, agent):
+    alice, bob = pair
+    carol = agent("carol")
+    theirs = bob.listen()
+    first = theirs.last
+    send(alice, bob, 3)
+    own = send(alice, carol, 2)
+    assert told(carol.listen(last=first), 2) == own
 
 
 def test_another_agents_stream_is_forbidden(pair):

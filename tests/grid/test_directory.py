@@ -27,7 +27,12 @@ def test_an_agent_registers_and_others_see_its_profile(agent):
     answer = bob.http("POST", "/grid/nodes", {"name": "Bob", "description": "counts", "skills": [skill]})
     assert answer.status == 201
     node = shown(alice, bob)
-    assert (node["nodeId"], node["name"], node["description"], node["status"]) == (bob.name, "Bob", "counts", "available")
+    assert (node["nodeId"], node["name"], node["description"], node["status"]) == (
+        bob.name,
+        "Bob",
+        "counts",
+        "available",
+    )
     assert node["skills"] == [skill]
     # The same once more changes nothing.
     assert bob.http("POST", "/grid/nodes", {"name": "Bob", "description": "counts", "skills": [skill]}).status == 200
@@ -121,7 +126,10 @@ def test_an_agent_that_is_busy_takes_tasks(agent):
     bob.rest("PUT", f"/grid/nodes/{bob.name}/status", {"status": "busy"})
     assert shown(alice, bob)["status"] == "busy"
     assert alice.call("task/send", to=bob.name, message="count")["task"]["state"] == "submitted"
-    assert "available, busy or do_not_disturb" in refused(bob.rest, "PUT", f"/grid/nodes/{bob.name}/status", {"status": "lazy"}).message
+    assert (
+        "available, busy or do_not_disturb"
+        in refused(bob.rest, "PUT", f"/grid/nodes/{bob.name}/status", {"status": "lazy"}).message
+    )
 
 
 def test_a_status_outlives_a_registration_and_a_restart(serve):
@@ -142,7 +150,11 @@ def library(agent):
     # A word that is far from any other.
     mark = "".join(secrets.choice("bcdfghjklmnpqrstvwxz") for _ in range(16))
     agents = {}
-    for name, description in [("palimpsest", "restores manuscripts"), ("incunable", "catalogues manuscripts"), ("colophon", "binds books")]:
+    for name, description in [
+        ("palimpsest", "restores manuscripts"),
+        ("incunable", "catalogues manuscripts"),
+        ("colophon", "binds books"),
+    ]:
         agents[name] = agent(name)
         register(agents[name], description=f"{description} in {mark}")
     return seeker, mark, agents
@@ -181,8 +193,13 @@ def test_an_agent_that_shows_itself_to_some_is_not_there_for_others(library, age
     assert hidden.name not in found(seeker, "secrets")
     assert shown(friend, hidden)["nodeId"] == hidden.name
     nobody = agent("nobody")
-    here, gone = (exchange(seeker.address, "GET", f"/grid/nodes/{one.name}", None, seeker.headers()) for one in (hidden, nobody))
-    assert (here.status, here.body.replace(hidden.name.encode(), b"x")) == (gone.status, gone.body.replace(nobody.name.encode(), b"x"))
+    here, gone = (
+        exchange(seeker.address, "GET", f"/grid/nodes/{one.name}", None, seeker.headers()) for one in (hidden, nobody)
+    )
+    assert (here.status, here.body.replace(hidden.name.encode(), b"x")) == (
+        gone.status,
+        gone.body.replace(nobody.name.encode(), b"x"),
+    )
     assert hidden.name not in [one["nodeId"] for one in seeker.rest("GET", "/grid/nodes")["nodes"]]
     hidden.rest("PATCH", f"/grid/nodes/{hidden.name}", {"visibleTo": []})
     assert hidden.name in found(seeker, mark)

@@ -1,4 +1,4 @@
-"""The server is killed again and again in the middle of the work, and nothing that it answered is lost or told twice."""
+"""The server is killed again and again in the middle of the work: nothing that it answered is lost or told twice."""
 
 import http.client
 import queue
@@ -15,8 +15,8 @@ BETWEEN = 25
 
 
 class Talks:
-    """One agent that sends tasks and messages to another, and reads and answers what that one sends. What gets no answer it says
-    again under its id, or, every third time, gives up: then it may or may not have been heard."""
+    """One agent that sends tasks and messages to another, and reads and answers what that one sends. What gets no answer
+    it says again under its id, or, every third time, gives up: then it may or may not have been heard."""
 
     def __init__(self, address, name, other):
         self.agent, self.other = Agent(address, name), other
@@ -27,7 +27,9 @@ class Talks:
         self.lost = 0
         self.failure = None
         self.ended, self.deaf = threading.Event(), threading.Event()
-        self.threads = [threading.Thread(target=self._run, args=[work], daemon=True) for work in (self._talk, self._hear)]
+        self.threads = [
+            threading.Thread(target=self._run, args=[work], daemon=True) for work in (self._talk, self._hear)
+        ]
 
     def _run(self, work):
         try:
@@ -139,7 +141,10 @@ def test_what_was_answered_is_told_exactly_once_though_the_server_is_killed_unde
 
     for _ in range(KILLS):
         goals = {name: len(one.answered) + BETWEEN for name, one in talks.items()}
-        until(lambda: is_well() and all(len(talks[name].answered) >= goal for name, goal in goals.items()), "everybody has gone on")
+        until(
+            lambda: is_well() and all(len(talks[name].answered) >= goal for name, goal in goals.items()),
+            "everybody has gone on",
+        )
         server.kill()
         server.start()
     for one in talks.values():

@@ -43,7 +43,10 @@ def test_the_answer_to_a_send_has_the_sequence_of_the_message_that_was_sent(alic
     task = answer["task"]["taskId"]
     second = alice.call("message/send", taskId=task, message="second")
     history = alice.call("task/history", taskId=task)["messages"]
-    assert [(m["sequence"], *texts([m])) for m in history] == [(answer["sequence"], "first"), (second["sequence"], "second")]
+    assert [(m["sequence"], *texts([m])) for m in history] == [
+        (answer["sequence"], "first"),
+        (second["sequence"], "second"),
+    ]
     assert bob.next("task")["sequence"] == answer["sequence"]
     assert bob.next("message")["sequence"] == second["sequence"]
 
@@ -61,7 +64,9 @@ def test_a_conversation_of_many_turns_goes_to_and_fro(alice, bob):
     for turn in range(5):
         bob.call("message/send", taskId=task, message=f"answer {turn}")
         alice.told.next("message", taskId=task)
-        assert texts(m for m in alice.call("task/read", taskId=task)["messages"] if m["role"] == "agent") == [f"answer {turn}"]
+        assert texts(m for m in alice.call("task/read", taskId=task)["messages"] if m["role"] == "agent") == [
+            f"answer {turn}"
+        ]
         assert alice.call("message/send", taskId=task, message=f"and {turn}?")["task"]["state"] == "working"
         bob.next("message", taskId=task)
         assert texts(bob.call("task/read", taskId=task)["messages"]) == [f"and {turn}?"]
@@ -130,7 +135,9 @@ def test_the_receiver_may_reject_a_task_before_it_works_on_it(alice, bob):
 def test_the_receiver_may_reject_a_task_that_it_works_on(alice, bob):
     task = taken(alice, bob)
     alice.call("task/read", taskId=task)
-    assert bob.call("task/update", taskId=task, state="rejected", message="it is not mine")["task"]["state"] == "rejected"
+    assert (
+        bob.call("task/update", taskId=task, state="rejected", message="it is not mine")["task"]["state"] == "rejected"
+    )
     alice.told.next("state", taskId=task, state="rejected", fromNodeId=bob.name)
     assert system(alice, task) == [("rejected", f"{bob.name} rejected the task: it is not mine")]
 

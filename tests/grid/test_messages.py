@@ -6,9 +6,16 @@ import pytest
 from agent import Agent
 from conftest import refused, sent, state, taken, texts
 
-FILE = {"type": "file", "file": {"name": "report.bin", "mimeType": "application/octet-stream", "bytes": base64.b64encode(bytes(range(256))).decode()}}
+FILE = {
+    "type": "file",
+    "file": {
+        "name": "report.bin",
+        "mimeType": "application/octet-stream",
+        "bytes": base64.b64encode(bytes(range(256))).decode(),
+    },
+}
 DATA = {"type": "data", "data": {"words": 3, "nested": {"list": [1, 2.5, None, True, "ä"], "empty": {}}}}
-TEXT = {"type": "text", "text": "näin: {\"a\": 1}\nand a second line \U0001f600"}
+TEXT = {"type": "text", "text": 'näin: {"a": 1}\nand a second line \U0001f600'}
 JSON_TEXT = {"type": "text", "text": '{"a": 1}'}
 PARTS_TEXT = {"type": "text", "text": '{"parts":[{"type":"text","text":"x"}]}'}
 PLAIN_FILE = {"type": "file", "file": {"bytes": base64.b64encode(b"plain text").decode()}}
@@ -78,7 +85,9 @@ def test_who_speaks_is_known_whatever_role_a_message_claims(pair):
     ann, ben = pair
     task = ann.call("task/send", to=ben.name, message={"role": "agent", "parts": [TEXT]})["task"]["taskId"]
     ben.call("message/send", taskId=task, message={"role": "user", "parts": [TEXT]})
-    roles = [(m["role"], m["fromNodeId"]) for m in ann.call("task/history", taskId=task)["messages"] if m["kind"] != "state"]
+    roles = [
+        (m["role"], m["fromNodeId"]) for m in ann.call("task/history", taskId=task)["messages"] if m["kind"] != "state"
+    ]
     assert roles == [("user", ann.name), ("agent", ben.name)]
 
 
@@ -115,7 +124,16 @@ def test_a_message_sent_twice_under_one_id_is_said_once(alice, bob):
     assert bob.next("message", taskId=task)["sequence"] > first["sequence"]
     reply = bob.call("message/send", taskId=task, message="three", messageId="r1")
     assert bob.call("message/send", taskId=task, message="three", messageId="r1")["sequence"] == reply["sequence"]
-    assert len([m for m in alice.call("task/history", taskId=task)["messages"] if m["role"] == "agent" and m["kind"] == "message"]) == 1
+    assert (
+        len(
+            [
+                m
+                for m in alice.call("task/history", taskId=task)["messages"]
+                if m["role"] == "agent" and m["kind"] == "message"
+            ]
+        )
+        == 1
+    )
 
 
 def test_another_text_under_the_same_id_is_refused(alice, bob):
@@ -173,7 +191,9 @@ def test_a_message_to_an_agent_goes_into_the_newest_task_between_the_two_that_ha
 
 
 def test_tasks_of_a_context_are_found_by_it_and_notifications_name_it(alice, bob):
-    trip = [alice.call("task/send", to=bob.name, message=f"leg {n}", contextId="trip-7")["task"]["taskId"] for n in range(2)]
+    trip = [
+        alice.call("task/send", to=bob.name, message=f"leg {n}", contextId="trip-7")["task"]["taskId"] for n in range(2)
+    ]
     sent(alice, bob, message="something else")
     for party in (alice, bob):
         found = party.call("task/list", contextId="trip-7")["tasks"]

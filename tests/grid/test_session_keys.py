@@ -5,7 +5,10 @@ from conftest import sent, texts
 
 def test_three_conversations_at_once_are_told_apart_by_the_receivers_own_keys_without_fetching(alice, elsewhere):
     bob = elsewhere("bob", "worker.py")
-    tasks = [alice.call("task/send", to=bob.name, message=f"task {n}", sessionKey=f"mine-{n}")["task"]["taskId"] for n in range(3)]
+    tasks = [
+        alice.call("task/send", to=bob.name, message=f"task {n}", sessionKey=f"mine-{n}")["task"]["taskId"]
+        for n in range(3)
+    ]
     replies = {}
     while len(replies) < 3:
         told = alice.told.next("message")
@@ -21,7 +24,11 @@ def test_three_conversations_at_once_are_told_apart_by_the_receivers_own_keys_wi
             told = alice.told.next("message")
             assert told["receiverSessionKey"] == replies[told["taskId"]]
     for n, task in enumerate(tasks):
-        said = [m for m in alice.call("task/history", taskId=task)["messages"] if m["role"] == "agent" and m["kind"] == "message"]
+        said = [
+            m
+            for m in alice.call("task/history", taskId=task)["messages"]
+            if m["role"] == "agent" and m["kind"] == "message"
+        ]
         words = [f"task {n}", f"turn 0 of {n}", f"turn 1 of {n}"]
         assert texts(said) == [f"{replies[task]}: {', '.join(words[: turn + 1])}" for turn in range(3)]
     # Each follow-up was known by its key when it was heard of.

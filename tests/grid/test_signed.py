@@ -212,7 +212,9 @@ def test_refused_requests_are_in_the_audit_log_and_no_signature_is(serve):
     path = f"/grid/a2a/{key.node}"
     good, bad = key.sign(LIST), {**key.sign(LIST), "signature": "ab" * 64}
     assert post(server, path, good).status == 200
-    assert [post(server, path, body).status for body in (good, bad, key.sign(LIST, timestamp=time.time() - 360))] == 3 * [401]
+    assert [
+        post(server, path, body).status for body in (good, bad, key.sign(LIST, timestamp=time.time() - 360))
+    ] == 3 * [401]
 
     def lines():
         found = [line for line in server.audit() if line["event"] == "authentication_failed"]

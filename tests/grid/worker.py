@@ -1,7 +1,7 @@
 """An agent that works by itself, as the documentation tells receivers to: `worker.py HOST:PORT NAME`.
 
-It hears of a task, reads it, acknowledges it, says that it works and replies. It knows by the session key that it gave a
-task which conversation a notification belongs to, before it fetches anything. It says what it hears as lines of JSON.
+It hears of a task, reads it, acknowledges it, says that it works and replies. By the session key that it gave a task it
+knows which conversation a notification belongs to, before it fetches anything. It says what it hears as lines of JSON.
 """
 
 import json

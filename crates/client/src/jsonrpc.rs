@@ -275,7 +275,16 @@ impl Serialize for Error {
 /// The parameters of a method; without any, those of an empty object.
 pub fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, Error> {
     let text = params.map_or("{}", RawValue::get);
-    serde_json::from_str(text).map_err(|error| Error::invalid(format!("params: {error}")))
+    serde_json::from_str(text).map_err(|error| {
+        // Read once more for the name of the field, which costs more and is seldom wanted.
+        let again: Result<T, _> =
+            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text));
+        let field = again.err().map(|found| found.path().to_string()).filter(|path| path != ".");
+        Error::invalid(match field {
+            Some(field) => format!("params.{field}: {error}"),
+            None => format!("params: {error}"),
+        })
+    })
 }
 
 /// What a sender made up, short enough to repeat.

@@ -66,7 +66,11 @@ impl Desk {
         };
         // Whoever may not see the session is told that, and nothing of what it is bound to.
         let seen = bound.filter(|session| sees(pass.caller(), session));
-        self.contracts.check(&self.gate, pass.caller(), &command.act, seen.as_deref()).await?;
+        // Nor does it matter what a task is bound to that has ended, or that has the message already.
+        let is_over = |session: &Session| session.lifecycle.is_terminal() || session.has_seen(&command);
+        if !seen.as_deref().is_some_and(is_over) {
+            self.contracts.check(&self.gate, pass.caller(), &command.act, seen.as_deref()).await?;
+        }
         tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
         let observer = pass.caller().observer.then(|| pass.caller().agent.clone());

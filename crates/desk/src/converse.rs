@@ -84,9 +84,11 @@ pub struct Branch {
 pub fn unread(session: &Session, agent: &AgentId) -> Vec<Seq> {
     let Some(task) = session.task() else { return Vec::new() };
     let Some(party) = task.party(&session.binding, agent) else { return Vec::new() };
-    let mut unread = task.conversation.side(party).unread.clone();
-    if party == Party::Receiver && task.phase.assignee() == Some(agent) {
-        unread.extend(task.orders.waiting().map(|order| order.seq));
+    let side = task.conversation.side(party);
+    let mut unread = side.unread.clone();
+    // An order is no news once the task has ended, nor when it was read before it could be handed over.
+    if party == Party::Receiver && !session.lifecycle.is_terminal() {
+        unread.extend(task.orders.waiting().map(|order| order.seq).filter(|seq| *seq > side.read_up_to));
         unread.sort();
         unread.dedup();
     }

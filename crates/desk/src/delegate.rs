@@ -179,13 +179,14 @@ impl Desk {
         self.act(caller, session, Act::Handoff(act)).await
     }
 
-    /// Bind the outcome of a session, under the versions that it is bound to.
+    /// Bind the outcome of a session, under the versions that it is bound to. Sent again with its key, it has no second effect.
     pub async fn commit(
         &self,
         caller: &Caller,
         session: &Session,
         positive: bool,
         reason: Text,
+        key: Option<&str>,
     ) -> Result<Accepted, No> {
         let (action, scope) = match (session.kind(), positive) {
             (ModeKind::Task, true) => ("task.completed", "task"),
@@ -195,7 +196,7 @@ impl Desk {
         };
         let versions = &session.binding.versions;
         let commitment = Commitment {
-            commitment: Text::from(id::unguessable()),
+            commitment: Text::from(self.new_id(caller, key)),
             action: Text::from(action),
             scope: Text::from(scope),
             reason,
@@ -205,7 +206,9 @@ impl Desk {
             positive,
             supersedes: None,
         };
-        self.act(caller, session.binding.id.as_str(), Act::Commit(Box::new(commitment))).await
+        let mut command = caller.command(Act::Commit(Box::new(commitment)));
+        command.id = key.map(MessageId::from);
+        self.put(caller, session.binding.id.as_str(), command).await
     }
 }
 

@@ -107,6 +107,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     exposure::check(&loaded.config).map_err(Failure::Usage)?;
     let dial = telemetry::init(&loaded.config.log);
     let dial = dial.map_err(|error| Failure::fault("starting the log", &error))?;
+    files::small_pages();
     let room = files::fit(&loaded.config.limits, files::raise()).map_err(Failure::Usage)?;
     let outcome = runtime.block_on(serve(&loaded.config, room, dial, hangups, args.json));
     runtime.shutdown_timeout(THREADS_WITHIN);

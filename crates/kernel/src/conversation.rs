@@ -55,6 +55,15 @@ pub struct CheckIn {
     pub misses_max: Option<u32>,
 }
 
+/// A message that was not acknowledged in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// Which message.
+    pub message: Seq,
+    /// How many windows have passed.
+    pub times: u32,
+}
+
 impl CheckIn {
     /// What follows if the window passes now: when the next one does, and whether the task has failed.
     pub(crate) fn after_miss(&self) -> (Option<Timestamp>, bool) {
@@ -74,8 +83,8 @@ pub struct Conversation {
     pub messages: usize,
     /// The window that is open.
     pub check_in: Option<CheckIn>,
-    /// The message whose window passed without a sign of the receiver, which has given none since.
-    pub check_in_missed: Option<Seq>,
+    /// What the receiver has not acknowledged in time, without a sign since.
+    pub check_in_missed: Option<Missed>,
     /// Since when the task has failed because the receiver gave no sign.
     pub given_up: Option<Timestamp>,
     /// Whether the receiver has given no sign since the requester last said something.
@@ -140,7 +149,9 @@ impl Conversation {
     }
 
     pub(crate) fn miss_check_in(&mut self, message: Seq, next: Option<Timestamp>) {
-        self.check_in_missed = Some(message);
+        let before = self.check_in_missed.filter(|missed| missed.message == message);
+        let times = before.map_or(0, |missed| missed.times) + 1;
+        self.check_in_missed = Some(Missed { message, times });
         match (&mut self.check_in, next) {
             (Some(check_in), Some(next)) => {
                 check_in.missed += 1;

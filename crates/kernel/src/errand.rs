@@ -48,6 +48,15 @@ pub enum Verdict {
     },
 }
 
+/// Why a subtask was cancelled with its parent, or because the parent had ended before.
+const PARENT_CANCELLED: &str = "parent_cancelled";
+pub(crate) const PARENT_ENDED: &str = "parent_ended";
+
+/// Whether a subtask was cancelled because of its parent.
+pub fn is_parents(reason: &str) -> bool {
+    [PARENT_CANCELLED, PARENT_ENDED].contains(&reason)
+}
+
 impl Errand {
     /// The act that carries it out, for the session `from` that owes it.
     pub fn act(&self, from: &SessionId) -> Act {
@@ -56,7 +65,7 @@ impl Errand {
                 Act::Task(TaskAct::HandOn { handoff: from.clone(), to: to.clone(), by: by.clone() })
             }
             What::TellParent => Act::Task(TaskAct::AddChild { child: from.clone() }),
-            What::CancelChild => Act::cancel("parent_cancelled"),
+            What::CancelChild => Act::cancel(PARENT_CANCELLED),
         }
     }
 

@@ -4,8 +4,8 @@
 //! it is.
 
 use crate::command::{
-    Act, Command, Delegation, HandoffAct, NewOffer, NewQuestion, Next, OfferContext, Opening, Request, Start,
-    TaskAct,
+    Act, Command, Delegation, HandoffAct, Need, NewOffer, NewQuestion, Next, OfferContext, Opening, Request,
+    Start, TaskAct,
 };
 use crate::event::{Event, Fact, Question};
 use crate::id::{Author, Seq, Text};
@@ -110,7 +110,14 @@ impl TaskAct {
                 body == stored && binding.charter.check_in(*check_in) == *terms
             }
             (TaskAct::Say { body, next, .. }, Fact::Said { body: stored, awaits_reply, works, .. }) => {
-                let awaits = matches!(next, Next::Asks { .. } | Next::Delivers);
+                let awaits = match next {
+                    Next::AsBefore | Next::Works => false,
+                    // Anything more particular would have been a question.
+                    Next::Asks { need, schema, .. } if *need == Need::Authorization || !schema.is_empty() => {
+                        return false;
+                    }
+                    Next::Asks { .. } | Next::Delivers => true,
+                };
                 body == stored && (awaits, *next == Next::Works) == (*awaits_reply, *works)
             }
             (TaskAct::Say { next: Next::Asks { need, text, schema }, .. }, Fact::Asked { questions, .. }) => {

@@ -3,7 +3,7 @@
 mod stage;
 
 use handover_kernel::command::{Act, CheckInTerms, Command, Need, Next, TaskAct};
-use handover_kernel::conversation::{CHECK_INS_MAX, Party};
+use handover_kernel::conversation::{CHECK_INS_MAX, Missed, Party};
 use handover_kernel::event::Fact;
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{NO_ACK, Phase, REJECTED, Report};
@@ -483,7 +483,7 @@ mod acknowledging {
             stage.wait(WINDOW_MS).tick();
             stage.ok("planner", message("are you there?"));
             stage.ok("worker", read_all());
-            assert_eq!(missed(&stage), Some(Seq(2)));
+            assert_eq!(missed(&stage), Some(Missed { message: Seq(2), times: 1 }));
             stage.ok("worker", act);
             assert_eq!(missed(&stage), None);
         }
@@ -655,16 +655,17 @@ mod notices {
         assert_eq!(unread(&stage, Party::Requester), ["Accepted", "Expired"]);
     }
 
-    // The sender did not settle a decline or a failure itself: it must hear of it.
+    // The sender did not settle a decline or a failure itself: it must hear of it. What the runtime writes then is no other news.
     #[test]
     fn the_sender_is_told_that_its_task_was_declined_or_has_failed() {
         let mut declined = Stage::conversation();
         declined.ok("worker", decline());
-        assert_eq!(unread(&declined, Party::Requester), ["Committed"]);
+        assert_eq!(unread(&declined, Party::Requester), ["Declined"]);
+        assert_eq!(unread(&declined, Party::Receiver), ["Requested"], "it knows what it did");
         let mut failed = talking();
         failed.ok("planner", read_all());
         failed.ok("worker", fail("E1"));
-        assert_eq!(unread(&failed, Party::Requester), ["Failed", "Committed"]);
+        assert_eq!(unread(&failed, Party::Requester), ["Failed"], "once");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How many files the process may have open, sockets included, and how many connections fit.
+//! How many files the process may have open, sockets included, how many connections fit, and what an idle one takes.
 
 use crate::config::Limits;
 
@@ -41,6 +41,14 @@ pub fn raise() -> u64 {
             tracing::warn!(%error, limit = now, "the limit of open files could not be raised");
             now
         }
+    }
+}
+
+/// Have the system give memory in small pages only. A connection that is open and idle has used a part of what was set aside for
+/// it, and with huge pages the rest is there as well: 38 KB for each in the place of 24.
+pub fn small_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "huge pages of memory could not be switched off");
     }
 }
 

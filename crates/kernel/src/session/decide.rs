@@ -5,7 +5,7 @@ use crate::command::{
     Act, Command, HandoffAct, ModeKind, Opening, RESERVED_PREFIXES, SecondStart, Start, TaskAct,
 };
 use crate::commitment::Commitment;
-use crate::errand::{Verdict, What};
+use crate::errand::{PARENT_ENDED, Verdict, What};
 use crate::event::{Event, Fact, Started};
 use crate::handoff::Handoff;
 use crate::id::{AgentId, Author, Face, IdScope, MessageId, Ordinal, Seq, SessionId, Text, Timestamp};
@@ -174,6 +174,11 @@ impl Session {
             self.check_room(drafts.len() as u64, command, limits)?;
         }
         Ok(Decision::New(drafts))
+    }
+
+    /// Whether a message came under the id of this command before: it is answered as that was, or refused as another.
+    pub fn has_seen(&self, command: &Command) -> bool {
+        self.seen.get(command).is_some()
     }
 
     /// A log has an end, so that a session can always be read again.
@@ -416,7 +421,7 @@ impl Session {
         if let (What::TellParent, Verdict::Refused { .. }, false) =
             (&owed.what, verdict, self.lifecycle.is_terminal())
         {
-            drafts.push(Draft::runtime(Fact::cancelled("parent_ended")));
+            drafts.push(Draft::runtime(Fact::cancelled(PARENT_ENDED)));
         }
         Ok(drafts)
     }

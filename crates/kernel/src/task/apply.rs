@@ -22,6 +22,12 @@ impl Task {
 
     /// Tell the other side of the conversation that the state changed.
     pub(crate) fn notice(&mut self, binding: &Binding, event: &Event) {
+        // What the runtime makes of a party's own act is no news beside that act: it completes for the assignee what the
+        // requester commits, and settles what the assignee has reported or turned down.
+        let follows = matches!(self.phase, Phase::Reported { .. }) || !self.declined.is_empty();
+        if event.is_by_runtime() && event.author.agent().is_some() && follows {
+            return;
+        }
         let from = event.author.agent().and_then(|agent| {
             if *agent == binding.requester {
                 // What the runtime settled on its behalf is news to it.
@@ -60,6 +66,9 @@ impl Task {
                     self.leave(agent);
                 }
                 self.conversation.sign();
+                if binding.charter.notices {
+                    self.conversation.notice(seq, Some(Party::Receiver));
+                }
                 // The key leads to a conversation of the one that left.
                 self.conversation.side_mut(Party::Receiver).key = None;
             }
@@ -95,7 +104,9 @@ impl Task {
                 } else {
                     self.assignee_said(seq, body, *awaits_reply);
                     if *works {
+                        self.take_questions_back();
                         self.stop_awaiting_reply();
+                        self.orders.safe_point(seq);
                     }
                 }
             }
@@ -122,8 +133,12 @@ impl Task {
                 self.pause = None;
                 self.orders.drop_pause();
             }
+            Fact::Cancelled { .. } => {
+                if event.author.agent().is_some_and(|agent| *agent != binding.requester) {
+                    self.conversation.sign();
+                }
+            }
             Fact::Started(_)
-            | Fact::Cancelled { .. }
             | Fact::Resumed { .. }
             | Fact::Expired { .. }
             | Fact::Committed(_)
@@ -160,6 +175,12 @@ impl Task {
         }
         // An update ends the wait for a reply as well, unless questions are still open.
         self.stop_awaiting_reply();
+    }
+
+    fn take_questions_back(&mut self) {
+        if let Phase::Waiting { questions, .. } = &mut self.phase {
+            questions.clear();
+        }
     }
 
     fn stop_awaiting_reply(&mut self) {
@@ -223,7 +244,10 @@ impl Task {
         // A report voids a pending pause.
         self.pause = None;
         self.orders.drop_pause();
-        self.conversation.sign();
+        // What the runtime completes for an assignee is no sign of that.
+        if !event.is_by_runtime() {
+            self.conversation.sign();
+        }
     }
 
     fn requester_said(&mut self, event: &Event, answers: &Option<QuestionKey>, check_in: CheckInTerms) {

@@ -419,6 +419,9 @@ async fn a_grid_receiver_delivers_to_a_macp_initiator_which_commits() {
 
 // The conversation tools of MCP, a Grid agent.
 
+/// Where a host is shown the tools of conversations.
+const ADDRESS: &str = "/mcp?profile=conversation";
+
 /// A host with the tools of conversations.
 struct Host(Client);
 
@@ -426,16 +429,14 @@ impl Host {
     /// What a tool returns.
     async fn tool(&self, tool: &str, arguments: Value) -> Value {
         let call = json!({ "name": tool, "arguments": arguments });
-        let called =
-            self.0.request("tools/call", call).at("/mcp?profile=conversation").answer().await.result();
+        let called = self.0.request("tools/call", call).at(ADDRESS).answer().await.result();
         assert_ne!(called["isError"], true, "{tool}: {called}");
         called["structuredContent"].clone()
     }
 
-    async fn tools_at(&self, address: &str) -> Vec<String> {
+    async fn tools_at(&self, address: &str) -> Vec<Value> {
         let listed = self.0.request("tools/list", json!({})).at(address).answer().await.result();
-        let tools = listed["tools"].as_array().unwrap().iter();
-        tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        listed["tools"].as_array().unwrap().clone()
     }
 }
 
@@ -455,14 +456,53 @@ const TALK: [&str; 9] = [
 async fn the_conversation_tools_are_listed_only_where_they_are_asked_for() {
     let stage = Stage::in_memory().await;
     let host = Host(stage.client("planner"));
-    let shown = host.tools_at("/mcp?profile=conversation").await;
+    let shown = host.tools_at(ADDRESS).await;
     for tool in TALK.into_iter().chain(["task_list", "task_cancel", "task_timeline", "agent_register"]) {
-        assert!(shown.iter().any(|name| name == tool), "{tool}: {shown:?}");
+        assert!(shown.iter().any(|shown| shown["name"] == tool), "{tool}");
     }
     for address in ["/mcp", "/mcp?profile=all", "/mcp?profile=requester", "/mcp?profile=worker"] {
-        let shown = host.tools_at(address).await;
-        assert!(!shown.iter().any(|name| TALK.contains(&name.as_str())), "{address}: {shown:?}");
+        for tool in host.tools_at(address).await {
+            assert!(!TALK.contains(&tool["name"].as_str().unwrap()), "{address}: {tool}");
+        }
     }
+    stage.stop().await;
+}
+
+/// Clients give up a result that does not fit what the tool promised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_conversation_tools_return_is_what_they_promise() {
+    let stage = Stage::in_memory().await;
+    let host = Host(stage.client("planner"));
+    let worker = registered(&stage, "worker").await;
+    host.tool("agent_register", json!({ "name": "Planner", "description": "plans" })).await;
+    let task = worker.sends("planner", "plan").await;
+    let on = |more: Value| {
+        let mut arguments = more;
+        arguments["task_id"] = json!(task);
+        arguments
+    };
+    let asks = json!({ "message": "?", "state": "input_required", "schema": { "type": "string" } });
+    let rejected = json!({ "task_id": worker.sends("planner", "plan").await });
+    let mut wrong = Vec::new();
+    for (tool, arguments) in [
+        ("send_task", json!({ "to": "worker", "message": "dig" })),
+        ("task_read", on(json!({}))),
+        ("message_ack", on(json!({}))),
+        ("task_update", on(json!({ "state": "working" }))),
+        ("send_message", on(asks)),
+        ("send_message", on(json!({ "message": "a plan" }))),
+        ("task_reject", rejected),
+        ("search_agents", json!({ "query": "digger" })),
+        ("set_status", json!({ "status": "busy" })),
+        ("task_list", json!({ "unread": true })),
+    ] {
+        let tools = host.tools_at(ADDRESS).await;
+        let promised = &tools.iter().find(|shown| shown["name"] == tool).unwrap()["outputSchema"];
+        let returned = host.tool(tool, arguments).await;
+        let errors = jsonschema::validator_for(promised).unwrap();
+        wrong.extend(errors.iter_errors(&returned).map(|error| format!("{tool}: {error}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     stage.stop().await;
 }
 

@@ -39,7 +39,10 @@ fn methods() -> Vec<(&'static str, Value)> {
         ("message/send", json!({ "message": "hello", "messageId": "handover:1" })),
         ("message/send", json!({ "message": "" })),
         ("message/send", json!({})),
-        ("message/send", json!({ "message": "?", "state": "input_required", "schema": { "type": "object" } })),
+        (
+            "message/send",
+            json!({ "message": "?", "state": "input_required", "schema": { "type": "object" } }),
+        ),
         ("message/send", json!({ "message": "?", "state": "input_required", "schema": { "type": 5 } })),
         ("message/send", json!({ "message": "?", "schema": {} })),
         ("task/read", json!({})),
@@ -63,9 +66,16 @@ fn methods() -> Vec<(&'static str, Value)> {
         ("task/pause", json!({})),
         ("task/resume", json!({})),
     ];
-    for state in
-        ["submitted", "working", "input_required", "auth_required", "completed", "rejected", "failed", "canceled"]
-    {
+    for state in [
+        "submitted",
+        "working",
+        "input_required",
+        "auth_required",
+        "completed",
+        "rejected",
+        "failed",
+        "canceled",
+    ] {
         methods.push(("message/send", json!({ "message": "hello", "state": state })));
         methods.push(("task/update", json!({ "state": state })));
     }
@@ -126,7 +136,9 @@ async fn a_task_of_others_is_answered_byte_for_byte_like_one_that_never_was() {
         assert_eq!(found.text.replace(task.as_str(), UNKNOWN), none.text);
     }
     assert_eq!(stage.written(), before, "nothing leaves a trace");
-    for list in [json!({}), json!({ "unread": true }), json!({ "with": "planner" }), json!({ "state": "canceled" })] {
+    for list in
+        [json!({}), json!({ "unread": true }), json!({ "with": "planner" }), json!({ "state": "canceled" })]
+    {
         assert_eq!(outsider.ok("task/list", list).await["tasks"], json!([]));
     }
     assert_eq!(outsider.ok("task/active", json!({ "nodeId": "planner" })).await["task"], Value::Null);
@@ -147,7 +159,8 @@ async fn agents_of_two_tenants_do_not_meet() {
     assert_eq!(elsewhere.state(&task).await, "submitted");
     // The same name for a request leads to another task.
     let named = json!({ "to": "worker", "message": "dig", "messageId": "m1", "queue": true });
-    let (here, there) = (planner.ok("task/send", named.clone()).await, elsewhere.ok("task/send", named).await);
+    let (here, there) =
+        (planner.ok("task/send", named.clone()).await, elsewhere.ok("task/send", named).await);
     assert_eq!((&here["duplicate"], &there["duplicate"]), (&json!(false), &json!(false)));
     assert_ne!(here["task"]["taskId"], there["task"]["taskId"]);
     stage.stop().await;
@@ -162,14 +175,17 @@ async fn what_is_too_large_is_refused_and_leaves_no_trace() {
     let said = |bytes: usize| json!({ "taskId": task, "message": "m".repeat(bytes) });
     let long = planner.refused("message/send", said(1_100_000)).await;
     assert_eq!(code(&long), "PAYLOAD_TOO_LARGE");
-    let long = planner.refused("task/send", json!({ "to": "worker", "message": "m".repeat(1_100_000) })).await;
+    let long =
+        planner.refused("task/send", json!({ "to": "worker", "message": "m".repeat(1_100_000) })).await;
     assert_eq!(code(&long), "PAYLOAD_TOO_LARGE");
     let answer = planner.answer("message/send", said(2_200_000)).await;
     assert_eq!(answer.status, 413, "{answer:?}");
     let part = json!({ "type": "text", "text": "m" });
     for count in [0, 65, 10_000] {
         let message = json!({ "parts": vec![part.clone(); count] });
-        for (method, params) in [("message/send", json!({ "taskId": task })), ("task/send", json!({ "to": "worker" }))] {
+        for (method, params) in
+            [("message/send", json!({ "taskId": task })), ("task/send", json!({ "to": "worker" }))]
+        {
             let refused = planner.refused(method, with(params, "message", message.clone())).await;
             let said = refused["message"].as_str().unwrap();
             assert!(said.contains("expected 1 to 64") && said.contains(&count.to_string()), "{said}");
@@ -233,8 +249,6 @@ async fn parameters_of_the_wrong_shape_are_refused_and_change_nothing() {
         ("task/get", json!({ "taskId": 5 })),
         ("task/get", json!({ "taskId": null })),
         ("task/get", json!({ "taskId": [task] })),
-        ("task/get", json!([task])),
-        ("task/get", json!("x")),
         ("task/get", json!({ "taskId": task, "task_id": task })),
         said(json!(5)),
         said(json!([])),
@@ -291,13 +305,15 @@ async fn what_is_no_request_is_refused_with_the_status_of_http() {
     let stage = Stage::in_memory().await;
     let planner = Node::new(&stage, "planner");
     let request = planner.request("task/list", json!({}));
-    let cases: [(&str, u16, i64); 6] = [
+    let cases: [(&str, u16, i64); 8] = [
         ("", 400, PARSE_ERROR),
         ("{", 400, PARSE_ERROR),
         ("[]", 400, INVALID_REQUEST),
         (r#"[{"jsonrpc":"2.0","id":1,"method":"task/list"}]"#, 400, INVALID_REQUEST),
         (r#"{"id":1,"method":"task/list"}"#, 400, INVALID_REQUEST),
         (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, 400, INVALID_REQUEST),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"task/list","params":[]}"#, 400, INVALID_REQUEST),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"task/list","params":"x"}"#, 400, INVALID_REQUEST),
     ];
     for (body, status, number) in cases {
         let answer = request.answer_to(body.to_owned()).await;
@@ -325,7 +341,9 @@ async fn nobody_acts_under_the_node_of_another() {
     let task = planner.sends("worker", "dig").await;
     let before = stage.written();
     let pretends = planner.named("worker");
-    for (method, params) in [("task/read", json!({ "taskId": task })), ("task/list", json!({})), ("no/such", json!({}))] {
+    for (method, params) in
+        [("task/read", json!({ "taskId": task })), ("task/list", json!({})), ("no/such", json!({}))]
+    {
         let refused = pretends.answer(method, params).await;
         assert_eq!(refused.status, 403, "{method}: {refused:?}");
     }
@@ -353,7 +371,10 @@ async fn who_has_no_token_is_told_nothing() {
     let task = planner.sends("worker", "dig").await;
     let unknown = Node::new(&stage, "no-token-of-anybody").named("planner");
     for (method, params) in [("task/get", json!({ "taskId": task })), ("task/list", json!({}))] {
-        for request in [planner.request(method, params.clone()).without("authorization"), unknown.request(method, params)] {
+        for request in [
+            planner.request(method, params.clone()).without("authorization"),
+            unknown.request(method, params),
+        ] {
             let answer = request.answer().await;
             assert_eq!(answer.status, 401, "{answer:?}");
             assert!(!answer.text.contains(&task), "{answer:?}");
@@ -363,7 +384,8 @@ async fn who_has_no_token_is_told_nothing() {
         let stream = Stream::open(stage.address, "/grid/a2a/planner/events", token, None).await;
         assert_eq!(stream.status, 401);
     }
-    for (method, target) in [("GET", "/grid/nodes"), ("GET", "/grid/nodes/planner"), ("POST", "/grid/search")] {
+    for (method, target) in [("GET", "/grid/nodes"), ("GET", "/grid/nodes/planner"), ("POST", "/grid/search")]
+    {
         let request = planner.post(target, json!({ "query": "x" })).by(method).without("authorization");
         assert_eq!(request.answer().await.status, 401, "{method} {target}");
     }
@@ -401,7 +423,9 @@ async fn a_call_that_waits_is_answered_with_the_first_news_however_long_it_asked
     assert_eq!(read["messages"][0]["parts"][0]["text"], "and wider");
     until_open(&stage, 0).await;
     // Without news it is answered when its time is up.
-    for (method, params) in [("task/read", json!({ "taskId": task })), ("task/list", json!({ "unread": true }))] {
+    for (method, params) in
+        [("task/read", json!({ "taskId": task })), ("task/list", json!({ "unread": true }))]
+    {
         let answered = worker.ok(method, with(params, "waitMs", 1)).await;
         let found = answered.get("messages").or_else(|| answered.get("tasks")).unwrap();
         assert_eq!(found, &json!([]), "{method}");
@@ -416,12 +440,18 @@ async fn streams_and_calls_that_wait_have_places_among_the_streams_of_their_agen
     let (planner, worker) = (Node::new(&stage, "planner"), Node::new(&stage, "worker"));
     let task = planner.sends("worker", "dig").await;
     worker.reads(&task).await;
-    let waits = [("task/read", json!({ "taskId": task, "waitMs": 20_000 })), ("task/list", json!({ "unread": true, "waitMs": 20_000 }))];
+    let waits = [
+        ("task/read", json!({ "taskId": task, "waitMs": 20_000 })),
+        ("task/list", json!({ "unread": true, "waitMs": 20_000 })),
+    ];
     for round in 0..3 {
         // A stream, and each of the calls that wait.
         let (stream, waiting) = match round {
             0 => (Some(worker.listens().await), None),
-            _ => (None, Some(worker.request(waits[round - 1].0, waits[round - 1].1.clone()).on_the_wire().await)),
+            _ => (
+                None,
+                Some(worker.request(waits[round - 1].0, waits[round - 1].1.clone()).on_the_wire().await),
+            ),
         };
         until_open(&stage, 1).await;
         let before = stage.written();
@@ -433,8 +463,9 @@ async fn streams_and_calls_that_wait_have_places_among_the_streams_of_their_agen
             let refused = worker.refused(method, params.clone()).await;
             assert_eq!(code(&refused), "RATE_LIMITED", "{refused}");
         }
-        let next = stage.client("worker").call("work_next", json!({})).await;
-        assert!(next.to_string().contains("at most 1 open streams"), "it is one count for all faces: {next}");
+        let waits_too = stage.client("worker").call("task_wait", json!({ "task_id": task })).await;
+        let told = waits_too.to_string();
+        assert!(told.contains("at most 1 open streams"), "it is one count for all faces: {told}");
         assert_eq!(stage.written(), before);
         // What does not wait needs no place, and others have their own.
         worker.ok("task/list", json!({})).await;
@@ -494,7 +525,7 @@ impl Short {
     async fn open(lifetime: Duration) -> Short {
         let (config, identity) = (Config::default(), Identity::Development);
         let (trigger, shutdown) = Shutdown::new();
-        let settings = house::desk_settings(&config, &identity);
+        let settings = handover_desk::Settings { audit: None, ..house::desk_settings(&config, &identity) };
         let grid = grid::Settings { lifetime, ..grid::Settings::new(&config) };
         let data = Data::Store(Arc::new(MemoryStore::new()));
         let mcp = mcp::Settings::new(&config);

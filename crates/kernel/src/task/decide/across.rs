@@ -68,7 +68,9 @@ impl Task {
     pub(super) fn can_have_child(&self, scene: &Scene<'_>, by: &AgentId) -> Result<Vec<Draft>, Refusal> {
         scene.must_involve(by)?;
         scene.session.must_not_have_ended()?;
-        if *by != scene.binding().requester {
+        // Where acting accepts, whoever may act may delegate before it says anything else.
+        let may_act = scene.binding().charter.acting_accepts && self.is_receiver(scene.binding(), by);
+        if *by != scene.binding().requester && !may_act {
             self.must_be_assignee(by)?;
         }
         let limit = scene.limits.children_per_task_max;

@@ -58,8 +58,8 @@ impl Task {
             answers,
             check_in: if by_requester { charter.check_in(check_in) } else { CheckInTerms::default() },
         }));
-        // An assignee that begins to wait is at a safe point.
-        if awaits_reply {
+        // An assignee that begins to wait, or says that it goes on, is at a safe point.
+        if awaits_reply || *next == Next::Works {
             self.safe_point(scene, &mut drafts);
         }
         Ok(drafts)
@@ -85,9 +85,10 @@ impl Task {
         // works on them.
         let working = self.phase.assignee() == Some(agent) && scene.session.must_be_open().is_ok();
         let takes = scene.command.takes_orders && working && !matches!(self.phase, Phase::Reported { .. });
-        let orders = self.orders.waiting().map(|order| order.seq).take_while(|seq| *seq <= up_to);
-        let last = orders.last().filter(|_| takes);
-        if last.is_some() || side.unread.iter().any(|seq| *seq <= up_to) {
+        let ordered = self.orders.waiting().map(|order| order.seq).take_while(|seq| *seq <= up_to).last();
+        let last = ordered.filter(|_| takes);
+        let new_order = party == Party::Receiver && ordered.is_some_and(|seq| seq > side.read_up_to);
+        if last.is_some() || new_order || side.unread.iter().any(|seq| *seq <= up_to) {
             drafts.push(scene.says(Fact::Read { up_to, safe_point: last.is_some() }));
         }
         if let Some(last) = last {

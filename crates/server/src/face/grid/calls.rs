@@ -10,7 +10,8 @@ use handover_desk::look::HISTORY_MAX;
 use handover_desk::policies::GRID_POLICY;
 use handover_desk::{Accepted, Desk};
 use handover_kernel::command::{Act, CheckInTerms, Failure, Need, Next, Progress, TaskAct};
-use handover_kernel::{AgentId, Blob, Charter, Session, SessionId, Text};
+use handover_kernel::session::Lifecycle;
+use handover_kernel::{AgentId, Blob, Charter, Refusal, Session, SessionId, Text};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -37,6 +38,9 @@ const TREE_MAX: usize = 200;
 
 /// How long a call may wait for news: less than anything on the way waits for an answer.
 pub const WAIT_MAX: Duration = Duration::from_secs(25);
+
+/// What a task is called whose sender has no name for it.
+pub(super) const UNNAMED: &str = "task";
 
 /// Why a task is completed whose sender says nothing about it.
 const ACCEPTED: &str = "the sender accepts what was delivered";
@@ -128,8 +132,7 @@ pub struct Call<'a> {
 
 impl Call<'_> {
     fn view(&self, session: &Session) -> Result<Task, Refused> {
-        task::of(session, &self.caller.agent)
-            .ok_or_else(|| No(handover_kernel::Refusal::SessionNotFound.into()).into())
+        task::of(session, &self.caller.agent).ok_or_else(|| No(Refusal::SessionNotFound.into()).into())
     }
 
     fn one(&self, accepted: &Accepted) -> Result<One, Refused> {
@@ -150,12 +153,12 @@ impl Call<'_> {
             true => None,
             false => self.desk.must_exist(self.caller, std::slice::from_ref(&to)).await.map_err(No)?,
         };
-        let plain = matches!(&parts[..], [Part::Text { .. }]);
+        let plain = matches!(&parts[..], [Part::Text { text }] if !text.is_empty());
         let work = Work {
             agents: vec![to.clone()],
             assignee: Some(to),
             title: Text::from(asked.title.unwrap_or_else(|| title(&words))),
-            task: Text::from("task"),
+            task: Text::from(asked.message_id.as_deref().unwrap_or(UNNAMED)),
             instructions: Text::from(words),
             input: if plain { Blob::default() } else { parts::to_body(&parts) },
             ttl_ms: milliseconds("deadline", asked.deadline, CHECK_IN_SECONDS_MAX)?,
@@ -213,8 +216,9 @@ impl Call<'_> {
             (Some(State::Submitted), _) => Err(Refused::invalid(
                 "state: expected a state that a party can set, found submitted, which a task begins with",
             )),
-            (Some(State::Completed), _) => self.commit(&session, words.reason()?).await,
+            (Some(State::Completed), _) => self.commit(&session, words.reason()?, id).await,
             (Some(State::Canceled), _) => {
+                must_be_cancellable(&session)?;
                 ends(Act::Cancel { reason: words.reason()?, keeps_children: false }).await
             }
             (Some(State::Rejected), _) => ends(decline(words.reason()?)).await,
@@ -273,9 +277,9 @@ impl Call<'_> {
         Ok(self.desk.converse(self.caller, task, id, act).await.map_err(No)?)
     }
 
-    async fn commit(&self, session: &Session, reason: Text) -> Result<Accepted, Refused> {
+    async fn commit(&self, session: &Session, reason: Text, id: Option<&str>) -> Result<Accepted, Refused> {
         let reason = if reason.trim().is_empty() { Text::from(ACCEPTED) } else { reason };
-        Ok(self.desk.commit(self.caller, session, true, reason).await.map_err(No)?)
+        Ok(self.desk.commit(self.caller, session, true, reason, id).await.map_err(No)?)
     }
 
     /// `task/read`.
@@ -356,7 +360,7 @@ impl Call<'_> {
     /// `task/complete`.
     pub async fn complete(&self, asked: EndTask) -> Result<One, Refused> {
         let session = self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
-        self.one(&self.commit(&session, Text::from(asked.reason)).await?)
+        self.one(&self.commit(&session, Text::from(asked.reason), None).await?)
     }
 
     /// `task/reject`.
@@ -367,6 +371,7 @@ impl Call<'_> {
     /// `task/cancel`.
     pub async fn cancel(&self, asked: CancelTask) -> Result<Canceled, Refused> {
         let (reason, keeps_children) = (Text::from(asked.reason), asked.keep_subtasks);
+        must_be_cancellable(&*self.desk.task(self.caller, &asked.task_id).await.map_err(No)?)?;
         let (tree, _) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await.map_err(No)?;
         let below = tree.iter().skip(1).filter(|branch| !branch.session.lifecycle.is_terminal());
         let subtasks = below.map(|branch| branch.session.binding.id.to_string()).collect();
@@ -422,6 +427,16 @@ impl Call<'_> {
     pub async fn resume(&self, asked: EndTask) -> Result<One, Refused> {
         self.one(&self.put(&asked.task_id, None, Act::Resume { reason: Text::from(asked.reason) }).await?)
     }
+}
+
+/// What has come to another end cannot be given up any more. To give up twice is no error.
+fn must_be_cancellable(session: &Session) -> Result<(), Refused> {
+    let given_up = matches!(session.lifecycle, Lifecycle::Cancelled { .. });
+    if session.lifecycle.is_terminal() && !given_up {
+        let state = session.lifecycle.name();
+        return Err(No(Refusal::SessionEnded { state }.into()).into());
+    }
+    Ok(())
 }
 
 fn decline(reason: Text) -> Act {

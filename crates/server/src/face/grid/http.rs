@@ -14,6 +14,7 @@ use handover_desk::caller::Caller;
 use handover_desk::codes::own;
 use handover_desk::limit::Lane;
 use handover_kernel::Face;
+use hyper::body::Body as _;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -63,8 +64,11 @@ impl Grid {
         let headers = std::mem::take(request.headers_mut());
         let peer = request.extensions_mut().remove::<Peer>();
         origin::check(&headers, &self.parts.settings.origins, "mcp.origins")?;
-        let is_json =
-            headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).is_some_and(is_json);
+        // What has nothing to say need not say what it is.
+        let is_json = match headers.get(header::CONTENT_TYPE) {
+            Some(kind) => kind.to_str().is_ok_and(is_json),
+            None => request.body().size_hint().exact() == Some(0),
+        };
         let bearer = bearer::token(&headers);
         let known = match bearer {
             Some(_) => Some(self.who(bearer, &headers, peer.as_ref())?),
@@ -122,7 +126,8 @@ impl Grid {
         let (caller, lane) = match self.desk().authenticate_signed(&body, Face::Grid, address).await {
             Ok(known) => known,
             Err(handover_desk::No::Unauthenticated(refused)) => {
-                return Err(Box::new(problem(&own::UNAUTHENTICATED, &refused.to_string())));
+                let what = format!("expected a bearer token, or a signed request: {refused}");
+                return Err(unauthenticated(&what));
             }
             Err(handover_desk::No::Limited(limited)) => {
                 return Err(Box::new(too_much(&own::RATE_LIMITED, &limited)));
@@ -158,12 +163,8 @@ impl Grid {
         peer: Option<&Peer>,
     ) -> Result<(Caller, Lane), Box<Response>> {
         let gate = &self.desk().gate;
-        let caller =
-            gate.authenticate(token, Face::Grid, peer.map(|peer| peer.address)).map_err(|refused| {
-                let mut response = problem(&own::UNAUTHENTICATED, &refused.to_string());
-                response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                Box::new(response)
-            })?;
+        let caller = gate.authenticate(token, Face::Grid, peer.map(|peer| peer.address));
+        let caller = caller.map_err(|refused| unauthenticated(&refused.to_string()))?;
         if let Some(peer) = peer {
             peer.is_known();
         }
@@ -188,6 +189,12 @@ impl Grid {
         let what = format!("expected your own node id {} in the path, found another", caller.agent);
         Err(No(handover_desk::No::NotAllowed { what }))
     }
+}
+
+fn unauthenticated(what: &str) -> Box<Response> {
+    let mut response = problem(&own::UNAUTHENTICATED, what);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Box::new(response)
 }
 
 async fn respond(grid: &Grid, node: &str, taken: &Taken) -> Response {
@@ -223,7 +230,9 @@ async fn respond(grid: &Grid, node: &str, taken: &Taken) -> Response {
 
 fn error(taken: &Taken, id: Option<&RawValue>, refused: &Error) -> Response {
     note("code", refused.code);
-    json_answer(refused.status, refusal(id, refused), taken.caller.room())
+    // Where there is no id to give back, it is null (JSON-RPC 2.0, section 5).
+    let id = id.unwrap_or(RawValue::NULL);
+    json_answer(refused.status, refusal(Some(id), refused), taken.caller.room())
 }
 
 /// The stream of notifications.
@@ -239,8 +248,9 @@ async fn hear(State(grid): State<Grid>, Path(node): Path<String>, request: Reque
 
 /// The event after which a client wants to go on: clients that cannot set a header say it in the address.
 fn last_of(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-    let header = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    header.or_else(|| in_query(uri, "lastEventId")).filter(|id| !id.is_empty()).map(str::to_owned)
+    let header = headers.get("last-event-id").map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
+    let query = || in_query(uri, "lastEventId").map(str::to_owned);
+    header.or_else(query).filter(|id| !id.is_empty())
 }
 
 /// What an address says after its question mark. Nothing that is said there needs to be escaped.

@@ -3,10 +3,13 @@
 
 use handover_desk::calendar::rfc3339;
 use handover_kernel::command::{Answer, Reply, Request};
+use handover_kernel::errand::is_parents;
+use handover_kernel::task::{Phase, REJECTED, Task};
 use handover_kernel::{AgentId, Event, Face, Fact, Session};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::calls::UNNAMED;
 use super::parts::{self, Part};
 use super::state::{self, State};
 
@@ -84,7 +87,7 @@ pub fn of(session: &Session, event: &Event, reader: &AgentId) -> Option<Message>
     };
     Some(Message {
         sequence: event.seq.0,
-        message_id: event.id.as_ref().map(ToString::to_string),
+        message_id: message_id(event),
         role,
         from_node_id: author.map(ToString::to_string),
         kind,
@@ -93,6 +96,16 @@ pub fn of(session: &Session, event: &Event, reader: &AgentId) -> Option<Message>
         at: rfc3339(event.at),
         via: handover_desk::timeline::face(event.face),
     })
+}
+
+/// What its sender called it. The id of a task's first message is the sender's name for the task.
+fn message_id(event: &Event) -> Option<String> {
+    match &event.fact {
+        Fact::Requested(request) if event.face == Face::Grid && *request.task != *UNNAMED => {
+            Some(request.task.to_string())
+        }
+        _ => event.id.as_ref().filter(|_| !event.is_by_runtime()).map(ToString::to_string),
+    }
 }
 
 fn text(text: impl Into<String>) -> Vec<Part> {
@@ -105,9 +118,11 @@ fn because(what: &str, reason: &str) -> Vec<Part> {
 }
 
 fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec<Part>)> {
-    let whose = |what: &str| {
-        let author = event.author.agent().filter(|_| !event.is_by_runtime());
-        author.map_or_else(|| format!("the task {what}"), |agent| format!("{agent} {what} the task"))
+    let author = event.author.agent().filter(|_| !event.is_by_runtime());
+    let whose = |what: &str| match (author, what) {
+        (Some(agent), _) => format!("{agent} {what} the task"),
+        (None, "failed") => "the task failed".to_owned(),
+        (None, _) => format!("the task was {what}"),
     };
     let state = |what: &str, reason: &str| Some((Kind::State, because(what, reason)));
     match &event.fact {
@@ -135,7 +150,8 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
         }
         Fact::Failed(failure) => {
             let reason = if failure.reason.is_empty() { &failure.code } else { &failure.reason };
-            let (_, mut parts) = state(&whose("failed"), reason)?;
+            let what = if *failure.code == *REJECTED { "rejected" } else { "failed" };
+            let (_, mut parts) = state(&whose(what), reason)?;
             parts.extend(parts::of_body(&failure.output));
             Some((Kind::State, parts))
         }
@@ -145,7 +161,12 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
         Fact::Resumed { reason, .. } => state("the task goes on", reason),
         Fact::PauseRequested { reason } => state("the task is to be paused", reason),
         Fact::Expired { .. } => state("the task failed", "its time is up"),
-        Fact::Cancelled { reason, .. } => state(&whose("canceled"), reason),
+        Fact::Cancelled { reason, .. } => {
+            let reason = if is_parents(reason) { "so was the task that it is part of" } else { reason };
+            state(&whose("canceled"), reason)
+        }
+        // What follows from a report or a decline was told with that.
+        Fact::Committed(_) if follows(session, event) => None,
         Fact::Committed(commitment) => {
             let outcome = if commitment.positive { "completed" } else { state::of(session).name() };
             state(&whose(outcome), &commitment.reason)
@@ -168,6 +189,12 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
         | Fact::OfferAccepted { .. }
         | Fact::OfferDeclined { .. } => None,
     }
+}
+
+/// Whether the runtime settles what a party has reported or turned down: no news beside that.
+pub(super) fn follows(session: &Session, event: &Event) -> bool {
+    let settles = |task: &Task| matches!(task.phase, Phase::Reported { .. }) || !task.declined.is_empty();
+    event.is_by_runtime() && session.task().is_some_and(settles)
 }
 
 /// The message that a task was sent with: what it was sent as, or in whichever words another protocol has for it.

@@ -1,7 +1,11 @@
 //! The methods: what each takes and returns. The document for machines is made from these very types.
 
+use std::fmt;
+
 use handover_client::jsonrpc::{Error, params};
 use schemars::JsonSchema;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -24,8 +28,8 @@ pub struct NewMessage {
 }
 
 /// What a message can be given as: parts, or plain text for short.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[derive(Debug, Default, JsonSchema)]
+#[schemars(untagged)]
 pub enum Words {
     /// Plain text.
     Text(String),
@@ -34,6 +38,33 @@ pub enum Words {
     /// Nothing.
     #[default]
     Nothing,
+}
+
+// Left to itself, serde says of neither what is wrong with it.
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Words, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Words;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, or an object with parts")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Words, E> {
+                Ok(Words::Text(text.to_owned()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Words, E> {
+                Ok(Words::Nothing)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Words, A::Error> {
+                NewMessage::deserialize(MapAccessDeserializer::new(map)).map(Words::Parts)
+            }
+        }
+        value.deserialize_any(Either)
+    }
 }
 
 macro_rules! methods {
@@ -127,7 +158,6 @@ pub struct SendTask {
     /// The node id of the agent that shall do it.
     pub(super) to: String,
     /// What is to be done.
-    #[serde(default)]
     pub(super) message: Words,
     /// In a few words; the beginning of the message unless given.
     pub(super) title: Option<String>,

@@ -283,10 +283,11 @@ impl Grid {
             faces: vec!["grid".to_owned()],
             ..Agent::default()
         };
-        let registered = self.desk().register(caller, agent).await?;
+        // First the key: whoever may not have it is not registered.
         if let Some(key) = &key {
             self.desk().bind_key(caller, key).await?;
         }
+        let registered = self.desk().register(caller, agent).await?;
         let (_, node) = self.shown_own(caller).await?;
         let status = if registered.changed { StatusCode::CREATED } else { StatusCode::OK };
         Ok((status, node))

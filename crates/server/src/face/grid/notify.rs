@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::message;
 use super::state::{self, State};
 use crate::http::sse::{Frame, Outlet};
 
@@ -80,6 +81,11 @@ pub fn of(session: &Session, event: &Event, agent: &AgentId) -> Option<Notificat
     // Whoever might have taken a task is told of it, and of no more once somebody else has.
     let others = task.phase.assignee().is_some_and(|assignee| assignee != agent);
     let kind = kind_of(&event.fact, is_sender)?;
+    // What the runtime makes of a party's own act is told with that act.
+    let made = matches!(event.fact, Fact::Committed(_) | Fact::Completed { .. });
+    if made && message::follows(session, event) {
+        return None;
+    }
     if !is_sender && others && kind != Kind::Task {
         return None;
     }
@@ -184,7 +190,7 @@ pub async fn tell(
     let why = loop {
         let next = tokio::select! {
             biased;
-            () = tokio::time::sleep_until(until) => break "the connection is an hour old",
+            () = tokio::time::sleep_until(until) => break "the connection has lasted as long as it may",
             next = stay.next(&mut events) => next,
         };
         let delivery = match next {

@@ -51,7 +51,7 @@ pub struct Task {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check_in: Option<CheckIn>,
     /// What waits for an answer, where it has a name or a form.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
     /// How it goes, as the receiver last said.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,9 @@ fn check_in(session: &Session) -> Option<CheckIn> {
         (Some(open), _) => {
             Some(CheckIn { message: open.message.0, due_at: Some(rfc3339(open.due)), missed: open.missed })
         }
-        (None, Some(missed)) => Some(CheckIn { message: missed.0, due_at: None, missed: 1 }),
+        (None, Some(missed)) => {
+            Some(CheckIn { message: missed.message.0, due_at: None, missed: missed.times })
+        }
         (None, None) => None,
     }
 }

@@ -161,7 +161,7 @@ impl Mcp {
         let session = self.desk().handoff(&caller.who, &asked.handoff_id).await?;
         let accepted = session.handoff().is_some_and(|handoff| handoff.accepted().is_some());
         let reason = asked.reason.map_or_else(|| Text::from("as it was answered"), Text::from);
-        let committed = self.desk().commit(&caller.who, &session, accepted, reason).await?;
+        let committed = self.desk().commit(&caller.who, &session, accepted, reason, None).await?;
         Ok(structured(shown(&committed.session)))
     }
 }

@@ -337,7 +337,8 @@ impl Mcp {
     async fn task_commit(&self, caller: &Caller, asked: TaskCommit) -> Done {
         let session = self.task(&caller.who, &asked.task_id).await?;
         let reason = asked.reason.unwrap_or_else(|| "reviewed by the requester".to_owned());
-        let accepted = self.desk().commit(&caller.who, &session, asked.success, Text::from(reason)).await?;
+        let accepted =
+            self.desk().commit(&caller.who, &session, asked.success, Text::from(reason), None).await?;
         Ok(structured(self.view(caller, &accepted.session)))
     }
 }

@@ -239,6 +239,8 @@ type Expected = Result<Done, Vec<No>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
     Message,
+    /// What is to be taken into account: no news once the task has ended.
+    Steer,
     /// That the task is to be paused: told until it is.
     Pause,
 }
@@ -383,9 +385,10 @@ impl Model {
         match state {
             _ if !theirs && self.end.is_some() => Err(vec![No::Ended, No::NotYours]),
             _ if !theirs => Err(vec![No::NotYours, No::Paused]),
+            Some("canceled") if self.end == Some("canceled") => Ok(()),
             _ if self.end.is_some() => Err(vec![No::Ended]),
             Some("steer") => {
-                self.receiver_unread.push(Item::Message);
+                self.receiver_unread.push(Item::Steer);
                 Ok(())
             }
             None if who == Who::Sender => self.tell_receiver(words),
@@ -465,6 +468,10 @@ impl Model {
             "canceled" => true,
             _ => who == Who::Receiver,
         };
+        // To give up twice is no error.
+        if end == "canceled" && self.end == Some("canceled") {
+            return Ok(());
+        }
         if self.end.is_some() {
             return Err(if theirs { vec![No::Ended] } else { vec![No::Ended, No::NotYours] });
         }
@@ -490,6 +497,7 @@ impl Model {
             _ => self.fail(),
         }
         self.end = Some(end);
+        self.receiver_unread.retain(|item| *item == Item::Message);
         Ok(())
     }
 
@@ -732,7 +740,7 @@ async fn what_is_read_after_the_end_stays_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_to_be_read_is_listed_after_the_end() {
+async fn a_steer_is_no_news_after_the_end() {
     let (steer, cancel) = (by(Who::Sender, Deed::Steer("one")), by(Who::Receiver, Deed::Cancel));
     let working = says(Who::Receiver, Some("working"));
     goes_by_the_rules([working, reads(Who::Receiver), steer, cancel]).await;

@@ -61,11 +61,11 @@ pub enum Incoming<'a> {
 
 #[derive(serde::Deserialize)]
 struct Wire<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     jsonrpc: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     method: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "present")]
     params: Option<&'a RawValue>,
@@ -99,6 +99,14 @@ pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Resul
         }
     }
     value.deserialize_any(Fields(PhantomData))
+}
+
+/// Reads text, if it is there, as it stands in the message; only what has escapes is copied. Left to itself, serde copies
+/// all text that need not be there.
+pub fn text<'de: 'a, 'a, D: Deserializer<'de>>(value: D) -> Result<Option<Cow<'a, str>>, D::Error> {
+    #[derive(serde::Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    Option::<Text<'a>>::deserialize(value).map(|found| found.map(|Text(text)| text))
 }
 
 fn there<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
@@ -336,6 +344,11 @@ pub fn notification(method: &str, params: &impl Serialize) -> String {
         params: &'a P,
     }
     line(&Notification { jsonrpc: "2.0", method, params })
+}
+
+/// A notification of what is JSON already.
+pub fn notification_of(method: &str, params: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\",\"params\":{params}}}")
 }
 
 /// A request of ours.

@@ -9,13 +9,13 @@ use handover_kernel::command::{Act, Command};
 use handover_kernel::{Face, IdScope, Session, Trace};
 
 use crate::identity::Principal;
-use crate::memory::{Lease, REQUEST_BYTES, Room};
+use crate::memory::{BROUGHT_BYTES, Lease, REQUEST_BYTES, Room};
 
 /// Who asks, through which face and from where.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Who.
-    pub principal: Principal,
+    /// Who. Shared, because a caller is handed on and cloned with every request.
+    pub principal: Arc<Principal>,
     /// Through which wire.
     pub face: Face,
     /// From where, if it is known.
@@ -29,7 +29,7 @@ pub struct Caller {
 impl Caller {
     /// Who asks through this face, from a place that is not known.
     pub fn new(principal: Principal, face: Face) -> Caller {
-        Caller { principal, face, peer: None, trace: None, held: None }
+        Caller { principal: Arc::new(principal), face, peer: None, trace: None, held: None }
     }
 
     /// The room in memory that it has, once its request was taken in.
@@ -40,7 +40,7 @@ impl Caller {
     /// Its request has turned out to bring so many bytes, which are held from now on. To be called before it is cloned.
     pub fn brings(&mut self, bytes: u64) {
         if let Some(held) = self.held.as_mut().and_then(Arc::get_mut) {
-            held.settle(REQUEST_BYTES + bytes);
+            held.settle(REQUEST_BYTES + bytes.saturating_sub(BROUGHT_BYTES));
         }
     }
 

@@ -259,12 +259,12 @@ impl Gate {
     /// Bring what a caller may use up to date, for one that has asked before and now asks for more; or say why its
     /// credential does not count any more.
     pub fn renew(&self, caller: &mut Caller) -> Result<(), Unauthenticated> {
-        self.inner.identity.renew(&mut caller.principal)
+        self.inner.identity.renew(Arc::make_mut(&mut caller.principal))
     }
 
     /// Returns when the credential behind a principal does not count any more.
-    pub async fn ended(&self, principal: Principal) -> Unauthenticated {
-        self.inner.identity.ended(principal).await
+    pub async fn ended(&self, principal: Arc<Principal>) -> Unauthenticated {
+        self.inner.identity.ended(Arc::unwrap_or_clone(principal)).await
     }
 
     /// Note that a caller said to be somebody else.

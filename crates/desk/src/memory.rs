@@ -19,6 +19,9 @@ use crate::limit::{Limited, Whose};
 /// What every request takes while it is under way, beside what it brings and what it is answered with.
 pub const REQUEST_BYTES: u64 = 16 * 1024;
 
+/// So much of what it brings is counted with that: most bring no more, and are counted once.
+pub const BROUGHT_BYTES: u64 = 1024;
+
 /// Into how many parts the agents are split, so that they do not wait for each other.
 const PARTS: usize = 64;
 
@@ -69,19 +72,40 @@ struct Part {
 #[derive(Default)]
 struct Pot {
     used: AtomicU64,
+    waiting: AtomicU64,
     freed: Notify,
+}
+
+/// Counts one who waits, until it is dropped.
+struct Waiting<'a>(&'a Pot);
+
+impl<'a> Waiting<'a> {
+    fn of(pot: &'a Pot) -> Waiting<'a> {
+        pot.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(pot)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Pot {
     /// Whatever there is room for can be held; and one thing by itself, however large.
     fn take(&self, bytes: u64, max: u64) -> bool {
         let fits = |used: u64| (used == 0 || used.saturating_add(bytes) <= max).then_some(used + bytes);
-        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+        self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
     }
 
+    /// In one order with [`Waiting`]: who looks whether it fits after it is counted either sees this, or is seen here. Waking
+    /// takes a lock, which every request would wait for.
     fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::AcqRel);
-        self.freed.notify_waiters();
+        self.used.fetch_sub(bytes, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.freed.notify_waiters();
+        }
     }
 }
 
@@ -192,6 +216,7 @@ impl Room {
         let bytes = bytes.min(self.max() / 2);
         let max = self.max.map(|max| max - max / 4);
         while let Err(full) = self.try_take(bytes, max) {
+            let _waiting = Waiting::of(&self.account.pots[full]);
             let freed = self.account.pots[full].freed.notified();
             // What was given back before we listened would not wake us.
             match self.try_take(bytes, max) {
@@ -230,6 +255,18 @@ impl Lease {
     /// Whose bytes they are.
     pub fn room(&self) -> &Room {
         &self.room
+    }
+
+    /// What is held for a request is from now on held for its answer, which has so many bytes; or else beside it, if the
+    /// request goes on.
+    pub fn of_answer(request: Arc<Lease>, bytes: u64) -> Lease {
+        match Arc::try_unwrap(request) {
+            Ok(mut lease) => {
+                lease.settle(bytes);
+                lease
+            }
+            Err(request) => request.room.hold(bytes),
+        }
     }
 
     /// Hold at least so many, if there is room for them.
@@ -320,6 +357,20 @@ mod tests {
         more.grow_to(40).unwrap();
         assert_eq!((memory.inner.held.get(), more.bytes), (100, 40));
         drop((held, more));
+        assert_eq!(memory.inner.held.get(), 0);
+    }
+
+    #[test]
+    fn an_answer_takes_over_what_its_request_held_unless_that_goes_on() {
+        let memory = memory();
+        let ada = memory.room("t", "ada", None);
+        let request = Arc::new(ada.take(60).unwrap());
+        let goes_on = Arc::clone(&request);
+        let first = Lease::of_answer(request, 5);
+        assert_eq!(memory.inner.held.get(), 65);
+        let second = Lease::of_answer(goes_on, 7);
+        assert_eq!(memory.inner.held.get(), 12);
+        drop((first, second));
         assert_eq!(memory.inner.held.get(), 0);
     }
 

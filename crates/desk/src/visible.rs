@@ -51,7 +51,8 @@ fn is_seen(character: char) -> bool {
 
 /// The first character of an id that is not a visible one, if there is one. White space is none.
 pub fn unseen_in_id(text: &str) -> Option<char> {
-    text.chars().find(|character| character.is_whitespace() || !is_seen(*character))
+    let unseen = |character: &char| character.is_whitespace() || !is_seen(*character);
+    text.chars().find(|character| !character.is_ascii_graphic() && unseen(character))
 }
 
 /// The first character of a name that is not a visible one, if there is one. A plain space is allowed.

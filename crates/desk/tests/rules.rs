@@ -255,9 +255,8 @@ async fn nobody_else_learns_what_a_task_is_bound_to() {
     let (desk, _trigger) = opened(gate::Settings::default());
     in_hand(&desk, TASK, Some(contract("", NUMBER))).await;
     desk.act(&mcp("worker"), TASK, ask("q", NUMBER)).await.unwrap();
-    let elsewhere = mcp("planner");
-    let principal = handover_desk::identity::Principal { tenant: "elsewhere".into(), ..elsewhere.principal };
-    let elsewhere = Caller { principal, ..mcp("planner") };
+    let mut elsewhere = mcp("planner");
+    Arc::make_mut(&mut elsewhere.principal).tenant = "elsewhere".into();
     for act in [complete(b"{}"), answer("q", Reply::Content(blob("{}")))] {
         let told = desk.act(&mcp("outsider"), TASK, act.clone()).await.unwrap_err();
         assert_eq!(told.refusal(), Some(&Refusal::NotParticipant { agent: AgentId::from("outsider") }));

@@ -16,12 +16,14 @@
 //!
 //! The faces bring their own routes; everything here holds for them as well.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -54,7 +56,7 @@ use crate::telemetry::{Metrics, Unread};
 use handover_desk::codes;
 use handover_desk::codes::own::{self, Own};
 use handover_desk::limit::Limited;
-use handover_desk::memory::Room;
+use handover_desk::memory::{Lease, Room};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -109,22 +111,30 @@ pub fn admin_router(checks: Checks, metrics: Arc<Metrics>, bounds: Bounds, hosts
 }
 
 fn watched(routes: Router, metrics: Arc<Metrics>, bounds: Bounds, hosts: Hosts) -> Router {
-    routes
-        .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
-        // As one layer: each puts every request and its answer into boxes of its own.
-        .layer((DefaultBodyLimit::max(bounds.body_bytes_max), Watch { bounds, hosts, metrics }))
+    routes.fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(Watch {
+        bounds,
+        hosts,
+        metrics,
+    })
+}
+
+/// What comes of some work within so long, if anything does. Most is done at once, and needs no timer.
+async fn within<F: Future>(time: Duration, mut work: Pin<&mut F>) -> Option<F::Output> {
+    match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => tokio::time::timeout(time, work).await.ok(),
+    }
 }
 
 /// The whole body of a request, or why it was not read.
 pub(crate) async fn gather(
-    request: Request,
+    body: Body,
     bounds: &Bounds,
     unread: &Unread,
     grow: impl FnMut(usize) -> Result<(), Limited>,
 ) -> Result<Bytes, Box<Response>> {
     let Bounds { body_bytes_max, body_within, .. } = *bounds;
-    body::gather(request.into_body(), body_bytes_max, body_within, grow).await.map_err(|why| {
+    body::gather(body, body_bytes_max, body_within, grow).await.map_err(|why| {
         unread.count(why.name());
         Box::new(match why {
             body::Unread::TooSlow => {
@@ -145,8 +155,8 @@ pub(crate) async fn gather(
 
 /// Whether a content type is JSON.
 pub fn is_json(content_type: &str) -> bool {
-    let kind = content_type.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
+    let kind = content_type.split_once(';').map_or(content_type, |(kind, _)| kind);
+    kind.trim_ascii().eq_ignore_ascii_case("application/json")
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -161,6 +171,11 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Response {
 /// An answer as JSON, held until the network has taken it.
 pub(crate) fn json_answer(status: u16, message: String, room: Option<&Room>) -> Response {
     let lease = room.map(|room| room.hold(message.len() as u64));
+    json_held(status, message, lease)
+}
+
+/// The same with what is held for it already.
+pub(crate) fn json_held(status: u16, message: String, lease: Option<Lease>) -> Response {
     let body = Body::from(queue::held(message, lease));
     json_body(StatusCode::from_u16(status).unwrap_or(StatusCode::OK), body)
 }

@@ -165,22 +165,24 @@ impl<T> Stream for Receiver<T> {
 }
 
 /// Bytes that are held until the network has taken the last of them.
-pub fn held(bytes: impl Into<Bytes>, lease: Option<Lease>) -> Bytes {
-    let bytes = bytes.into();
+pub fn held<B>(bytes: B, lease: Option<Lease>) -> Bytes
+where
+    B: AsRef<[u8]> + Into<Bytes> + Send + 'static,
+{
     match lease {
         Some(lease) => Bytes::from_owner(Held { bytes, _lease: lease }),
-        None => bytes,
+        None => bytes.into(),
     }
 }
 
-struct Held {
-    bytes: Bytes,
+struct Held<B> {
+    bytes: B,
     _lease: Lease,
 }
 
-impl AsRef<[u8]> for Held {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::calendar::rfc3339;
+use crate::id::digits;
 use handover_engine::clock::machine;
 
 /// A hash.
@@ -86,7 +87,7 @@ pub fn follows(previous: &Hash, line: &[u8], said: &Hash) -> bool {
 
 /// A hash in digits.
 pub fn hex(hash: &Hash) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    digits(hash)
 }
 
 /// A hash from 64 digits.

@@ -2,6 +2,7 @@
 //! they come back.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
 use handover_kernel::{AgentId, Timestamp};
@@ -9,7 +10,10 @@ use handover_kernel::{AgentId, Timestamp};
 use handover_engine::clock::now;
 use handover_engine::locks::lock;
 
-/// How many agents that are away are remembered; beyond that the longest away are forgotten.
+/// Into how many parts the agents are split, so that they do not wait for each other.
+const PARTS: usize = 64;
+
+/// How many agents that are away are remembered; beyond that the longest away are forgotten, in each part by itself.
 const AWAY_MAX: usize = 50_000;
 
 /// Whether an agent is there, and when it last was.
@@ -22,19 +26,22 @@ pub struct Presence {
 }
 
 /// Everybody who was seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Seen {
-    everybody: Mutex<Everybody>,
+    parts: Vec<Mutex<Part>>,
+    /// Agents choose their names: where one ends up must not be theirs to choose.
+    hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Everybody {
-    agents: BTreeMap<(Box<str>, AgentId), Here>,
+struct Part {
+    /// By tenant, then by agent: found without making a key.
+    tenants: BTreeMap<Box<str>, BTreeMap<AgentId, Here>>,
     /// How many of them are not there.
     away: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Here {
     /// How many reasons there are to say that it is there.
     reasons: usize,
@@ -45,70 +52,85 @@ struct Here {
 #[derive(Debug)]
 pub struct Present {
     seen: Arc<Seen>,
-    key: (Box<str>, AgentId),
+    tenant: Box<str>,
+    agent: AgentId,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Seen { parts: (0..PARTS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+    }
 }
 
 impl Seen {
     /// One more reason to say that an agent is there.
     pub(super) fn arrive(self: &Arc<Self>, tenant: &str, agent: &AgentId) -> Present {
-        let key = (Box::from(tenant), agent.clone());
-        self.note(key.clone(), |here| here.reasons += 1);
-        Present { seen: Arc::clone(self), key }
+        lock(self.part(tenant, agent)).note(tenant, agent, |here| here.reasons += 1);
+        Present { seen: Arc::clone(self), tenant: tenant.into(), agent: agent.clone() }
     }
 
     /// An agent did something.
     pub(super) fn touch(&self, tenant: &str, agent: &AgentId) {
-        self.note((tenant.into(), agent.clone()), |_| {});
+        lock(self.part(tenant, agent)).note(tenant, agent, |_| {});
     }
 
     pub(super) fn of(&self, tenant: &str, agent: &AgentId) -> Presence {
-        let everybody = lock(&self.everybody);
-        let found = everybody.agents.get(&(Box::from(tenant), agent.clone()));
+        let part = lock(self.part(tenant, agent));
+        let found = part.tenants.get(tenant).and_then(|agents| agents.get(agent));
         found.map_or_else(Presence::default, |here| Presence {
             online: here.reasons > 0,
             last_seen: Some(here.last_seen),
         })
     }
 
-    fn note(&self, key: (Box<str>, AgentId), change: impl FnOnce(&mut Here)) {
-        let mut everybody = lock(&self.everybody);
-        let Everybody { agents, away } = &mut *everybody;
-        let here = agents.entry(key).or_insert_with(|| {
-            *away += 1;
-            Here { reasons: 0, last_seen: Timestamp(0) }
-        });
-        *away -= usize::from(here.reasons == 0);
-        here.last_seen = here.last_seen.max(now());
-        change(here);
-        *away += usize::from(here.reasons == 0);
-        if *away > AWAY_MAX {
-            everybody.forget();
-        }
+    fn part(&self, tenant: &str, agent: &AgentId) -> &Mutex<Part> {
+        let hash = self.hasher.hash_one((tenant, agent));
+        &self.parts[(hash % PARTS as u64) as usize]
     }
 }
 
-impl Everybody {
+impl Part {
+    fn note(&mut self, tenant: &str, agent: &AgentId, change: impl FnOnce(&mut Here)) {
+        let known = self.tenants.get_mut(tenant).and_then(|agents| agents.get_mut(agent));
+        let here = match known {
+            Some(here) => here,
+            None => {
+                self.away += 1;
+                self.tenants.entry(tenant.into()).or_default().entry(agent.clone()).or_default()
+            }
+        };
+        self.away -= usize::from(here.reasons == 0);
+        here.last_seen = here.last_seen.max(now());
+        change(here);
+        self.away += usize::from(here.reasons == 0);
+        if self.away > AWAY_MAX / PARTS {
+            self.forget();
+        }
+    }
+
     /// Forget the half of those who are away that has been so longest.
     fn forget(&mut self) {
-        let is_away = |here: &&Here| here.reasons == 0;
-        let mut times: Vec<Timestamp> =
-            self.agents.values().filter(is_away).map(|here| here.last_seen).collect();
+        let away = self.tenants.values().flat_map(BTreeMap::values).filter(|here| here.reasons == 0);
+        let mut times: Vec<Timestamp> = away.map(|here| here.last_seen).collect();
         let middle = times.len() / 2;
         let (_, &mut median, _) = times.select_nth_unstable(middle);
         let mut left = middle;
-        self.agents.retain(|_, here| {
-            let forgotten = here.reasons == 0 && here.last_seen <= median && left > 0;
-            left -= usize::from(forgotten);
-            !forgotten
+        self.tenants.retain(|_, agents| {
+            agents.retain(|_, here| {
+                let forgotten = here.reasons == 0 && here.last_seen <= median && left > 0;
+                left -= usize::from(forgotten);
+                !forgotten
+            });
+            !agents.is_empty()
         });
-        self.away = self.agents.values().filter(is_away).count();
+        self.away -= middle;
     }
 }
 
 impl Drop for Present {
     fn drop(&mut self) {
-        let key = (std::mem::take(&mut self.key.0), self.key.1.clone());
-        self.seen.note(key, |here| here.reasons = here.reasons.saturating_sub(1));
+        let mut part = lock(self.seen.part(&self.tenant, &self.agent));
+        part.note(&self.tenant, &self.agent, |here| here.reasons = here.reasons.saturating_sub(1));
     }
 }
 
@@ -146,7 +168,8 @@ mod tests {
         for number in 0..AWAY_MAX * 2 {
             seen.touch("t", &AgentId::from(format!("agent {number}")));
         }
-        assert!(lock(&seen.everybody).agents.len() <= AWAY_MAX + 1);
+        let known = |part: &Mutex<Part>| lock(part).tenants.values().map(BTreeMap::len).sum::<usize>();
+        assert!(seen.parts.iter().map(known).sum::<usize>() <= AWAY_MAX + 1);
         assert!(seen.of("t", &AgentId::from("0 is here")).online);
         drop(here);
     }

@@ -38,7 +38,7 @@ pub struct NodeId([u8; 16]);
 impl NodeId {
     /// What this key is called.
     pub fn of(public_key: &[u8; 32]) -> NodeId {
-        let name: String = Sha256::digest(public_key).iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = id::digits(&Sha256::digest(public_key));
         let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[&DNS[..], name.as_bytes()].concat());
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hash.as_ref()[..16]);

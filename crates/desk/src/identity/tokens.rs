@@ -30,6 +30,7 @@ use toml::{Table, Value};
 
 use super::{Allowance, Credential, DEFAULT_TENANT, EXPIRED, Principal, Profile, agent_id, hex};
 use crate::calendar::parse_rfc3339;
+use crate::id::digits;
 
 /// The highest number that a limit can be set to.
 const LIMIT_MAX: u64 = 1_000_000_000;
@@ -104,7 +105,7 @@ pub fn hash(token: &str) -> [u8; 32] {
 
 /// A hash as the file has it.
 pub fn hash_text(token: &str) -> String {
-    hash(token).iter().map(|byte| format!("{byte:02x}")).collect()
+    digits(&hash(token))
 }
 
 impl Tokens {

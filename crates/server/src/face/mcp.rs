@@ -45,7 +45,7 @@ use handover_kernel::command::{Act, Command};
 use handover_kernel::{Refusal, Session};
 use serde_json::value::RawValue;
 
-use self::caller::{Caller, Era};
+use self::caller::{Caller, Era, POLL};
 use self::handshake::Sessions;
 use self::message::Error;
 pub(crate) use self::message::params;
@@ -134,19 +134,7 @@ impl Mcp {
         params: Option<&RawValue>,
     ) -> Result<String, Error> {
         match (caller.era, method) {
-            (Era::Modern, "tasks/get") => self.tasks_get(caller, params).await,
-            // In a box, so that polls, which are most of all requests, do not carry the room that others need.
-            (Era::Modern | Era::Handshake, _) => Box::pin(self.answer_rarer(caller, method, params)).await,
-        }
-    }
-
-    async fn answer_rarer(
-        &self,
-        caller: &Caller,
-        method: &str,
-        params: Option<&RawValue>,
-    ) -> Result<String, Error> {
-        match (caller.era, method) {
+            (Era::Modern, POLL) => self.tasks_get_of(caller, params).await,
             (Era::Modern, "server/discover") => Ok(self.discover(caller)),
             (Era::Modern, "tasks/update") => self.tasks_update(caller, params).await,
             (Era::Modern, "tasks/cancel") => self.tasks_cancel(caller, params).await,

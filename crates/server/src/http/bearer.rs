@@ -4,8 +4,9 @@ use axum::http::{HeaderMap, header};
 
 /// The token of `authorization: Bearer <token>`.
 pub fn token(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token)
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim_ascii();
+    let (scheme, token) = value.split_at_checked("bearer".len())?;
+    token.strip_prefix(' ').filter(|_| scheme.eq_ignore_ascii_case("bearer"))
 }
 
 #[cfg(test)]

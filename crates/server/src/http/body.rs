@@ -60,8 +60,7 @@ where
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(Unread::TooLong);
     }
-    let read = tokio::time::timeout(within, parts(body, bytes_max, grow)).await;
-    read.unwrap_or(Err(Unread::TooSlow))
+    super::within(within, pin!(parts(body, bytes_max, grow))).await.unwrap_or(Err(Unread::TooSlow))
 }
 
 async fn parts<B>(

@@ -84,8 +84,11 @@ impl Hosts {
         if FOR_EVERYBODY.contains(&path) || help::is_page(path) {
             return Ok(());
         }
-        let several = request.headers().get_all(header::HOST).iter().nth(1).is_some();
-        let found = of(request.uri(), request.headers()).filter(|_| !several).and_then(Host::parse);
+        let mut named = request.headers().get_all(header::HOST).iter();
+        let header = named.next().and_then(|host| host.to_str().ok()).map(str::trim_ascii);
+        let several = named.next().is_some();
+        let authority = request.uri().authority().map(|authority| authority.as_str());
+        let found = authority.or(header).filter(|_| !several).and_then(Host::parse);
         let (code, message) = match found {
             Some(host) if self.hold(host) => return Ok(()),
             // Not 403: who asks may well be allowed to, under another name.

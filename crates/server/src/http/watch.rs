@@ -1,23 +1,23 @@
 //! What holds for every request: it is for a host that is answered for, its body and its time are bounded, and it is
-//! counted and logged. Written out, because a function of
-//! axum's in its place puts each request into several boxes more.
+//! counted and logged. Written out, because a function of axum's in its place puts each request into several boxes more.
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::RequestExt;
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
-use axum::http::header;
 use axum::response::Response;
+use http_body_util::Limited;
+use hyper::body::Body as _;
 use tower_layer::Layer;
 use tower_service::Service;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use super::line::Line;
-use super::{Bounds, Hosts, problem};
+use super::{Bounds, Hosts, problem, within};
 use crate::telemetry::Metrics;
 use handover_desk::codes::own;
 
@@ -33,7 +33,7 @@ impl<S> Layer<S> for Watch {
     type Service = Watched<S>;
 
     fn layer(&self, inner: S) -> Watched<S> {
-        Watched { inner, watch: self.clone() }
+        Watched { inner, watch: Arc::new(self.clone()) }
     }
 }
 
@@ -41,7 +41,7 @@ impl<S> Layer<S> for Watch {
 #[derive(Clone)]
 pub(super) struct Watched<S> {
     inner: S,
-    watch: Watch,
+    watch: Arc<Watch>,
 }
 
 impl<S> Service<Request> for Watched<S>
@@ -58,56 +58,61 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let (bounds, metrics) = (self.watch.bounds, Arc::clone(&self.watch.metrics));
+        let watch = Arc::clone(&self.watch);
+        let bounds = watch.bounds;
         let route = request.extensions().get::<MatchedPath>().cloned();
         let line = Line::begin(request.headers()).map(|line| (line, request.method().clone()));
-        let span = line.as_ref().map_or_else(Span::none, |(line, _)| line.span.clone());
-        let answer = span.in_scope(|| {
+        let span = line.as_ref().map(|(line, _)| line.span.clone());
+        let inner = &mut self.inner;
+        let begin = || {
             let checked = self.watch.hosts.check(&request);
             let bounded = checked.and_then(|()| bounded(request, bounds.body_bytes_max));
-            bounded.map(|request| self.inner.call(request))
-        });
+            bounded.map(|request| inner.call(request))
+        };
+        let answer = match &span {
+            Some(span) => span.in_scope(begin),
+            None => begin(),
+        };
         let watched = async move {
             let answer = match answer {
-                Ok(answer) => within(bounds, answer).await,
+                Ok(answer) => match within(bounds.body_within + bounds.answer_within, pin!(answer)).await {
+                    Some(Ok(answer)) => answer,
+                    None => too_late(bounds),
+                },
                 Err(refused) => *refused,
             };
             // By route, not by path: what anyone can make up must not become a label.
             let route = route.as_ref().map_or("other", MatchedPath::as_str);
             let status = answer.status().as_u16();
-            metrics.count_http_request(route, status);
+            watch.metrics.count_http_request(route, status);
             if let Some((line, method)) = line {
                 let (duration_ms, trace) = (line.ms(), line.trace());
                 tracing::debug!(route, %method, status, duration_ms, trace, "answered");
             }
             Ok(answer)
         };
-        Box::pin(watched.instrument(span))
+        match span {
+            Some(span) => Box::pin(watched.instrument(span)),
+            None => Box::pin(watched),
+        }
     }
 }
 
 /// A request whose body has at most so many bytes.
 fn bounded(request: Request, bytes_max: usize) -> Result<Request, Box<Response>> {
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    match announced.map(str::parse::<usize>) {
-        Some(Ok(length)) if length > bytes_max => {
+    match request.body().size_hint().exact() {
+        Some(length) if length > bytes_max as u64 => {
             let message = format!("expected a body of at most {bytes_max} bytes, found {length}");
             Err(Box::new(problem(&own::PAYLOAD_TOO_LARGE, &message)))
         }
         // No more comes than was announced.
-        Some(Ok(_)) => Ok(request),
+        Some(_) => Ok(request),
         // A body without a length is cut off where it passes the limit.
-        Some(Err(_)) | None => Ok(request.with_limited_body()),
+        None => Ok(request.map(|body| Body::new(Limited::new(body, bytes_max)))),
     }
 }
 
-async fn within(bounds: Bounds, answer: impl Future<Output = Result<Response, Infallible>>) -> Response {
-    match tokio::time::timeout(bounds.body_within + bounds.answer_within, answer).await {
-        Ok(Ok(answer)) => answer,
-        Err(_) => {
-            let seconds = bounds.answer_within.as_secs_f32();
-            let message = format!("no answer within {seconds} s; what was asked may still happen");
-            problem(&own::TIMEOUT, &message)
-        }
-    }
+fn too_late(bounds: Bounds) -> Response {
+    let seconds = bounds.answer_within.as_secs_f32();
+    problem(&own::TIMEOUT, &format!("no answer within {seconds} s; what was asked may still happen"))
 }

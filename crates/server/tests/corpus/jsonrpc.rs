@@ -10,7 +10,7 @@ use handover_kernel::{Blob, Face, QuestionKey, Text};
 use handover_server::face::grid::methods::Method;
 use handover_server::face::grid::parts;
 use handover_server::face::mcp::call::ToolCall;
-use handover_server::face::mcp::caller::{Declared, Era, Opening, Wishes, era, modern, progress_token};
+use handover_server::face::mcp::caller::{Declared, Era, Opening, POLL, Wishes, era, modern, progress_token};
 use handover_server::face::mcp::http::headers::{self, ParameterHeaders};
 use handover_server::face::mcp::message::{Error, Incoming, answer, is_id, refusal};
 use handover_server::face::mcp::{content, handshake, question};
@@ -43,6 +43,11 @@ pub fn jsonrpc(bytes: &[u8]) -> Reached {
             let said: Value = serde_json::from_str(&line).expect("an answer is JSON");
             assert_eq!(Ok(&said["id"]), serde_json::from_str(id.get()).as_ref().map_err(|_| ()));
             assert!(!line.contains('\n'), "a line break would end the event: {line}");
+            if let Some((same, poll)) = Opening::of_poll(body) {
+                let said = Opening::of(params).expect("a poll that is read in one go can be read in two");
+                assert_eq!((same.get(), POLL), (id.get(), &*method));
+                assert_eq!(poll.about(POLL), said.about(POLL));
+            }
             if let Some(method) = Method::of(&method) {
                 return grid(id, method, params, body);
             }
@@ -105,6 +110,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 /// As the endpoint takes it, and then everything that reads more of it.
 fn request(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Result<Reached, Error> {
     let mut said = Opening::of(params)?;
+    let about = said.about(method);
     let meta = said.meta();
     let version = text(headers, "mcp-protocol-version");
     let mut declared = Declared::default();
@@ -114,7 +120,7 @@ fn request(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Resu
             headers::version_fits(version, meta.version.as_deref())?;
             declared = modern(caller(), meta, Wishes::default())?.declared;
             headers::method_fits(headers, method)?;
-            headers::name_fits(headers, method, &said, false)?;
+            headers::name_fits(headers, method, about.as_deref(), false)?;
         }
         Era::Handshake if method == "initialize" => {
             let (result, session) = handshake::initialize(params)?;

@@ -1,6 +1,7 @@
 //! Revoking tokens in the text of their file, with everything else in it left as it is.
 
 use super::{Entries, Malformed, parse, parse_list};
+use crate::id;
 
 /// Which tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +24,7 @@ pub fn revoke(text: &str, which: &Which) -> Result<(String, usize), Malformed> {
         Which::Of { agent, tenant } => {
             entry.principal.agent.as_str() == agent && *entry.principal.tenant == **tenant
         }
-        Which::Hash(digits) => {
-            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-            hash.starts_with(&digits.to_ascii_lowercase())
-        }
+        Which::Hash(digits) => id::digits(hash).starts_with(&digits.to_ascii_lowercase()),
     };
     let found: Vec<usize> = (0..list.len()).filter(|at| matches(&list[*at].0, &list[*at].1)).collect();
     if found.is_empty() {

@@ -93,7 +93,7 @@ impl Grid {
         // A body that comes in one part needs no place among those that are coming.
         let mut reading = None;
         let grow = |bytes| reading.get_or_insert_with(|| gate.reading(&caller)).grow(bytes);
-        let body = gather(request, &self.parts.settings.bounds, &self.parts.unread, grow).await?;
+        let body = gather(request.into_body(), &self.parts.settings.bounds, &self.parts.unread, grow).await?;
         drop(reading);
         caller.brings(body.len() as u64);
         gate.charge_bytes(&caller, body.len() as u64);

@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep_until};
 use self::telling::Telling;
 use super::caller::{Caller, Declared, Era, missing};
 use super::discover::{META, complete};
-use super::message::{Error, result};
+use super::message::Error;
 use super::task::{Outcome, asked, outcome};
 use super::tasks::answers;
 use super::{Mcp, No, Outbox, content, question};
@@ -210,7 +210,7 @@ impl Mcp {
         let shown = self.shown(session, caller.declared, &caller.tenant);
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?.bare();
         shown.meta = Some(&META);
-        Ok(result(&shown))
+        Ok(shown.json())
     }
 
     /// Wait for what comes of a call, telling how it goes.

@@ -14,7 +14,9 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::message::{Error, ID_BYTES_MAX, MISSING_CAPABILITY, UNSUPPORTED_VERSION, object, shorten};
+use super::message::{
+    Error, ID_BYTES_MAX, MISSING_CAPABILITY, UNSUPPORTED_VERSION, is_id, object, shorten, text,
+};
 use handover_desk::identity::Profile;
 use handover_desk::wait::WAIT_MAX;
 use handover_desk::{gate, names};
@@ -23,6 +25,9 @@ pub use handover_client::mcp::MODERN;
 
 /// The handshake revisions, the newest first.
 pub const HANDSHAKES: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
+
+/// The method that asks how a task is.
+pub const POLL: &str = "tasks/get";
 
 /// The extension of SEP-2663.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
@@ -208,28 +213,28 @@ pub fn unsupported(requested: &str) -> Error {
 #[derive(Debug, Default, Deserialize)]
 pub struct Meta<'a> {
     /// The revision.
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+    #[serde(borrow, default, deserialize_with = "text", rename = "io.modelcontextprotocol/protocolVersion")]
     pub version: Option<Cow<'a, str>>,
     /// What the client can do.
     #[serde(default, deserialize_with = "object", rename = "io.modelcontextprotocol/clientCapabilities")]
     pub capabilities: Option<Capabilities>,
     /// The least level of log lines.
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
+    #[serde(borrow, default, deserialize_with = "text", rename = "io.modelcontextprotocol/logLevel")]
     pub log_level: Option<Cow<'a, str>>,
     /// Where to report progress to.
     #[serde(borrow, default, rename = "progressToken")]
     pub progress_token: Option<&'a RawValue>,
     /// What the client calls this request.
-    #[serde(borrow, default, rename = "dev.handover/idempotencyKey")]
+    #[serde(borrow, default, deserialize_with = "text", rename = "dev.handover/idempotencyKey")]
     pub idempotency_key: Option<Cow<'a, str>>,
     /// How long the request waits for what it asks for.
     #[serde(default, rename = "dev.handover/waitMs")]
     pub wait_ms: Option<u64>,
     /// The trace that the request is part of, as W3C Trace Context has it.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub traceparent: Option<Cow<'a, str>>,
     /// What goes with it.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub tracestate: Option<Cow<'a, str>>,
 }
 
@@ -380,6 +385,38 @@ impl<'a> Opening<'a> {
         })
     }
 
+    /// A poll, `tasks/get`, in one go with the message around it: most requests are polls. None of what is not quite in
+    /// order, which is read as any other message is, and refused as such.
+    pub fn of_poll(body: &'a [u8]) -> Option<(&'a RawValue, Opening<'a>)> {
+        #[derive(Deserialize)]
+        struct Poll<'a> {
+            #[serde(borrow)]
+            jsonrpc: Cow<'a, str>,
+            #[serde(borrow)]
+            id: &'a RawValue,
+            #[serde(borrow)]
+            method: Cow<'a, str>,
+            #[serde(borrow, deserialize_with = "object")]
+            params: Option<Opening<'a>>,
+        }
+        let text = str::from_utf8(body).ok().filter(|text| text.starts_with('{'))?;
+        let Poll { jsonrpc, id, method, params } = serde_json::from_str(text).ok()?;
+        let said = params.filter(|said| said.task_id.is_some_and(|task| task.get().starts_with('"')))?;
+        (jsonrpc == "2.0" && method == POLL && is_id(id)).then_some((id, said))
+    }
+
+    /// What a request of this method is about, if it says so in text: what is called or read, or the task.
+    pub fn about(&self, method: &str) -> Option<Cow<'a, str>> {
+        let value = match method {
+            "tools/call" | "prompts/get" => self.name,
+            "resources/read" => self.uri,
+            _ => self.task_id,
+        }?;
+        let plain = serde_json::from_str::<&str>(value.get()).map(Cow::Borrowed);
+        // One with escapes is not there as it is meant.
+        plain.or_else(|_| serde_json::from_str::<String>(value.get()).map(Cow::Owned)).ok()
+    }
+
     /// What the request says of itself.
     pub fn meta(&mut self) -> Meta<'a> {
         self.meta.take().unwrap_or_default()
@@ -438,7 +475,7 @@ fn idempotency_key(key: &str) -> Result<Box<str>, Error> {
 /// A progress token is a string or an integer.
 pub fn progress_token(token: Option<&RawValue>) -> Result<Option<Box<RawValue>>, Error> {
     match token {
-        Some(token) if super::message::is_id(token) => Ok(Some(token.to_owned())),
+        Some(token) if is_id(token) => Ok(Some(token.to_owned())),
         Some(_) => Err(Error::invalid(format!(
             "expected a progressToken that is a string or an integer of at most {ID_BYTES_MAX} bytes"
         ))),
@@ -522,6 +559,37 @@ mod tests {
         }
         let meta = Meta { wait_ms: Some(5), ..Meta::default() };
         assert_eq!(both.or_of(&meta).wait, Some(Duration::from_millis(5)), "a request says it last");
+    }
+
+    #[test]
+    fn a_poll_is_read_in_one_go_and_anything_else_is_not() {
+        let poll =
+            |params: &str| format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tasks/get","params":{params}}}"#);
+        let plain = poll(r#"{"taskId":"t-1","_meta":{"traceparent":"x"},"more":[{}]}"#);
+        let (id, mut said) = Opening::of_poll(plain.as_bytes()).unwrap();
+        assert_eq!((id.get(), said.about(POLL).as_deref()), ("7", Some("t-1")));
+        assert_eq!(said.meta().traceparent.as_deref(), Some("x"));
+        let escaped = poll(r#"{"taskId":"t\u002d1"}"#);
+        let (_, said) = Opening::of_poll(escaped.as_bytes()).unwrap();
+        assert_eq!(said.about(POLL).as_deref(), Some("t-1"));
+        for other in [
+            poll("{}"),
+            poll("null"),
+            poll(r#"{"taskId":1}"#),
+            poll(r#"{"taskId":"a","taskId":"b"}"#),
+            poll(r#"{"taskId":"a","_meta":[]}"#),
+            poll(r#"[null,null,null,"a"]"#),
+            plain.replace("2.0", "1.0"),
+            plain.replace(":7", ":null"),
+            plain.replace(":7", ":1.5"),
+            plain.replace("tasks/get", "tasks/cancel"),
+            plain.replace(r#""id":7,"#, ""),
+            format!("{plain} x"),
+            r#"["2.0",7,"tasks/get",{"taskId":"a"}]"#.to_owned(),
+        ] {
+            assert!(Opening::of_poll(other.as_bytes()).is_none(), "{other}");
+        }
+        assert!(Opening::of_poll(&[plain.as_bytes(), b"\xff"].concat()).is_none());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use handover_desk::payload::Payload;
 use handover_kernel::Blob;
 use serde_json::{Map, Value, json};
 
-use super::message::Error;
+use super::message::{self, Error};
 
 /// What only a server says of its own answers: a worker that passes on what another server returned may have it.
 const RESERVED_META: &str = "io.modelcontextprotocol/";
@@ -47,7 +47,7 @@ pub fn failed(reason: impl Into<String>) -> Map<String, Value> {
 
 /// A structured result, with the same as text for those that read only that.
 pub fn structured(value: Value) -> Map<String, Value> {
-    let mut result = text(value.to_string());
+    let mut result = text(message::result(&value));
     result.insert("structuredContent".to_owned(), value);
     result
 }

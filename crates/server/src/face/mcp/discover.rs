@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use super::Mcp;
 use super::caller::{Caller, Declared, Era, HANDSHAKES, INTERACTION, MODERN, TASKS};
+use super::{Mcp, message};
 
 /// How long what a server says of itself may be kept.
 const DISCOVER_TTL_MS: u64 = 60 * 60 * 1000;
@@ -80,7 +80,7 @@ pub(super) fn complete(caller: &Caller, mut result: Map<String, Value>) -> Strin
             meta.entry("io.modelcontextprotocol/serverInfo").or_insert_with(server);
         }
     }
-    Value::Object(result).to_string()
+    message::result(&result)
 }
 
 /// The same for a list that may be kept for a while. Handshake revisions know no such hints.

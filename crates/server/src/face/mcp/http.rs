@@ -7,7 +7,11 @@
 pub mod headers;
 mod reply;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -18,16 +22,18 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use self::reply::Work;
-use super::caller::{Caller, Era, HANDSHAKES, Meta, Opening, Wishes, era, meta_of, modern, progress_token};
+use super::caller::{
+    Caller, Era, HANDSHAKES, Meta, Opening, POLL, Wishes, era, meta_of, modern, progress_token,
+};
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
 use super::{Mcp, No, Outbox, handshake};
 use crate::http::host::Host;
 use crate::http::line::{note, short};
-use crate::http::{Peer, bearer, gather, host, is_json, json_answer, origin, problem, sse, too_much, trace};
+use crate::http::{Peer, bearer, gather, host, is_json, json_held, origin, problem, sse, too_much, trace};
 use crate::queue::queue;
 use handover_desk::codes::own;
 use handover_desk::gate;
-use handover_desk::memory::Room;
+use handover_desk::memory::Lease;
 pub use headers::ParameterHeaders;
 
 static SESSION_ID: HeaderName = HeaderName::from_static(SESSION_HEADER);
@@ -92,7 +98,7 @@ async fn hear(State(mcp): State<Mcp>, request: Request) -> Response {
     let (out, mut inbox) = queue(room.clone());
     let telling = match mcp.tell_of_changes(&who, wanted, out) {
         Ok(telling) => telling,
-        Err(no) => return origin::share(error(None, &Error::from(no).status(429), room.as_ref()), shared),
+        Err(no) => return origin::share(error(None, &Error::from(no).status(429), who.held), shared),
     };
     let (events, response) = sse::channel(room);
     tokio::spawn(async move {
@@ -123,23 +129,25 @@ fn address(mcp: &Mcp, uri: &Uri, headers: &HeaderMap) -> String {
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim_ascii)
 }
 
 async fn take(State(mcp): State<Mcp>, request: Request) -> Response {
-    match origin::let_in(request.headers(), &mcp.parts.settings.origins) {
-        None => taken(mcp, request).await,
-        origin => origin::share(taken(mcp, request).await, origin),
+    let (headers, origins) = (request.headers(), &mcp.parts.settings.origins);
+    if !headers.contains_key(header::ORIGIN) {
+        return taken(mcp, request).await;
     }
+    let shared = origin::let_in(headers, origins);
+    if let Err(refused) = origin::check(headers, origins, "mcp.origins") {
+        return *refused;
+    }
+    origin::share(taken(mcp, request).await, shared)
 }
 
-async fn taken(mcp: Mcp, mut request: Request) -> Response {
-    let headers = std::mem::take(request.headers_mut());
-    let uri = std::mem::take(request.uri_mut());
-    let peer = request.extensions_mut().remove::<Peer>();
-    // Who may not ask is not listened to: the body comes last.
-    let welcome = origin::check(&headers, &mcp.parts.settings.origins, "mcp.origins");
-    let who = match welcome.and_then(|()| mcp.who(&uri, &headers, peer.as_ref())) {
+/// Take a request of somebody, or of a page that is let in. Who may not ask is not listened to: the body comes last.
+async fn taken(mcp: Mcp, request: Request) -> Response {
+    let (Parts { headers, uri, extensions, .. }, body) = request.into_parts();
+    let who = match mcp.who(&uri, &headers, extensions.get::<Peer>()) {
         Ok(who) => who,
         Err(refused) => return *refused,
     };
@@ -157,7 +165,7 @@ async fn taken(mcp: Mcp, mut request: Request) -> Response {
     // A body that comes in one part needs no place among those that are coming.
     let mut reading = None;
     let grow = |bytes| reading.get_or_insert_with(|| mcp.desk().gate.reading(&who)).grow(bytes);
-    let body = match gather(request, &mcp.parts.settings.bounds, &mcp.parts.unread, grow).await {
+    let body = match gather(body, &mcp.parts.settings.bounds, &mcp.parts.unread, grow).await {
         Ok(body) => body,
         Err(refused) => return *refused,
     };
@@ -169,28 +177,57 @@ async fn taken(mcp: Mcp, mut request: Request) -> Response {
 }
 
 async fn respond(mcp: &Mcp, who: gate::Caller, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Response {
-    let room = who.room().cloned();
-    let error = |id: Option<&RawValue>, error: &Error| self::error(id, error, room.as_ref());
-    let message = match Incoming::parse(body) {
-        Ok(message) => message,
-        Err(unreadable) => return error(unreadable.id, &unreadable.error),
-    };
-    match message {
-        Incoming::Request { id, method, params } => {
-            match mcp.request(who, uri, headers, id, &method, params).await {
-                Ok(response) => response,
-                Err(refused) => error(Some(id), &refused),
+    let held = who.held.clone();
+    let asked = match Asked::of_poll(headers, body) {
+        Some(poll) => poll,
+        None => match Incoming::parse(body) {
+            Ok(Incoming::Request { id, method, params }) => Asked { id, method, params, said: None },
+            Ok(Incoming::Notification { method, params }) => {
+                return match told(headers, &method, params) {
+                    Ok(()) => StatusCode::ACCEPTED.into_response(),
+                    Err(refused) => error(None, &refused, held),
+                };
             }
-        }
-        Incoming::Notification { method, params } => match told(headers, &method, params) {
-            Ok(()) => StatusCode::ACCEPTED.into_response(),
-            Err(refused) => error(None, &refused),
+            Ok(Incoming::Response { id, result }) => {
+                return match Box::pin(mcp.answered(who, headers, &id, result)).await {
+                    Ok(()) => StatusCode::ACCEPTED.into_response(),
+                    Err(refused) => error(None, &refused.status(400), held),
+                };
+            }
+            Err(unreadable) => return error(unreadable.id, &unreadable.error, held),
         },
-        Incoming::Response { id, result } => match Box::pin(mcp.answered(who, headers, &id, result)).await {
-            Ok(()) => StatusCode::ACCEPTED.into_response(),
-            Err(refused) => error(None, &refused.status(400)),
-        },
+    };
+    let id = asked.id;
+    match mcp.request(who, uri, headers, asked).await {
+        Ok(Reply::Message(message)) => answered(200, message, held),
+        Ok(Reply::Whole(response)) => response,
+        Err(refused) => error(Some(id), &refused, held),
     }
+}
+
+/// A request as it came.
+struct Asked<'a> {
+    id: &'a RawValue,
+    method: Cow<'a, str>,
+    params: Option<&'a RawValue>,
+    /// What they say, if that was read with the message.
+    said: Option<Opening<'a>>,
+}
+
+impl<'a> Asked<'a> {
+    /// A poll, if the headers announce one and it is one.
+    fn of_poll(headers: &HeaderMap, body: &'a [u8]) -> Option<Asked<'a>> {
+        let (id, said) = headers::announce(headers, POLL).then(|| Opening::of_poll(body))??;
+        Some(Asked { id, method: Cow::Borrowed(POLL), params: None, said: Some(said) })
+    }
+}
+
+/// What a request is answered.
+enum Reply {
+    /// This message.
+    Message(String),
+    /// A response of its own.
+    Whole(Response),
 }
 
 /// Whether a notification may be told so. Nothing follows from any of them over HTTP.
@@ -277,14 +314,15 @@ impl Mcp {
         who: gate::Caller,
         uri: &Uri,
         headers: &HeaderMap,
-        id: &RawValue,
-        method: &str,
-        params: Option<&RawValue>,
-    ) -> Result<Response, Error> {
+        asked: Asked<'_>,
+    ) -> Result<Reply, Error> {
+        let Asked { id, method, params, said } = asked;
+        let announced = said.is_some();
+        let method = &*method;
         note("rpc", short(method));
-        let room = who.room().cloned();
         let wishes = Wishes::of(uri.query())?;
-        let mut said = Opening::of(params)?;
+        let mut said = said.map_or_else(|| Opening::of(params), Ok)?;
+        let about = said.about(method);
         if let Some(task) = said.task_id {
             note("session", short(task.get().trim_matches('"')));
         }
@@ -296,17 +334,19 @@ impl Mcp {
                 headers::are_said_once(headers)?;
                 headers::version_fits(version, meta.version.as_deref())?;
                 let caller = modern(who, meta, wishes)?;
-                headers::method_fits(headers, method)?;
-                headers::name_fits(headers, method, &said, self.parts.settings.strict_headers)?;
+                if !announced {
+                    headers::method_fits(headers, method)?;
+                }
+                headers::name_fits(headers, method, about.as_deref(), self.parts.settings.strict_headers)?;
                 caller
             }
             Era::Handshake => {
                 if method == "initialize" {
                     let (result, session) = handshake::initialize(params)?;
-                    let mut response = json_answer(200, answer(id, &result), room.as_ref());
+                    let mut response = answered(200, answer(id, &result), who.held);
                     let session = HeaderValue::from_str(&session).expect("a session id is visible ASCII");
                     response.headers_mut().insert(&SESSION_ID, session);
-                    return Ok(response);
+                    return Ok(Reply::Whole(response));
                 }
                 let session = text(headers, &SESSION_ID);
                 if method == "logging/setLevel" {
@@ -314,7 +354,7 @@ impl Mcp {
                     if let Some(session) = session {
                         self.parts.sessions.set_level(session, level);
                     }
-                    return Ok(json_answer(200, answer(id, "{}"), room.as_ref()));
+                    return Ok(Reply::Message(answer(id, "{}")));
                 }
                 if let Some(wants) = handshake::wants(method) {
                     let uri = handshake::resource(params)?;
@@ -323,16 +363,20 @@ impl Mcp {
                         let held = held.transpose().map_err(|limited| No(limited.into()))?;
                         self.parts.sessions.want(session, uri, held)?;
                     }
-                    return Ok(json_answer(200, answer(id, "{}"), room.as_ref()));
+                    return Ok(Reply::Message(answer(id, "{}")));
                 }
                 handshaken(self, who, headers, progress_token(meta.progress_token)?, wishes.or_of(&meta))
             }
         };
-        if !may_stream(method) {
-            let result = self.answer(&caller, method, params).await?;
-            return Ok(json_answer(200, answer(id, &result), room.as_ref()));
+        if may_stream(method) {
+            return Box::pin(self.stream(caller, headers, id, method, params)).await.map(Reply::Whole);
         }
-        Box::pin(self.stream(caller, headers, id, method, params)).await
+        let result = match (caller.era, method, about) {
+            (Era::Modern, POLL, Some(task)) => self.tasks_get(&caller, &task).await?,
+            // In a box, so that polls, which are most of all requests, do not carry the room that others need.
+            (Era::Modern | Era::Handshake, _, _) => Box::pin(self.answer(&caller, method, params)).await?,
+        };
+        Ok(Reply::Message(answer(id, &result)))
     }
 
     /// Answer a request that may take long or have something to tell before its answer.
@@ -383,7 +427,13 @@ impl Mcp {
     }
 }
 
-fn error(id: Option<&RawValue>, error: &Error, room: Option<&Room>) -> Response {
+fn error(id: Option<&RawValue>, error: &Error, held: Option<Arc<Lease>>) -> Response {
     note("code", error.code);
-    json_answer(error.status, refusal(id, error), room)
+    answered(error.status, refusal(id, error), held)
+}
+
+/// An answer that takes over what was held for its request.
+fn answered(status: u16, message: String, held: Option<Arc<Lease>>) -> Response {
+    let lease = held.map(|held| Lease::of_answer(held, message.len() as u64));
+    json_held(status, message, lease)
 }

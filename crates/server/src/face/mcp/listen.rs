@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::caller::{Caller, Declared};
 use super::handshake::Wanted;
-use super::message::{Error, notification, object};
+use super::message::{Error, notification, notification_of, object};
 use super::{Mcp, No, Outbox, params, resources};
 use crate::queue::queue;
 use handover_desk::gate;
@@ -242,7 +242,7 @@ impl Follower {
         match (self.telling, self.mcp.shown(session, self.declared, &self.caller.tenant)) {
             (Telling::Task, Some(mut shown)) => {
                 shown.meta = self.subscription.as_deref();
-                notification("notifications/tasks", &shown)
+                notification_of("notifications/tasks", &shown.json())
             }
             (Telling::Resource, _) | (Telling::Task, None) => {
                 let mut params = json!({ "uri": resources::uri(&self.id) });

@@ -6,12 +6,12 @@ use handover_kernel::id::{Author, Face};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{NO_ASSIGNEE, Phase, Report, Task};
 use handover_kernel::{AgentId, Session, Timestamp};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::caller::Declared;
-use super::message::{Error, INTERNAL_ERROR};
+use super::message::{Error, INTERNAL_ERROR, result};
 use super::{content, question};
 use handover_desk::calendar::rfc3339;
 use handover_desk::clock::now;
@@ -19,21 +19,17 @@ use handover_desk::codes::own;
 use handover_desk::directory::Directory;
 
 /// A task as one caller sees it.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug)]
 pub struct Shown<'a> {
     /// `complete` when it is read, `task` when it is created; nothing in a notification.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub result_type: Option<&'static str>,
     /// What a reader needs beside it.
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     pub meta: Option<&'a RawValue>,
     /// Its name.
     pub task_id: &'a str,
     /// Where it is.
     pub status: Status,
     /// Where it is, in a sentence.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status_message: Option<Cow<'a, str>>,
     /// Since when.
     pub created_at: String,
@@ -44,19 +40,15 @@ pub struct Shown<'a> {
     /// How often to look.
     pub poll_interval_ms: u64,
     /// What it waits for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub input_requests: Option<Map<String, Value>>,
     /// What the call returns.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Map<String, Value>>,
     /// Why the call is broken.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
 }
 
 /// Where a task is, in MCP's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Somebody works on it, or is to.
     Working,
@@ -70,6 +62,26 @@ pub enum Status {
     Failed,
     /// It was taken back.
     Cancelled,
+}
+
+impl Status {
+    /// The word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Working => "working",
+            Status::InputRequired => "input_required",
+            Status::Paused => "paused",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// What a call came to.
@@ -199,6 +211,49 @@ impl<'a> Shown<'a> {
         Some(shown)
     }
 
+    /// As JSON. Put together by hand, because it is what most requests are answered with.
+    pub fn json(&self) -> String {
+        const ROOM: usize = 1024;
+        let mut json = String::with_capacity(ROOM);
+        json.push('{');
+        if let Some(result_type) = self.result_type {
+            json.extend(["\"resultType\":\"", result_type, "\","]);
+        }
+        if let Some(meta) = self.meta {
+            json.extend(["\"_meta\":", meta.get(), ","]);
+        }
+        json.push_str("\"taskId\":");
+        quote(self.task_id, &mut json);
+        json.extend([",\"status\":\"", self.status.name(), "\""]);
+        if let Some(message) = &self.status_message {
+            json.push_str(",\"statusMessage\":");
+            quote(message, &mut json);
+        }
+        json.extend([
+            ",\"createdAt\":\"",
+            &self.created_at,
+            "\",\"lastUpdatedAt\":\"",
+            &self.last_updated_at,
+        ]);
+        json.push_str("\",\"ttlMs\":");
+        match self.ttl_ms {
+            Some(ttl_ms) => json.push_str(&ttl_ms.to_string()),
+            None => json.push_str("null"),
+        }
+        json.extend([",\"pollIntervalMs\":", &self.poll_interval_ms.to_string()]);
+        if let Some(requests) = &self.input_requests {
+            json.extend([",\"inputRequests\":", &result(requests)]);
+        }
+        if let Some(returned) = &self.result {
+            json.extend([",\"result\":", &result(returned)]);
+        }
+        if let Some(error) = &self.error {
+            json.extend([",\"error\":", &result(error)]);
+        }
+        json.push('}');
+        json
+    }
+
     fn while_it_lasts(&mut self, session: &Session, declared: Declared) {
         let asked = asked(session, declared);
         if matches!(session.lifecycle, Lifecycle::Suspended { .. }) && declared.pause {
@@ -214,6 +269,15 @@ impl<'a> Shown<'a> {
         self.result_type = Some("task");
         (self.input_requests, self.result, self.error) = (None, None, None);
         self
+    }
+}
+
+/// A text in JSON. Most have nothing to escape.
+fn quote(text: &str, json: &mut String) {
+    let plain = |byte| byte >= b' ' && byte != b'"' && byte != b'\\';
+    match text.bytes().all(plain) {
+        true => json.extend(["\"", text, "\""]),
+        false => json.push_str(&result(&text)),
     }
 }
 
@@ -332,5 +396,57 @@ fn message<'a>(
             | Lifecycle::Resolved { .. }
             | Lifecycle::Expired { .. } => None,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_shown_as_json_whatever_its_texts_have_in_them() {
+        let mut shown = Shown {
+            result_type: None,
+            meta: None,
+            task_id: "t-1",
+            status: Status::Working,
+            status_message: None,
+            created_at: "2026-07-28T09:30:00.000Z".to_owned(),
+            last_updated_at: "2026-07-28T09:30:01.000Z".to_owned(),
+            ttl_ms: None,
+            poll_interval_ms: 1000,
+            input_requests: None,
+            result: None,
+            error: None,
+        };
+        assert_eq!(
+            shown.json(),
+            r#"{"taskId":"t-1","status":"working","createdAt":"2026-07-28T09:30:00.000Z","lastUpdatedAt":"2026-07-28T09:30:01.000Z","ttlMs":null,"pollIntervalMs":1000}"#
+        );
+        let meta = RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap();
+        let map = |key: &str| Map::from_iter([(key.to_owned(), json!(key))]);
+        let said = "a \"quote\", a \\, a line\nand \u{1}, \u{7f}, \u{2028} and \u{1f980}";
+        (shown.result_type, shown.meta, shown.task_id) = (Some("complete"), Some(&*meta), said);
+        (shown.status_message, shown.ttl_ms) = (Some(Cow::Borrowed(said)), Some(60_000));
+        (shown.input_requests, shown.result) = (Some(map("asked")), Some(map("returned")));
+        shown.error = Some(Error::of_agent(7, said, None));
+        let read: Value = serde_json::from_str(&shown.json()).unwrap();
+        assert_eq!(
+            read,
+            json!({
+                "resultType": "complete",
+                "_meta": { "a": 1 },
+                "taskId": said,
+                "status": "working",
+                "statusMessage": said,
+                "createdAt": "2026-07-28T09:30:00.000Z",
+                "lastUpdatedAt": "2026-07-28T09:30:01.000Z",
+                "ttlMs": 60_000,
+                "pollIntervalMs": 1000,
+                "inputRequests": { "asked": "asked" },
+                "result": { "returned": "returned" },
+                "error": { "code": 7, "message": said },
+            })
+        );
     }
 }

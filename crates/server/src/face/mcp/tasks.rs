@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::caller::{Caller, Declared};
 use super::discover::META;
-use super::message::{Error, result};
+use super::message::Error;
 use super::task::Shown;
 use super::{Mcp, params, question};
 
@@ -29,11 +29,21 @@ struct Named<'a> {
 
 impl Mcp {
     /// `tasks/get`.
-    pub(super) async fn tasks_get(&self, caller: &Caller, given: Option<&RawValue>) -> Result<String, Error> {
+    pub(super) async fn tasks_get(&self, caller: &Caller, task_id: &str) -> Result<String, Error> {
+        caller.must_know_tasks()?;
+        let session = self.task(&caller.who, task_id).await?;
+        self.detailed(caller, &session, caller.declared)
+    }
+
+    /// The same, of the task that the parameters name.
+    pub(super) async fn tasks_get_of(
+        &self,
+        caller: &Caller,
+        given: Option<&RawValue>,
+    ) -> Result<String, Error> {
         caller.must_know_tasks()?;
         let Named { task_id } = params(given)?;
-        let session = self.task(&caller.who, &task_id).await?;
-        self.detailed(caller, &session, caller.declared)
+        self.tasks_get(caller, &task_id).await
     }
 
     /// `tasks/update`: answers, all or some. Keys that are not open are passed over.
@@ -154,7 +164,7 @@ impl Mcp {
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?;
         shown.result_type = Some("complete");
         shown.meta = Some(&META);
-        Ok(result(&shown))
+        Ok(shown.json())
     }
 }
 

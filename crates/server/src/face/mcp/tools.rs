@@ -93,6 +93,11 @@ impl Run {
             (Profile::Requester | Profile::Worker, _) => both.contains(&self),
         }
     }
+
+    /// Whether a call of it may end without a command, with which its agent is seen.
+    fn may_only_look(self) -> bool {
+        shape::reads(self) || matches!(self, Run::Agents(_) | Run::Worker(worker::Tool::Next))
+    }
 }
 
 /// Those of the other tools that a conversation needs.
@@ -255,7 +260,9 @@ impl Mcp {
     }
 
     async fn run(&self, caller: &Caller, run: Run, given: Map<String, Value>) -> Done {
-        self.desk().directory.touch(&caller.tenant, &caller.agent);
+        if run.may_only_look() {
+            self.desk().directory.touch(&caller.tenant, &caller.agent);
+        }
         match run {
             Run::Agents(tool) => self.run_agents(caller, tool, given).await,
             Run::Requester(tool) => self.run_requester(caller, tool, given).await,

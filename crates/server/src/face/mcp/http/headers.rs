@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, HeaderName, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use handover_client::mcp::{METHOD_HEADER, NAME_HEADER, PARAMETER_HEADERS};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::face::mcp::caller::{MODERN, Opening};
+use crate::face::mcp::caller::MODERN;
 use crate::face::mcp::message::{Error, HEADER_MISMATCH};
 use handover_desk::directory::Tool;
 
@@ -19,7 +18,8 @@ static NAME: HeaderName = HeaderName::from_static(NAME_HEADER);
 
 /// Whether the client takes a stream of events.
 pub fn takes_events(headers: &HeaderMap) -> bool {
-    let mut accepted = headers.get_all("accept").iter().filter_map(|value| value.to_str().ok()).peekable();
+    let mut accepted =
+        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
     accepted.peek().is_none()
         || accepted.any(|value| value.contains("text/event-stream") || value.contains("*/*"))
 }
@@ -33,7 +33,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
         None => Ok(None),
         Some(value) => {
             let text = value.to_str().map_err(|_| mismatch(format!("{name}: expected visible ASCII")))?;
-            Ok(Some(text.trim()))
+            Ok(Some(text.trim_ascii()))
         }
     }
 }
@@ -63,6 +63,11 @@ pub fn version_fits(header: Option<&str>, body: Option<&str>) -> Result<(), Erro
     }
 }
 
+/// Whether `Mcp-Method` says that this is the method.
+pub fn announce(headers: &HeaderMap, method: &str) -> bool {
+    headers.get(&METHOD).is_some_and(|value| value == method)
+}
+
 /// `Mcp-Method` says what the body says. A notification may go without.
 pub fn method_fits(headers: &HeaderMap, method: &str) -> Result<(), Error> {
     match text(headers, &METHOD)? {
@@ -75,35 +80,26 @@ pub fn method_fits(headers: &HeaderMap, method: &str) -> Result<(), Error> {
 
 /// `Mcp-Name` says what is called, read, or which task it is about. On task methods it may be absent, because there are
 /// clients that do not send it, unless the server is told to be strict.
-pub fn name_fits(headers: &HeaderMap, method: &str, said: &Opening<'_>, strict: bool) -> Result<(), Error> {
-    let (name, needed) = match method {
-        "tools/call" | "prompts/get" => (said.name, true),
-        "resources/read" => (said.uri, true),
+pub fn name_fits(headers: &HeaderMap, method: &str, name: Option<&str>, strict: bool) -> Result<(), Error> {
+    let needed = match method {
+        "tools/call" | "prompts/get" | "resources/read" => true,
         "tasks/get" | "tasks/update" | "tasks/cancel" | "tasks/steer" | "tasks/pause" | "tasks/resume" => {
-            (said.task_id, strict)
+            strict
         }
         _ => return Ok(()),
     };
-    // What is no text is for the method to refuse.
-    let name = name.and_then(string);
     match text(headers, &NAME)? {
         Some(header) => {
             let header = decoded(header)?;
             match name {
-                Some(name) if *name != *header => Err(mismatch("Mcp-Name does not name what the body names")),
+                Some(name) if name != header => Err(mismatch("Mcp-Name does not name what the body names")),
+                // What is no text is for the method to refuse.
                 Some(_) | None => Ok(()),
             }
         }
         None if needed => Err(mismatch("expected the header Mcp-Name")),
         None => Ok(()),
     }
-}
-
-/// The text, if it is one.
-fn string(value: &RawValue) -> Option<Cow<'_, str>> {
-    let plain = serde_json::from_str::<&str>(value.get()).map(Cow::Borrowed);
-    // One with escapes is not there as it is meant.
-    plain.or_else(|_| serde_json::from_str::<String>(value.get()).map(Cow::Owned)).ok()
 }
 
 /// A value as it was before it was made fit for a header.

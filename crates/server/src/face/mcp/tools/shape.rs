@@ -60,11 +60,16 @@ fn effect(run: Run) -> Effect {
     }
 }
 
+/// Whether a call of a tool changes nothing.
+pub(super) fn reads(run: Run) -> bool {
+    effect(run) == Effect::Reads
+}
+
 /// What a host may assume of a tool. None of ours reaches beyond this server by itself.
 pub(super) fn hints(run: Run) -> Value {
     let effect = effect(run);
     json!({
-        "readOnlyHint": effect == Effect::Reads,
+        "readOnlyHint": reads(run),
         "destructiveHint": effect == Effect::Ends,
         "idempotentHint": effect != Effect::Adds,
         "openWorldHint": false,

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::caller::Caller;
 use crate::directory::Present;
 use crate::gate::Permit;
-use crate::identity::Unauthenticated;
+use crate::identity::{Credential, Unauthenticated};
 use crate::memory::{Lease, Room};
 use crate::no::No;
 use crate::reading::blocking;

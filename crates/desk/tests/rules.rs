@@ -154,7 +154,7 @@ async fn everything_that_the_desk_offers_can_be_done_from_every_face() {
         desk.act(&planner, &task, steer("left")).await.unwrap();
         desk.act(&worker, &task, complete(b"a hole")).await.unwrap();
         let session = desk.task(&planner, &task).await.unwrap();
-        let settled = desk.commit(&planner, &session, true, Text::from("reviewed")).await.unwrap();
+        let settled = desk.commit(&planner, &session, true, Text::from("reviewed"), None).await.unwrap();
         assert!(settled.session.lifecycle.is_terminal(), "{face:?}");
 
         let offered = Responsibility {
@@ -168,7 +168,7 @@ async fn everything_that_the_desk_offers_can_be_done_from_every_face() {
         let handoff = begun.session.binding.id.to_string();
         desk.answer_offer(&worker, &handoff, true, Text::default()).await.unwrap();
         let session = desk.handoff(&planner, &handoff).await.unwrap();
-        let settled = desk.commit(&planner, &session, true, Text::from("reviewed")).await.unwrap();
+        let settled = desk.commit(&planner, &session, true, Text::from("reviewed"), None).await.unwrap();
         assert!(settled.session.lifecycle.is_terminal(), "{face:?}");
     }
     desk.stop();

@@ -199,7 +199,8 @@ pub async fn tell(
             Err(Over::Unauthenticated(_)) => break "the credential does not count any more",
             Err(Over::Lagging | Over::Denied(_)) => break "what happened could not be read",
         };
-        if let Some((id, data)) = told(&desk, &caller, &delivery).await {
+        // In a box, so that a stream with nothing to tell does not carry the room for it.
+        if let Some((id, data)) = Box::pin(told(&desk, &caller, &delivery)).await {
             let frame =
                 Frame { id: Some(&id), event: Some("task_notify"), data: Some(&data), ..Frame::default() };
             out.send(frame).await;

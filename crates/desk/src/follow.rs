@@ -86,14 +86,21 @@ impl Desk {
         let present = self.directory.present(&caller.tenant, &caller.agent);
         let (mut shutdown, gate) = (self.shutdown.clone(), self.gate.clone());
         let (principal, keys) = (caller.principal.clone(), Arc::clone(&self.keys));
-        let over = Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = shutdown.begun() => Over::Stopping,
-                ended = gate.ended(principal.clone()) => Over::Unauthenticated(ended),
-                ended = keys.ended(&principal) => Over::Unauthenticated(ended),
-            }
-        });
+        let over: Pin<Box<dyn Future<Output = Over> + Send>> = match principal.credential {
+            // Many stay, and most of the room would be for credentials that can end.
+            Credential::None => Box::pin(async move {
+                shutdown.begun().await;
+                Over::Stopping
+            }),
+            Credential::Token(_) | Credential::Key(_) | Credential::Signed(..) => Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = shutdown.begun() => Over::Stopping,
+                    ended = gate.ended(principal.clone()) => Over::Unauthenticated(ended),
+                    ended = keys.ended(&principal) => Over::Unauthenticated(ended),
+                }
+            }),
+        };
         let held = (caller.held.clone(), staying);
         Ok(Stay { over, _permit: permit, _present: present, _held: held })
     }

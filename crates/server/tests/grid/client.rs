@@ -118,10 +118,8 @@ impl Node {
     pub async fn hears(&self, task: &str) -> Vec<(String, String)> {
         let text = |message: &Value| {
             let parts = message["parts"].as_array().unwrap().iter();
-            let words = parts.map(|part| match &part["text"] {
-                Value::String(text) => text.clone(),
-                _ => part["data"].to_string(),
-            });
+            let words = parts
+                .map(|part| part["text"].as_str().map_or_else(|| part["data"].to_string(), str::to_owned));
             (message["kind"].as_str().unwrap().to_owned(), words.collect::<Vec<_>>().join("\n"))
         };
         self.reads(task).await.iter().map(text).collect()

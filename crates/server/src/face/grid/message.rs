@@ -100,12 +100,10 @@ pub fn of(session: &Session, event: &Event, reader: &AgentId) -> Option<Message>
 
 /// What its sender called it. The id of a task's first message is the sender's name for the task.
 fn message_id(event: &Event) -> Option<String> {
-    match &event.fact {
-        Fact::Requested(request) if event.face == Face::Grid && *request.task != *UNNAMED => {
-            Some(request.task.to_string())
-        }
-        _ => event.id.as_ref().filter(|_| !event.is_by_runtime()).map(ToString::to_string),
+    if let (Fact::Requested(request), Face::Grid) = (&event.fact, event.face) {
+        return (*request.task != *UNNAMED).then(|| request.task.to_string());
     }
+    event.id.as_ref().filter(|_| !event.is_by_runtime()).map(ToString::to_string)
 }
 
 fn text(text: impl Into<String>) -> Vec<Part> {

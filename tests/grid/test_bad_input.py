@@ -116,7 +116,7 @@ WRONG_PARAMS = {
     ),
     "an unknown field in a part": ({"to": "bert", "message": {"parts": [{**TEXT, "colour": "red"}]}}, "colour"),
     "an unknown field in a message": ({"to": "bert", "message": {"parts": [TEXT], "mood": "good"}}, "mood"),
-    "data that is a list": ({"to": "bert", "message": {"parts": [{"type": "data", "data": [1]}]}}, "data"),
+    "data that is a list": ({"to": "bert", "message": {"parts": [{"type": "data", "data": [1]}]}}, "message.parts[0]"),
     "a window that is negative": ({"to": "bert", "message": "x", "checkIn": -1}, "checkIn"),
     "a window that is a text": ({"to": "bert", "message": "x", "checkIn": "soon"}, "checkIn"),
     "no misses": ({"to": "bert", "message": "x", "failAfterMisses": 0}, "failAfterMisses"),

@@ -288,10 +288,20 @@ pub fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T,
         let again: Result<T, _> =
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text));
         let field = again.err().map(|found| found.path().to_string()).filter(|path| path != ".");
+        let error = in_words(error.to_string());
         Error::invalid(match field {
             Some(field) => format!("params.{field}: {error}"),
             None => format!("params: {error}"),
         })
+    })
+}
+
+/// What is wrong with JSON, without the names that Rust has for numbers.
+fn in_words(error: String) -> String {
+    let whole = ["usize", "u64", "u32"].into_iter().map(|name| (name, "a whole number"));
+    let names = whole.chain([("f64", "a number"), ("a map", "an object"), ("a sequence", "a list")]);
+    names.fold(error, |error, (name, words)| {
+        error.replace(&format!("expected {name}"), &format!("expected {words}"))
     })
 }
 

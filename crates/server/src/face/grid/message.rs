@@ -198,7 +198,8 @@ pub(super) fn follows(session: &Session, event: &Event) -> bool {
 /// The message that a task was sent with: what it was sent as, or in whichever words another protocol has for it.
 fn requested(request: &Request) -> Vec<Part> {
     let input = parts::of_body(&request.input);
-    let words = if request.instructions.is_empty() { &request.title } else { &request.instructions };
+    let untold = request.instructions.is_empty() && input.is_empty();
+    let words = if untold { &request.title } else { &request.instructions };
     // A message of several parts has its text among them, and the words are that text once more.
     if words.is_empty() || (!input.is_empty() && parts::to_text(&input) == **words) {
         return input;

@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::directory::Present;
 use crate::gate::Permit;
 use crate::identity::{Credential, Unauthenticated};
-use crate::memory::{Lease, Room};
+use crate::memory::{Lease, Room, Staying};
 use crate::no::No;
 use crate::reading::blocking;
 use crate::{Desk, page};
@@ -45,7 +45,7 @@ pub struct Stay {
     over: Pin<Box<dyn Future<Output = Over> + Send>>,
     _permit: Permit,
     _present: Present,
-    _held: (Option<Arc<Lease>>, Option<Lease>),
+    _held: (Option<Arc<Lease>>, Option<Staying>),
 }
 
 /// Why nothing more comes.
@@ -81,7 +81,7 @@ impl Desk {
     /// Let a caller stay: for a stream, or for as long as a call waits.
     pub fn stay(&self, caller: &Caller) -> Result<Stay, No> {
         let permit = self.gate.stream(caller)?;
-        let staying = caller.room().map(|room| room.stay(STAYING_BYTES)).transpose();
+        let staying = caller.room().map(|room| room.stay(STAYING_BYTES, caller.held.as_deref())).transpose();
         let staying = staying.map_err(|limited| self.gate.limited(caller, limited))?;
         let present = self.directory.present(&caller.tenant, &caller.agent);
         let (mut shutdown, gate) = (self.shutdown.clone(), self.gate.clone());

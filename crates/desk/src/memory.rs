@@ -73,6 +73,8 @@ struct Part {
 struct Pot {
     used: AtomicU64,
     waiting: AtomicU64,
+    /// How much of it those hold who stay.
+    staying: AtomicU64,
     freed: Notify,
 }
 
@@ -125,6 +127,19 @@ pub struct Room {
 pub struct Lease {
     room: Room,
     bytes: u64,
+}
+
+/// What is held by somebody who stays, given back when it is dropped.
+pub struct Staying {
+    lease: Lease,
+    counted: u64,
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        let pots = &self.lease.room.account.pots;
+        pots.iter().for_each(|pot| _ = pot.staying.fetch_sub(self.counted, Ordering::AcqRel));
+    }
 }
 
 impl Memory {
@@ -191,23 +206,28 @@ impl Room {
 
     /// Hold so many bytes, if there is room for them.
     pub fn take(&self, bytes: u64) -> Result<Lease, Limited> {
-        self.take_of(bytes, self.max)
-    }
-
-    fn take_of(&self, bytes: u64, max: [u64; 3]) -> Result<Lease, Limited> {
-        match self.try_take(bytes, max) {
+        match self.try_take(bytes, self.max) {
             Ok(()) => Ok(Lease { room: self.clone(), bytes }),
             Err(full) => {
                 let whose = [Whose::Agent, Whose::Tenant, Whose::Server][full];
-                Err(Limited::Memory { whose, max: max[full] })
+                Err(Limited::Memory { whose, max: self.max[full] })
             }
         }
     }
 
-    /// Hold so many bytes for a long time, if there is room for them in the half that is for those who stay: whoever stays
-    /// waits for room now and then, and would wait for ever if nothing but stays were left to give it back.
-    pub fn stay(&self, bytes: u64) -> Result<Lease, Limited> {
-        self.take_of(bytes, self.max.map(|max| max / 2))
+    /// Hold so many bytes for a long time, beside what is held already for the request that stays. Those who stay have half of the
+    /// room together: whoever stays waits for room now and then, and would wait for ever if nobody else were left to give some back.
+    pub fn stay(&self, bytes: u64, request: Option<&Lease>) -> Result<Staying, Limited> {
+        let counted = bytes + request.map_or(0, |request| request.bytes);
+        for (index, pot) in self.account.pots.iter().enumerate() {
+            if pot.staying.fetch_add(counted, Ordering::AcqRel) + counted > self.max[index] / 2 {
+                let taken = &self.account.pots[..=index];
+                taken.iter().for_each(|pot| _ = pot.staying.fetch_sub(counted, Ordering::AcqRel));
+                let whose = [Whose::Agent, Whose::Tenant, Whose::Server][index];
+                return Err(Limited::Memory { whose, max: self.max[index] / 2 });
+            }
+        }
+        Ok(Staying { lease: self.hold(bytes), counted })
     }
 
     /// Hold so many bytes as soon as there is room for them. Never more than half of what there can be room for: who waits
@@ -357,6 +377,22 @@ mod tests {
         more.grow_to(40).unwrap();
         assert_eq!((memory.inner.held.get(), more.bytes), (100, 40));
         drop((held, more));
+        assert_eq!(memory.inner.held.get(), 0);
+    }
+
+    #[test]
+    fn those_who_stay_have_half_of_the_room_whatever_else_is_held() {
+        let memory = memory();
+        let ada = memory.room("t", "ada", None);
+        let half = ada.max() / 2;
+        let busy = ada.take(half + 1).unwrap();
+        let first = ada.stay(half - 1, None).unwrap();
+        assert!(ada.stay(2, None).is_err());
+        let request = ada.hold(1);
+        assert!(ada.stay(1, Some(&request)).is_err(), "what its request holds counts");
+        drop(first);
+        let again = ada.stay(half - 1, Some(&request)).unwrap();
+        drop((busy, request, again));
         assert_eq!(memory.inner.held.get(), 0);
     }
 

@@ -86,10 +86,10 @@ async fn measure(args: &Args, agents: usize, rate: u64, seconds: u64) -> Result<
     ];
     let server = Server::start_at(&scratch.path, "127.0.0.1:0", &limits)?;
     let crowd = Crowd::open(&server, agents).await?;
-    let before = resident(&server)?;
+    let before = allocated(&server)?;
     let mut listeners = crowd.listen().await?;
     sleep(SETTLED).await;
-    let each = resident(&server)?.saturating_sub(before) / agents as u64;
+    let each = allocated(&server)?.saturating_sub(before) / agents as u64;
     let mut times = crowd.talk(rate, seconds, &mut listeners).await?;
     let (p50, p99, max) = (quantile(&mut times, 0.5), quantile(&mut times, 0.99), quantile(&mut times, 1.0));
     let memory = judge(
@@ -112,8 +112,9 @@ async fn measure(args: &Args, agents: usize, rate: u64, seconds: u64) -> Result<
     server.stop().map(|_| ())
 }
 
-fn resident(server: &Server) -> Result<u64, Failure> {
-    machine::resident_bytes(&server.pid().to_string())
+/// The resident memory of the server, mapped files left out: its program and its data are no connection's.
+fn allocated(server: &Server) -> Result<u64, Failure> {
+    machine::allocated_bytes(&server.pid().to_string())
         .ok_or_else(|| Failure::Fault("expected the memory of the server, found nothing".to_owned()))
 }
 

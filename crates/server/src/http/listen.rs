@@ -283,13 +283,13 @@ async fn connection<S: Serve>(
             )
         }
     });
-    let watch = watch(&activity, head_by, two);
+    let watch = pin!(watch(&activity, head_by, two));
     let ended = match version {
         Version::One => {
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(IDLE_ONE).max_buf_size(BUFFER_BYTES_MAX);
             let connection = pin!(http.serve_connection(stream, service));
-            finish(connection, watch, &seat, shutdown).await
+            finish(connection, watch, &seat, &mut shutdown).await
         }
         Version::Two => {
             let streams = Streams { within: write_within, counters: counters.clone() };
@@ -305,7 +305,7 @@ async fn connection<S: Serve>(
                 .keep_alive_timeout(PONG_WITHIN);
             // In a box, so that the many connections of HTTP/1.1 do not carry the room that this one needs.
             let mut connection = Box::pin(http.serve_connection(stream, service));
-            finish(connection.as_mut(), watch, &seat, shutdown).await
+            finish(connection.as_mut(), watch, &seat, &mut shutdown).await
         }
     };
     match ended {
@@ -407,9 +407,9 @@ enum Ended {
 /// requests under way.
 async fn finish<C>(
     mut connection: Pin<&mut C>,
-    watch: impl Future<Output = Because>,
+    watch: Pin<&mut impl Future<Output = Because>>,
     seat: &Seat,
-    mut shutdown: Shutdown,
+    shutdown: &mut Shutdown,
 ) -> Ended
 where
     C: GracefulConnection<Error = hyper::Error>,

@@ -138,13 +138,12 @@ fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
 }
 
 /// Where a stream begins.
-pub enum Beginning {
-    /// Now, as the client asked.
-    Now(Events),
+pub struct Beginning {
+    events: Events,
     /// Where the client was.
-    Resumed(Events),
+    resumed: bool,
     /// Now, though the client wanted to go on from earlier: it is told to look for itself.
-    Resync(Events),
+    resync: bool,
 }
 
 impl Beginning {
@@ -154,62 +153,76 @@ impl Beginning {
         caller: &Caller,
         last: Option<&str>,
     ) -> Result<Beginning, handover_desk::No> {
-        let Some(last) = last else { return Ok(Beginning::Now(desk.own_events(caller).await?)) };
-        Ok(match desk.own_events_after(caller, last).await? {
-            Some(events) => Beginning::Resumed(events),
-            None => Beginning::Resync(desk.own_events(caller).await?),
-        })
+        let missed = match last {
+            Some(last) => desk.own_events_after(caller, last).await?,
+            None => None,
+        };
+        match missed {
+            Some(events) => Ok(Beginning { events, resumed: true, resync: false }),
+            None => {
+                let events = desk.own_events(caller).await?;
+                Ok(Beginning { events, resumed: false, resync: last.is_some() })
+            }
+        }
     }
 }
 
 /// Tell a client until it goes, its time is up, its credential ends or the server stops.
-pub async fn tell(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "it would have room for each of these twice, and there are many streams"
+)]
+pub fn tell(
     desk: Desk,
     caller: Caller,
     mut stay: Stay,
-    beginning: Beginning,
+    mut beginning: Beginning,
     out: Outlet,
     until: Instant,
-) {
-    let (mut events, resumed, resync) = match beginning {
-        Beginning::Now(events) => (events, false, false),
-        Beginning::Resumed(events) => (events, true, false),
-        Beginning::Resync(events) => (events, false, true),
-    };
-    let place = events.place();
-    let connected = json!({ "nodeId": caller.agent.as_str(), "resumed": resumed }).to_string();
-    let frame =
-        Frame { id: Some(&place), event: Some("connected"), retry: Some(RETRY), data: Some(&connected) };
-    out.send(frame).await;
-    if resync {
-        let data = json!({ "reason": "what you missed is not told any more: read task/list with unread" });
-        let data = data.to_string();
-        let frame = Frame { id: Some(&place), event: Some("resync"), data: Some(&data), ..Frame::default() };
+) -> impl Future<Output = ()> + Send {
+    async move {
+        let place = beginning.events.place();
+        let connected = json!({ "nodeId": caller.agent.as_str(), "resumed": beginning.resumed }).to_string();
+        let frame =
+            Frame { id: Some(&place), event: Some("connected"), retry: Some(RETRY), data: Some(&connected) };
         out.send(frame).await;
-    }
-    let why = loop {
-        let next = tokio::select! {
-            biased;
-            () = tokio::time::sleep_until(until) => break "the connection has lasted as long as it may",
-            next = stay.next(&mut events) => next,
-        };
-        let delivery = match next {
-            Ok(delivery) => delivery,
-            Err(Over::Stopping) => break "the server stops",
-            Err(Over::Unauthenticated(_)) => break "the credential does not count any more",
-            Err(Over::Lagging | Over::Denied(_)) => break "what happened could not be read",
-        };
-        // In a box, so that a stream with nothing to tell does not carry the room for it.
-        if let Some((id, data)) = Box::pin(told(&desk, &caller, &delivery)).await {
+        if beginning.resync {
+            let data =
+                json!({ "reason": "what you missed is not told any more: read task/list with unread" });
+            let data = data.to_string();
             let frame =
-                Frame { id: Some(&id), event: Some("task_notify"), data: Some(&data), ..Frame::default() };
+                Frame { id: Some(&place), event: Some("resync"), data: Some(&data), ..Frame::default() };
             out.send(frame).await;
         }
-    };
-    let data = json!({ "reason": why }).to_string();
-    let place = events.place();
-    let frame = Frame { id: Some(&place), event: Some("reconnect"), retry: Some(RETRY), data: Some(&data) };
-    out.send(frame).await;
+        let why = loop {
+            let next = tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(until) => break "the connection has lasted as long as it may",
+                next = stay.next(&mut beginning.events) => next,
+            };
+            let delivery = match next {
+                Ok(delivery) => delivery,
+                Err(Over::Stopping) => break "the server stops",
+                Err(Over::Unauthenticated(_)) => break "the credential does not count any more",
+                Err(Over::Lagging | Over::Denied(_)) => break "what happened could not be read",
+            };
+            // In a box, so that a stream with nothing to tell does not carry the room for it.
+            if let Some((id, data)) = Box::pin(told(&desk, &caller, &delivery)).await {
+                let frame = Frame {
+                    id: Some(&id),
+                    event: Some("task_notify"),
+                    data: Some(&data),
+                    ..Frame::default()
+                };
+                out.send(frame).await;
+            }
+        };
+        let data = json!({ "reason": why }).to_string();
+        let place = beginning.events.place();
+        let frame =
+            Frame { id: Some(&place), event: Some("reconnect"), retry: Some(RETRY), data: Some(&data) };
+        out.send(frame).await;
+    }
 }
 
 /// What is told of an event, and where the reader is then.

@@ -32,7 +32,7 @@ fn opened(schema: &str, version: u32) -> (tempfile::TempDir, SqliteStore) {
     fs::copy(data.join("handover.db"), dir.path().join("handover.db")).unwrap();
     assert_eq!(schema_version(dir.path()), version);
     let store = SqliteStore::open(dir.path()).unwrap();
-    assert_eq!(schema_version(dir.path()), 4);
+    assert_eq!(schema_version(dir.path()), 5);
     (dir, store)
 }
 

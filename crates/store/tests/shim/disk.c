@@ -88,7 +88,9 @@ static void remember(int fd, const char *path, off_t offset, size_t length) {
     undo->failed = 0;
     /* Writing again what a failed sync gave up makes it wait for the next sync. */
     for (struct undo *other = newest; other; other = other->older)
-        if (other->inode == undo->inode && other->offset == offset && other->length == length) other->failed = 0;
+        if (other->inode == undo->inode && other->offset >= offset
+            && other->offset + other->length <= offset + length)
+            other->failed = 0;
     undo->older = newest;
     newest = undo;
 }

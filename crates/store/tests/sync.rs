@@ -28,9 +28,12 @@ const WORKERS: u64 = 3;
 #[test]
 fn append_until_the_power_goes() {
     let Some(role) = child::role() else { return };
-    let (run, dir) = role.split_once(' ').unwrap();
+    let mut role = role.splitn(3, ' ');
+    let [run, checkpoint_pages, dir] = std::array::from_fn(|_| role.next().unwrap());
     let dir = Path::new(dir);
-    let options = Options { checkpoint_pages: 40, ..Options::default() };
+    let checkpoint_pages = checkpoint_pages.parse().unwrap();
+    // Small, so that the journal's files are used again.
+    let options = Options { checkpoint_pages, journal_bytes: 8 << 10, ..Options::default() };
     let store = SqliteStore::open_with(&dir.join("data"), options).unwrap();
     thread::scope(|scope| {
         for worker in 0..WORKERS {
@@ -62,8 +65,15 @@ fn cheating() -> bool {
 
 /// How many syncs succeeded.
 fn syncs(dir: &Path) -> u64 {
+    counted(dir)[0]
+}
+
+/// How many syncs succeeded, and how many failed.
+fn counted(dir: &Path) -> [u64; 2] {
     let bytes = fs::read(dir.join("syncs")).unwrap_or_default();
-    bytes.try_into().map_or(0, u64::from_ne_bytes)
+    let number =
+        |at: usize| bytes.get(at..at + 8).map_or(0, |bytes| u64::from_ne_bytes(bytes.try_into().unwrap()));
+    [number(0), number(8)]
 }
 
 /// The shim, built once.
@@ -92,31 +102,39 @@ struct Disk {
     runs: u64,
     acked: Acked,
     faults: u64,
+    checkpoint_pages: u32,
 }
 
 impl Disk {
     fn new() -> Disk {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         drop(SqliteStore::open(&dir.path().join("data")).unwrap());
-        Disk { dir, runs: 0, acked: Acked::default(), faults: 0 }
+        Disk { dir, runs: 0, acked: Acked::default(), faults: 0, checkpoint_pages: 40 }
     }
 
     /// Let a child append until the power goes.
     fn run(&mut self, settings: &[(&str, u64)]) {
+        self.run_only("", settings);
+    }
+
+    /// The same, with faults only in files whose names begin with this. Says how many syncs failed.
+    fn run_only(&mut self, only: &str, settings: &[(&str, u64)]) -> u64 {
         let dir = fs::canonicalize(self.dir.path()).unwrap();
         self.runs += 1;
         let _ = fs::remove_file(dir.join("syncs"));
-        let role = format!("{} {}", self.runs, dir.display());
+        let role = format!("{} {} {}", self.runs, self.checkpoint_pages, dir.display());
         let mut command = child::command("append_until_the_power_goes", &role);
         command
             .env("LD_PRELOAD", shim())
             .env("DISK_DIR", dir.join("data"))
-            .env("DISK_COUNT", dir.join("syncs"));
+            .env("DISK_COUNT", dir.join("syncs"))
+            .env("DISK_ONLY", only);
         command.envs(settings.iter().map(|(name, value)| (name, value.to_string())));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         self.acked.listen(out, |line| self.faults += u64::from(line == "fault"));
         assert_eq!(child.wait().unwrap().code(), Some(POWER_LOST));
+        counted(&dir)[1]
     }
 
     fn check(&self) -> Result<u64, String> {
@@ -146,6 +164,40 @@ fn without_syncs_the_loss_is_seen() {
     assert!(disk.acked.count() > 0);
     let wrong = disk.check().expect_err("the acknowledged events are gone");
     assert!(wrong.contains("was acknowledged"), "found {wrong}");
+}
+
+#[test]
+fn without_syncs_of_the_journal_the_loss_is_seen() {
+    let mut disk = Disk::new();
+    disk.run_only("journal-", &[("DISK_NO_SYNC", 1)]);
+    assert!(disk.acked.count() > 0);
+    let wrong = disk.check().expect_err("the acknowledged events are gone");
+    assert!(wrong.contains("was acknowledged") || wrong.contains("is damaged"), "found {wrong}");
+}
+
+#[test]
+fn a_failed_sync_of_the_database_loses_nothing_and_nobody_need_be_told() {
+    let (mut failed, mut acked) = (0, 0);
+    for failing in 1..=8 {
+        for more in [0, 2] {
+            for tear in [0, failing] {
+                let mut disk = Disk::new();
+                disk.checkpoint_pages = 1;
+                let settings = [("DISK_FAIL_SYNC", failing), ("DISK_FAIL_MORE", more), ("DISK_TEAR", tear)];
+                failed += disk.run_only("handover.db", &settings);
+                if let Err(wrong) = disk.check() {
+                    panic!("after sync {failing} of the database and {more} more failed: {wrong}");
+                }
+                assert_eq!(disk.faults, 0);
+                // And it goes on where it was.
+                disk.run(&[]);
+                disk.check().unwrap();
+                acked += disk.acked.count();
+            }
+        }
+    }
+    eprintln!("{failed} failed syncs of the database, {acked} events acknowledged");
+    assert!(failed >= 16, "expected 16 failed syncs, found {failed}");
 }
 
 #[test]

@@ -3,13 +3,15 @@
  * directory and remembers what was there before, until a sync makes it durable.
  *
  *   DISK_DIR        the directory
- *   DISK_COUNT      a file that holds the number of syncs that succeeded, as eight bytes
+ *   DISK_COUNT      a file that holds the number of syncs that succeeded, and of those that failed, as eight bytes each
  *   DISK_FAIL_SYNC  the number of the first sync that fails with EIO. As on Linux, what it was to make durable then
  *                   counts as clean: a later sync does not save it, only writing it again does
  *   DISK_FAIL_MORE  how many syncs after that one fail too
  *   DISK_LOSE_SYNC  the number of the sync at which the power goes: all that is not durable is undone, the process ends
  *   DISK_TEAR       a seed: when the power goes, only some of what is not durable is undone
  *   DISK_NO_SYNC    if set, syncs say that they succeeded and do nothing
+ *   DISK_ONLY       if set, only syncs of files whose names begin with this fail or do nothing, and only they are counted
+ *                   for DISK_FAIL_SYNC
  *
  * The power also goes when a file named "lose" in the directory is synced. The process then ends with status 77.
  * Memory-mapped files (SQLite's -shm, which is made anew after a crash) are not watched.
@@ -41,7 +43,7 @@ struct undo {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct undo *newest;
-static uint64_t syncs_tried, syncs_done;
+static uint64_t syncs_tried, syncs_chosen, syncs_done[2];
 
 static ssize_t (*real_write)(int, const void *, size_t);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
@@ -122,14 +124,17 @@ static int sync_file(int fd) {
     const char *name = strrchr(path, '/') + 1;
     syncs_tried++;
     if (!strcmp(name, "lose") || syncs_tried == setting("DISK_LOSE_SYNC")) lose();
-    if (getenv("DISK_NO_SYNC")) {
+    const char *only = getenv("DISK_ONLY");
+    int chosen = !only || !strncmp(name, only, strlen(only));
+    syncs_chosen += chosen;
+    if (chosen && getenv("DISK_NO_SYNC")) {
         pthread_mutex_unlock(&mutex);
         return 0;
     }
     struct stat stat;
     if (fstat(fd, &stat)) abort();
     uint64_t first = setting("DISK_FAIL_SYNC");
-    int fails = first && syncs_tried >= first && syncs_tried <= first + setting("DISK_FAIL_MORE");
+    int fails = chosen && first && syncs_chosen >= first && syncs_chosen <= first + setting("DISK_FAIL_MORE");
     for (struct undo **at = &newest; *at;) {
         struct undo *undo = *at;
         if (undo->inode == stat.st_ino && fails) undo->failed = 1;
@@ -140,11 +145,11 @@ static int sync_file(int fd) {
             at = &undo->older;
         }
     }
-    if (!fails) syncs_done++;
+    syncs_done[fails]++;
     const char *count = getenv("DISK_COUNT");
     int out = count ? open(count, O_WRONLY | O_CREAT, 0600) : -1;
     if (out >= 0) {
-        if (real_pwrite(out, &syncs_done, sizeof syncs_done, 0) < 0) abort();
+        if (real_pwrite(out, syncs_done, sizeof syncs_done, 0) < 0) abort();
         close(out);
     }
     pthread_mutex_unlock(&mutex);

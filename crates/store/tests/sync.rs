@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use handover_store::sqlite::Options;
-use handover_store::{Fault, SqliteStore};
+use handover_store::{Append, Fault, Filter, IndexRow, Order, Outcome, SessionKey, SqliteStore, Store, Wake};
 use tempfile::TempDir;
 
 use self::child::Random;
@@ -34,10 +34,10 @@ fn append_until_the_power_goes() {
     let checkpoint_pages = checkpoint_pages.parse().unwrap();
     // Small, so that the journal's files are used again.
     let options = Options { checkpoint_pages, journal_bytes: 8 << 10, ..Options::default() };
-    let store = SqliteStore::open_with(&dir.join("data"), options).unwrap();
+    let store = SqliteStore::open_with(&dir.join("data"), options.clone()).unwrap();
     thread::scope(|scope| {
         for worker in 0..WORKERS {
-            let store = &store;
+            let (store, options) = (&store, &options);
             scope.spawn(move || {
                 let mut random = Random(run.parse::<u64>().unwrap() * WORKERS + worker);
                 let mut heads = Heads::unknown(run == "1");
@@ -47,6 +47,10 @@ fn append_until_the_power_goes() {
                         Ok(lines) => {
                             assert!(syncs(dir) > before || cheating(), "an acknowledgement needs a sync");
                             work::acknowledge(&lines);
+                            // Has the log moved into the database soon, if that is wanted after every page. It may fail.
+                            if options.checkpoint_pages == 1 {
+                                _ = store.stored_bytes();
+                            }
                         }
                         Err(Fault::Unavailable { .. }) => work::say("fault"),
                         Err(fault) => panic!("expected the store to be unavailable, found {fault}"),
@@ -56,6 +60,32 @@ fn append_until_the_power_goes() {
         }
     });
     File::create(dir.join("data").join("lose")).unwrap().sync_all().unwrap();
+}
+
+/// The child's part: a deletion fails in doubt, what it was to delete is appended to, and the process is killed.
+#[test]
+fn append_to_what_was_nearly_deleted() {
+    let Some(role) = child::role() else { return };
+    let store = SqliteStore::open(&Path::new(&role).join("data")).unwrap();
+    let key = SessionKey::new("acme", "one");
+    let row = IndexRow {
+        kind: 0,
+        status: 0,
+        requester: "a".into(),
+        agents: vec!["a".into()],
+        created_at: 1,
+        finished_at: Some(2),
+        summary: Vec::new(),
+        waits: Vec::new(),
+    };
+    let (events, wake) = (vec![vec![1]], Wake::Unchanged);
+    let first = Append { key, expected: 0, events, row: Some(row), wake, snapshot: None };
+    store.append(std::slice::from_ref(&first)).unwrap();
+    let fault = store.delete_finished(3, 4, 10).unwrap_err();
+    assert!(matches!(fault, Fault::Unavailable { .. }), "expected the sync to fail, found {fault}");
+    let second = Append { expected: 1, row: None, ..first };
+    assert_eq!(store.append(&[second]).unwrap(), [Outcome::Appended { first: 2 }]);
+    std::process::exit(POWER_LOST);
 }
 
 /// Whether the disk only pretends to sync.
@@ -198,6 +228,20 @@ fn a_failed_sync_of_the_database_loses_nothing_and_nobody_need_be_told() {
     }
     eprintln!("{failed} failed syncs of the database, {acked} events acknowledged");
     assert!(failed >= 16, "expected 16 failed syncs, found {failed}");
+}
+
+#[test]
+fn a_commit_in_doubt_does_not_come_back_over_what_was_acknowledged_since() {
+    let disk = Disk::new();
+    let dir = fs::canonicalize(disk.dir.path()).unwrap();
+    let mut command = child::command("append_to_what_was_nearly_deleted", dir.to_str().unwrap());
+    command.env("LD_PRELOAD", shim()).env("DISK_DIR", dir.join("data")).env("DISK_ONLY", "handover.db-wal");
+    // The first sync is that of a new write-ahead log, before anything is committed to it.
+    let output = command.env("DISK_FAIL_SYNC", "2").output().unwrap();
+    assert_eq!(output.status.code(), Some(POWER_LOST), "{}", String::from_utf8_lossy(&output.stdout));
+    let store = SqliteStore::open(&dir.join("data")).unwrap();
+    assert_eq!(store.read(&SessionKey::new("acme", "one"), 0, 10).unwrap().len(), 2);
+    assert_eq!(store.list(&Filter::default(), Order::Oldest, None, 10).unwrap().sessions.len(), 1);
 }
 
 #[test]

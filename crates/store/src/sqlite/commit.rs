@@ -116,33 +116,46 @@ impl Core {
     }
 
     fn append_to_the_database(&self, front: &mut Front, decided: Decided) -> Result<Vec<Reply>, Failure> {
-        let written = self.settle_behind(front).and_then(|()| {
-            let mut slot = self.slot();
-            self.write_with(&mut slot, |writer| {
-                match decided.items.is_empty() {
-                    true => _ = writer.commit(&[Work::Probe])?,
-                    false => writer.apply(decided.items.iter(), writer.applied, true)?,
-                }
-                Ok(writer.applied)
-            })
-        });
-        match written {
-            Ok(applied) => {
-                front.keep();
-                self.durable.fetch_max(applied, Ordering::AcqRel);
-                self.pending.nudge();
-                self.publish(decided.hints.into_values());
-                Ok(decided.replies)
-            }
-            Err(failure) => {
-                front.undo();
-                Err(failure)
-            }
-        }
+        self.settle_behind(front).inspect_err(|_| front.undo())?;
+        self.commit_with(front, |writer| match decided.items.is_empty() {
+            true => writer.commit(&[Work::Probe]).map(drop),
+            false => writer.apply(decided.items.iter(), writer.applied, true),
+        })?;
+        front.keep();
+        self.publish(decided.hints.into_values());
+        Ok(decided.replies)
     }
 
-    /// Everything that was acknowledged is made durable in the database, and that a record in doubt is not to be found.
-    /// Then the files of the journal can be begun anew.
+    /// Write to the database what does not go to the journal.
+    fn write(&self, front: &mut Front, works: &[Work]) -> Result<Vec<Reply>, Failure> {
+        self.settle_behind(front)?;
+        if front.journal.is_none() {
+            self.make_durable(front)?;
+        }
+        let replies = self.commit_with(front, |writer| writer.commit(works))?;
+        for reply in &replies {
+            if let Reply::Deleted(deleted) = reply {
+                deleted.iter().for_each(|deleted| front.forget(&deleted.key));
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Commit to the database durably. A commit that fails may yet be found after a crash. Nothing that is acknowledged
+    /// before another has taken its place could rest on the database being without it, so the journal is begun anew.
+    fn commit_with<T>(
+        &self,
+        front: &mut Front,
+        commit: impl FnOnce(&mut Writer) -> rusqlite::Result<T>,
+    ) -> Result<T, Failure> {
+        let committed = self.write_with(&mut self.slot(), |writer| Ok((commit(writer)?, writer.applied)));
+        let (done, applied) = committed.inspect_err(|_| front.doubt())?;
+        self.durable.fetch_max(applied, Ordering::AcqRel);
+        self.pending.nudge();
+        Ok(done)
+    }
+
+    /// Begin the files of the journal anew.
     fn begin_journal(&self, front: &mut Front) -> Result<(), Failure> {
         self.make_durable(front)?;
         match Journal::create(&self.dir, self.salt, self.options.journal_bytes) {
@@ -153,6 +166,8 @@ impl Core {
         Ok(())
     }
 
+    /// Make everything that was acknowledged durable in the database, and that what is in doubt is not to be found any more:
+    /// a record because its number is taken, a commit because this one is in its place.
     fn make_durable(&self, front: &mut Front) -> Result<(), Failure> {
         let last = front.next - 1;
         if self.durable.load(Ordering::Acquire) < last {
@@ -161,21 +176,6 @@ impl Core {
             self.durable.store(last, Ordering::Release);
         }
         Ok(())
-    }
-
-    /// Write to the database what does not go to the journal.
-    fn write(&self, front: &mut Front, works: &[Work]) -> Result<Vec<Reply>, Failure> {
-        self.settle_behind(front)?;
-        let (replies, applied) =
-            self.write_with(&mut self.slot(), |writer| Ok((writer.commit(works)?, writer.applied)))?;
-        self.durable.fetch_max(applied, Ordering::AcqRel);
-        for reply in &replies {
-            if let Reply::Deleted(deleted) = reply {
-                deleted.iter().for_each(|deleted| front.forget(&deleted.key));
-            }
-        }
-        self.pending.nudge();
-        Ok(replies)
     }
 
     /// Count what is stored, and say whether there is more to count.

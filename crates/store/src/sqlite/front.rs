@@ -91,15 +91,13 @@ impl Front {
     }
 
     fn decide_one(&mut self, work: Work, pending: &Pending, decided: &mut Decided) -> Result<(), Fault> {
-        let reply = match work {
-            Work::Append(batch) => {
-                let outcomes = batch.into_iter().map(|append| self.append(append, pending, decided));
-                Reply::Outcomes(outcomes.collect::<Result<_, Fault>>()?)
-            }
-            _ => {
-                decided.writes = true;
-                Reply::Done
-            }
+        let reply = if let Work::Append(batch) = work {
+            let outcomes = batch.into_iter().map(|append| self.append(append, pending, decided));
+            Reply::Outcomes(outcomes.collect::<Result<_, Fault>>()?)
+        } else {
+            // A probe is a record with nothing in it.
+            decided.writes = true;
+            Reply::Done
         };
         decided.replies.push(reply);
         Ok(())

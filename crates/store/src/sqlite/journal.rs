@@ -20,7 +20,7 @@ use crate::fault::Fault;
 pub(super) const FILES: [&str; 2] = ["journal-0", "journal-1"];
 
 /// No record is longer. Whoever has more to write goes to the database.
-pub(super) const RECORD_BYTES_MAX: usize = 1 << 20;
+const RECORD_BYTES_MAX: usize = 1 << 20;
 
 /// How much room there is behind the last record, at least: more than the database needs to take what it has not yet.
 const ROOM: u64 = 4 << 20;

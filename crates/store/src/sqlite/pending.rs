@@ -15,7 +15,7 @@ const EVENTS_ENOUGH: usize = 512;
 const BYTES_ENOUGH: usize = 512 << 10;
 
 /// At so many times as much, appends wait for it.
-const TOO_MUCH: usize = 4;
+const TOO_MUCH: usize = 8;
 
 /// The appends of one record of the journal.
 pub(super) struct Record {

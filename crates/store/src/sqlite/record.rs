@@ -6,7 +6,7 @@ use super::writer::Number;
 use crate::log::{Append, IndexRow, SessionKey, Waits, Wake};
 
 /// An append that was accepted, and where it goes.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placed {
     pub(super) append: Append,
     pub(super) number: Number,
@@ -166,5 +166,56 @@ impl<'a> Rest<'a> {
         let (byte, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item() -> Placed {
+        let row = IndexRow {
+            kind: 1,
+            status: 255,
+            requester: "ä".into(),
+            agents: vec!["ä".into(), "".into()],
+            created_at: u64::MAX,
+            finished_at: Some(0),
+            summary: vec![0, 255],
+            waits: vec![Waits { agent: "b".into(), kinds: u32::MAX }],
+        };
+        let append = Append {
+            key: SessionKey::new("acme", "one"),
+            expected: 3,
+            events: vec![vec![], vec![7; 300]],
+            row: Some(row),
+            wake: Wake::At(u64::MAX),
+            snapshot: Some(vec![]),
+        };
+        Placed { append, number: i64::MAX, first: 1 }
+    }
+
+    fn bytes(items: &[Placed]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode(items, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn what_was_appended_comes_back_and_a_cut_record_is_refused() {
+        let mut plain = item();
+        plain.append.events.clear();
+        (plain.append.row, plain.append.snapshot) = (None, None);
+        for wake in [Wake::Unchanged, Wake::Never, Wake::At(0)] {
+            plain.append.wake = wake;
+            assert_eq!(decode(&bytes(std::slice::from_ref(&plain))).as_deref(), Some(&[plain.clone()][..]));
+        }
+        let all = [item(), plain];
+        let whole = bytes(&all);
+        assert_eq!(decode(&whole).as_deref(), Some(&all[..]));
+        assert_eq!(decode(&bytes(&[])), Some(Vec::new()));
+        assert!((0..whole.len()).all(|length| decode(&whole[..length]).is_none()));
+        let longer: Vec<u8> = whole.iter().copied().chain([0]).collect();
+        assert_eq!(decode(&longer), None);
     }
 }

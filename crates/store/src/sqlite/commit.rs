@@ -33,7 +33,7 @@ use crate::log::{Hint, SessionKey};
 /// How long the thread waits after a fault.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The parts of an open store. Whoever takes several of the locks takes the front's first, then the writer's.
+/// The parts of an open store. Whoever takes several of the locks takes the front's first, then the mover's, then the slot's.
 pub(super) struct Core {
     // Closed in this order: the writer comes last of the connections, because the last one moves the write-ahead log
     // into the database. The lock is let go when nothing is open any more.
@@ -42,6 +42,10 @@ pub(super) struct Core {
     /// Never used. While it is open, a writer that was dropped after a failed sync is not the last connection, so what
     /// it may have left in the write-ahead log is not taken for committed but overwritten.
     pub(super) _keeper: Mutex<Connection>,
+    /// A connection that moves the write-ahead log into the database while another writes. Nobody commits durably
+    /// meanwhile: if its sync of the log failed, the system might throw away what the commit has just written, and the
+    /// commit's own sync would succeed.
+    pub(super) mover: Mutex<Option<Connection>>,
     pub(super) slot: Mutex<Slot>,
     pub(super) pending: Pending,
     /// The last record of the journal that is durable in the database.
@@ -82,8 +86,9 @@ impl Core {
 
     /// Append to the journal; if it has no room, to the database.
     fn append(&self, front: &mut Front, works: Vec<Work>) -> Result<Vec<Reply>, Failure> {
-        if self.pending.is_too_much() {
-            self.settle_behind(front)?;
+        if let Some(oldest) = self.pending.too_much() {
+            // A part, so that nobody waits for long.
+            self.settle_behind(front, oldest)?;
         }
         if front.journal.is_none() {
             self.begin_journal(front)?;
@@ -116,7 +121,7 @@ impl Core {
     }
 
     fn append_to_the_database(&self, front: &mut Front, decided: Decided) -> Result<Vec<Reply>, Failure> {
-        self.settle_behind(front).inspect_err(|_| front.undo())?;
+        self.settle_behind(front, u64::MAX).inspect_err(|_| front.undo())?;
         self.commit_with(front, |writer| match decided.items.is_empty() {
             true => writer.commit(&[Work::Probe]).map(drop),
             false => writer.apply(decided.items.iter(), writer.applied, true),
@@ -128,7 +133,7 @@ impl Core {
 
     /// Write to the database what does not go to the journal.
     fn write(&self, front: &mut Front, works: &[Work]) -> Result<Vec<Reply>, Failure> {
-        self.settle_behind(front)?;
+        self.settle_behind(front, u64::MAX)?;
         if front.journal.is_none() {
             self.make_durable(front)?;
         }
@@ -142,13 +147,26 @@ impl Core {
     }
 
     /// Commit to the database durably. A commit that fails may yet be found after a crash. Nothing that is acknowledged
-    /// before another has taken its place could rest on the database being without it, so the journal is begun anew.
+    /// before another has taken its place could rest on the database being without it, so the journal is begun anew. Nothing
+    /// is pending, so the room that the journal keeps is for this as well.
     fn commit_with<T>(
         &self,
         front: &mut Front,
-        commit: impl FnOnce(&mut Writer) -> rusqlite::Result<T>,
+        commit: impl Fn(&mut Writer) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
-        let committed = self.write_with(&mut self.slot(), |writer| Ok((commit(writer)?, writer.applied)));
+        let try_once = || {
+            let _moving = self.moving();
+            self.write_with(&mut self.slot(), |writer| Ok((commit(writer)?, writer.applied)))
+        };
+        let committed = match try_once() {
+            Err(failure) if failure.is_full && front.journal.is_some() => {
+                // There may be room for this at least, and then all of the journal can go.
+                _ = self.make_durable(front);
+                self.give_back(front);
+                try_once()
+            }
+            committed => committed,
+        };
         let (done, applied) = committed.inspect_err(|_| front.doubt())?;
         self.durable.fetch_max(applied, Ordering::AcqRel);
         self.pending.nudge();
@@ -171,7 +189,8 @@ impl Core {
     fn make_durable(&self, front: &mut Front) -> Result<(), Failure> {
         let last = front.next - 1;
         if self.durable.load(Ordering::Acquire) < last {
-            self.settle_behind(front)?;
+            self.settle_behind(front, u64::MAX)?;
+            let _moving = self.moving();
             self.write_with(&mut self.slot(), |writer| writer.apply([].iter(), last, true))?;
             self.durable.store(last, Ordering::Release);
         }
@@ -188,12 +207,11 @@ impl Core {
 
     /// Let the database have everything that was acknowledged, so that it can be read there.
     pub(super) fn settle(&self) -> Result<(), Fault> {
-        if self.pending.is_empty() {
+        let Some(last) = self.pending.last() else {
             return Ok(());
-        }
-        let settled = self.settle_locked(&mut self.slot());
-        let settled = match settled {
-            Err(failure) if failure.is_full => self.settle_behind(&mut self.front()),
+        };
+        let settled = match self.settle_to(last) {
+            Err(failure) if failure.is_full => self.settle_behind(&mut self.front(), last),
             settled => settled,
         };
         settled.map_err(|failure| failure.fault("writing what was appended to the database"))
@@ -204,26 +222,38 @@ impl Core {
         if self.pending.head(key).is_some() { self.settle() } else { Ok(()) }
     }
 
-    /// The same for whoever has the front. If the disk is full, the journal gives back the room that it keeps for this.
-    fn settle_behind(&self, front: &mut Front) -> Result<(), Failure> {
-        let settled = self.settle_locked(&mut self.slot());
-        match settled {
+    /// The same up to a record, for whoever has the front. If the disk is full, the journal gives back the room that it
+    /// keeps for this.
+    fn settle_behind(&self, front: &mut Front, last: u64) -> Result<(), Failure> {
+        match self.settle_to(last) {
             Err(failure) if failure.is_full => {
-                if let Some(journal) = &mut front.journal {
-                    journal.give_back(self.durable.load(Ordering::Acquire));
-                }
-                self.settle_locked(&mut self.slot())
+                self.give_back(front);
+                self.settle_to(last)
             }
             settled => settled,
         }
     }
 
-    fn settle_locked(&self, slot: &mut Slot) -> Result<(), Failure> {
-        let records = self.pending.all();
+    fn give_back(&self, front: &mut Front) {
+        if let Some(journal) = &mut front.journal {
+            journal.give_back(self.durable.load(Ordering::Acquire));
+        }
+    }
+
+    fn settle_to(&self, last: u64) -> Result<(), Failure> {
+        while self.pending.first().is_some_and(|first| first <= last) {
+            self.settle_some()?;
+        }
+        Ok(())
+    }
+
+    fn settle_some(&self) -> Result<(), Failure> {
+        let mut slot = self.slot();
+        let records = self.pending.oldest();
         let Some(last) = records.last().map(|record| record.number()) else {
             return Ok(());
         };
-        self.write_with(slot, |writer| {
+        self.write_with(&mut slot, |writer| {
             // A commit that failed may have been kept.
             let applied = writer.applied;
             if applied < last {
@@ -267,22 +297,52 @@ impl Core {
     }
 
     fn settle_and_move(&self) -> Result<(), Failure> {
-        let settled = self.settle_locked(&mut self.slot());
-        match settled {
-            Err(failure) if failure.is_full => self.settle_behind(&mut self.front())?,
+        match self.settle_to(u64::MAX) {
+            Err(failure) if failure.is_full => self.settle_behind(&mut self.front(), u64::MAX)?,
             settled => settled?,
         }
-        let mut slot = self.slot();
-        let pages = self.options.checkpoint_pages;
-        let moved =
-            self.write_with(&mut slot, |writer| Ok(writer.move_log(pages)?.then_some(writer.applied)));
-        match moved {
-            Ok(durable) => _ = self.durable.fetch_max(durable.unwrap_or(0), Ordering::AcqRel),
+        match self.move_log() {
             // The log stays longer. Whoever has to write finds out whether there is room for that.
-            Err(failure) if failure.is_full => {}
-            Err(failure) => return Err(failure),
+            Err(failure) if failure.is_full => Ok(()),
+            moved => moved,
+        }
+    }
+
+    /// Move the write-ahead log into the database if it is long: most of it while others write, and what they have written
+    /// meanwhile while they wait, because the log begins anew only when all of it was moved.
+    fn move_log(&self) -> Result<(), Failure> {
+        let mut mover = self.moving();
+        // A log in doubt is written once more before it is synced.
+        self.write_with(&mut self.slot(), |_| Ok(()))?;
+        let moved = self.move_beside(&mut mover);
+        let mut slot = self.slot();
+        if let Err(failure) = &moved {
+            *mover = None;
+            if !failure.is_full {
+                *slot = Slot { writer: None, in_doubt: true };
+            }
+        }
+        if moved? {
+            let durable = self.write_with(&mut slot, |writer| {
+                let moved = schema::checkpoint(&writer.connection, "PASSIVE")?;
+                Ok(if moved.is_complete { writer.applied } else { 0 })
+            })?;
+            self.durable.fetch_max(durable, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// Says whether the log was long.
+    fn move_beside(&self, mover: &mut Option<Connection>) -> Result<bool, Failure> {
+        let mover = match mover {
+            Some(mover) => mover,
+            None => mover.insert(schema::open_writer(&self.dir.join(DATABASE_FILE), &self.options)?),
+        };
+        let is_long = schema::checkpoint(mover, "NOOP")?.pages >= self.options.checkpoint_pages;
+        if is_long {
+            schema::checkpoint(mover, "PASSIVE")?;
+        }
+        Ok(is_long)
     }
 
     /// Leave nothing but the database. If that is not possible, the next to open it finds everything in the journal.
@@ -314,6 +374,15 @@ impl Core {
             let mut front = poisoned.into_inner();
             front.doubt();
             front
+        })
+    }
+
+    fn moving(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.mover.lock().unwrap_or_else(|poisoned| {
+            self.mover.clear_poison();
+            let mut mover = poisoned.into_inner();
+            *mover = None;
+            mover
         })
     }
 

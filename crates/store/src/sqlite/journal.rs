@@ -111,8 +111,8 @@ impl Journal {
 
     /// Give back what is not used.
     pub(super) fn give_back(&mut self, durable: u64) {
-        for (at, segment) in self.segments.iter_mut().enumerate() {
-            if at != self.active && segment.last <= durable {
+        for segment in &mut self.segments {
+            if segment.last <= durable {
                 segment.used = 0;
             }
             // Without it there is less room for others; nothing else depends on it.

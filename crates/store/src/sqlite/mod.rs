@@ -120,6 +120,7 @@ impl SqliteStore {
             front: Mutex::new(Front::new(lookups, &writer)),
             _keeper: Mutex::new(schema::open_reader(&file, &options).map_err(opening)?),
             durable: AtomicU64::new(writer.applied),
+            mover: Mutex::default(),
             slot: Mutex::new(Slot { writer: Some(writer), in_doubt: false }),
             pending: Pending::default(),
             salt,

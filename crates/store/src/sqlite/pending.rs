@@ -14,7 +14,7 @@ const AGE_MAX: Duration = Duration::from_millis(20);
 const EVENTS_ENOUGH: usize = 512;
 const BYTES_ENOUGH: usize = 512 << 10;
 
-/// At so many times as much, appends wait for it.
+/// At so many times as much, appends wait for it. More than comes while the write-ahead log is moved.
 const TOO_MUCH: usize = 8;
 
 /// The appends of one record of the journal.
@@ -100,17 +100,31 @@ impl Pending {
         self.state().sessions.get(key).map(|head| (head.number, head.seq))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.state().records.is_empty()
+    /// The number of the oldest record.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.state().records.front().map(|record| record.number)
     }
 
-    pub(super) fn is_too_much(&self) -> bool {
-        self.state().is(TOO_MUCH)
+    /// The number of the newest record.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.state().records.back().map(|record| record.number)
     }
 
-    /// Everything, the oldest first.
-    pub(super) fn all(&self) -> Vec<Arc<Record>> {
-        self.state().records.iter().cloned().collect()
+    /// The number of the oldest record, if there is too much.
+    pub(super) fn too_much(&self) -> Option<u64> {
+        let state = self.state();
+        state.records.front().map(|record| record.number).filter(|_| state.is(TOO_MUCH))
+    }
+
+    /// The oldest records, enough for one transaction.
+    pub(super) fn oldest(&self) -> Vec<Arc<Record>> {
+        let mut events = 0;
+        let enough = |record: &&Arc<Record>| {
+            let more = events < 2 * EVENTS_ENOUGH;
+            events += record.size().0;
+            more
+        };
+        self.state().records.iter().take_while(enough).cloned().collect()
     }
 
     /// The database has everything up to this record.

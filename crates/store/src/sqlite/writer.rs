@@ -194,14 +194,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Move the write-ahead log into the database if it is long. Says whether everything was moved, and is durable there.
-    pub(super) fn move_log(&self, pages_max: u32) -> rusqlite::Result<bool> {
-        if schema::checkpoint(&self.connection, "NOOP")?.pages < pages_max {
-            return Ok(false);
-        }
-        schema::checkpoint(&self.connection, "PASSIVE").map(|moved| moved.is_complete)
-    }
-
     fn put(&self, record: &Record, put: Put) -> rusqlite::Result<bool> {
         let sql = match put {
             Put::Replace => "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3, ?4)",

@@ -98,8 +98,10 @@ fn data_of_schema_2_keeps_its_inboxes_its_wake_time_and_what_is_open() {
 #[test]
 fn data_of_schema_4_has_no_journal_and_gets_one() {
     let (dir, store) = opened("schema-4", 4);
-    let unfinished = UNFINISHED.map(|session| SessionKey::new("default", session));
-    assert_eq!(store.unfinished(None, 100).unwrap(), (unfinished.to_vec(), None));
+    let mut unfinished = UNFINISHED.map(|session| SessionKey::new("default", session)).to_vec();
+    // The paused one has ended.
+    unfinished.remove(4);
+    assert_eq!(store.unfinished(None, 100).unwrap(), (unfinished.clone(), None));
     assert_eq!(store.last_position().unwrap(), 46);
     let counted = [("builder", 663), ("planner", 2931)];
     let stored = store.stored_bytes().unwrap();

@@ -102,8 +102,8 @@ fn data_of_schema_4_has_no_journal_and_gets_one() {
     // The paused one has ended.
     unfinished.remove(4);
     assert_eq!(store.unfinished(None, 100).unwrap(), (unfinished.clone(), None));
-    assert_eq!(store.last_position().unwrap(), 46);
-    let counted = [("builder", 663), ("planner", 2931)];
+    assert_eq!(store.last_position().unwrap(), 47);
+    let counted = [("builder", 663), ("planner", 2949)];
     let stored = store.stored_bytes().unwrap();
     assert!(stored.iter().map(|(_, agent, bytes)| (&**agent, *bytes)).eq(counted));
     assert!(!dir.path().join("journal-0").exists());
@@ -112,10 +112,10 @@ fn data_of_schema_4_has_no_journal_and_gets_one() {
     let expected = store.head(&key).unwrap().unwrap();
     let wake = Wake::Unchanged;
     let item = Append { key, expected, events: vec![vec![1, 2]], row: None, wake, snapshot: None };
-    assert_eq!(store.append(std::slice::from_ref(&item)).unwrap(), [Outcome::Appended { first: 47 }]);
+    assert_eq!(store.append(std::slice::from_ref(&item)).unwrap(), [Outcome::Appended { first: 48 }]);
     assert!(dir.path().join("journal-0").exists());
     drop(store);
     let store = SqliteStore::open(dir.path()).unwrap();
     assert_eq!(store.read(&item.key, expected, 10).unwrap()[0].bytes, [1, 2]);
-    assert_eq!(store.stored_bytes().unwrap()[1].2, 2931 + 2);
+    assert_eq!(store.stored_bytes().unwrap()[1].2, 2949 + 2);
 }

@@ -26,6 +26,7 @@ const RECORD_BYTES_MAX: usize = 1 << 20;
 const ROOM: u64 = 4 << 20;
 const GROW_BY: u64 = 1 << 20;
 const SECTOR: usize = 512;
+const PAGE: usize = 4096;
 
 /// The number, the length, the checksum of the payload and that of the header, in 8, 4, 4 and 4 bytes, least first.
 const HEADER: usize = 20;
@@ -129,15 +130,13 @@ impl Segment {
             return Ok(());
         }
         let end = (self.used + bytes + ROOM).next_multiple_of(GROW_BY);
-        let zeros = vec![0; GROW_BY as usize];
-        let mut at = self.length;
-        while at < end {
-            let piece = GROW_BY.min(end - at);
-            if let Err(error) = self.file.write_all_at(&zeros[..piece as usize], at) {
+        // Page by page: what is written at once, Linux keeps and accounts for as one, also when a record changes a part of it.
+        for at in (self.length..end).step_by(PAGE) {
+            let bytes = (end - at).min(PAGE as u64);
+            if let Err(error) = self.file.write_all_at(&[0; PAGE][..bytes as usize], at) {
                 self.file.set_len(self.length)?;
                 return Err(error);
             }
-            at += piece;
         }
         self.length = end;
         Ok(())

@@ -28,6 +28,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define PAGE 4096
+
 /* What was in a file before a write, and how long it was. */
 struct undo {
     struct undo *older;
@@ -75,14 +77,11 @@ static int watched(int fd, char *path, size_t size) {
     return !strncmp(path, dir, strlen(dir)) && path[strlen(dir)] == '/';
 }
 
-/* Call before the bytes change. */
-static void remember(int fd, const char *path, off_t offset, size_t length) {
-    struct stat stat;
-    if (fstat(fd, &stat)) abort();
+static void remember_piece(int fd, const char *path, const struct stat *stat, off_t offset, size_t length) {
     struct undo *undo = malloc(sizeof *undo + length);
     strcpy(undo->path, path);
-    undo->inode = stat.st_ino;
-    undo->size = stat.st_size;
+    undo->inode = stat->st_ino;
+    undo->size = stat->st_size;
     undo->offset = offset;
     undo->length = length;
     ssize_t kept = pread(fd, undo->bytes, length, offset);
@@ -95,6 +94,19 @@ static void remember(int fd, const char *path, off_t offset, size_t length) {
             other->failed = 0;
     undo->older = newest;
     newest = undo;
+}
+
+/* Call before the bytes change. Page by page, as they are written to the disk, or not. */
+static void remember(int fd, const char *path, off_t offset, size_t length) {
+    struct stat stat;
+    if (fstat(fd, &stat)) abort();
+    while (length > 0) {
+        size_t piece = PAGE - offset % PAGE;
+        if (piece > length) piece = length;
+        remember_piece(fd, path, &stat, offset, piece);
+        offset += piece;
+        length -= piece;
+    }
 }
 
 static void lose(void) {

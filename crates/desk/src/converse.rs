@@ -8,7 +8,8 @@ use handover_engine::view::WaitKind;
 use handover_engine::{Accepted, Denied};
 use handover_kernel::command::{Act, CheckInTerms, Command, Next, TaskAct};
 use handover_kernel::conversation::Party;
-use handover_kernel::{AgentId, Blob, Event, MessageId, Refusal, Seq, Session, SessionId};
+use handover_kernel::session::Lifecycle;
+use handover_kernel::{AgentId, Blob, Event, MessageId, Refusal, Seq, Session, SessionId, Text};
 use handover_store::SessionKey;
 use tokio::time::Instant;
 
@@ -121,6 +122,23 @@ impl Desk {
         let command = caller.command(Act::Task(TaskAct::Say { body, next, check_in }));
         let id = id.map(MessageId::from);
         self.put(caller, task, Command { accepts: true, id, verbatim, ..command }).await
+    }
+
+    /// Cancel a task. One that has come to another end cannot be any more; to cancel twice is no error.
+    pub async fn cancel(
+        &self,
+        caller: &Caller,
+        task: &str,
+        id: Option<&str>,
+        reason: Text,
+        keeps_children: bool,
+    ) -> Result<Accepted, No> {
+        self.task(caller, task).await?;
+        let accepted = self.converse(caller, task, id, Act::Cancel { reason, keeps_children }).await?;
+        match &accepted.session.lifecycle {
+            Lifecycle::Cancelled { .. } => Ok(accepted),
+            ended => Err(Refusal::SessionEnded { state: ended.name() }.into()),
+        }
     }
 
     /// What the caller has not read of a task, which it has read then: at most `max` events, cut by bytes.

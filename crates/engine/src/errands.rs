@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn only_a_final_answer_settles_an_errand() {
-        let receipt = Receipt { seq: Seq(1), at: Timestamp(1), duplicate: true, orders: Vec::new() };
+        let receipt =
+            Receipt { seq: Seq(1), at: Timestamp(1), duplicate: true, changed: false, orders: Vec::new() };
         let mut slot = None;
         step(&mut slot, &SessionId::from("s"), &start(None), &Limits::default(), NOW);
         let session = Arc::new(slot.expect("it has started"));

@@ -104,10 +104,10 @@ impl TaskAct {
                 Fact::Completed { output: stored, summary: stored_summary },
             ) => (output, summary) == (stored, stored_summary),
             (TaskAct::Fail { failure, .. }, Fact::Failed(stored)) => failure == stored,
-            (TaskAct::Say { body, check_in, .. }, Fact::Said { body: stored, check_in: terms, .. })
+            (TaskAct::Say { body, next, check_in }, Fact::Said { body: stored, check_in: terms, .. })
                 if command.by.agent() == Some(&binding.requester) =>
             {
-                body == stored && binding.charter.check_in(*check_in) == *terms
+                (body, next) == (stored, &Next::AsBefore) && binding.charter.check_in(*check_in) == *terms
             }
             (TaskAct::Say { body, next, .. }, Fact::Said { body: stored, awaits_reply, works, .. }) => {
                 let awaits = match next {

@@ -47,6 +47,8 @@ pub struct Receipt {
     pub at: Timestamp,
     /// Whether the command had been accepted before.
     pub duplicate: bool,
+    /// Whether it changed anything now: what was done before, or had nothing to do, did not.
+    pub changed: bool,
     /// The orders that this answer hands over.
     pub orders: Vec<Order>,
 }
@@ -69,7 +71,9 @@ pub fn step(
     };
     let answer = match decision {
         Ok(Decision::New(drafts)) => Ok(accept(slot, id, command, drafts, now, &mut events)),
-        Ok(Decision::Duplicate { seq, at }) => Ok(Receipt { seq, at, duplicate: true, orders: Vec::new() }),
+        Ok(Decision::Duplicate { seq, at }) => {
+            Ok(Receipt { seq, at, duplicate: true, changed: false, orders: Vec::new() })
+        }
         Err(refusal) => Err(refusal),
     };
     Step { events, answer }

@@ -201,10 +201,14 @@ pub(crate) fn too_much(code: &Own, limited: &Limited) -> Response {
 
 /// An answer that says what is wrong, for people and machines, and where to read more.
 pub(crate) fn problem(own: &Own, message: &str) -> Response {
-    line::note("code", own.code);
-    let status = own.http.first().and_then(|status| StatusCode::from_u16(*status).ok());
-    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let error = json!({ "code": own.code, "message": message, "help": codes::link(own.code) });
+    problem_of(own.code, own.http.first().copied().unwrap_or(500), message)
+}
+
+/// The same of any code.
+pub(crate) fn problem_of(code: &'static str, status: u16, message: &str) -> Response {
+    line::note("code", code);
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let error = json!({ "code": code, "message": message, "help": codes::link(code) });
     (status, Json(json!({ "error": error }))).into_response()
 }
 

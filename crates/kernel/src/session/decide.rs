@@ -82,6 +82,7 @@ pub(super) fn accept(
     events: &mut Vec<Event>,
 ) -> Receipt {
     let mut own = None;
+    let changed = !drafts.is_empty();
     let mut trace = command.trace.clone();
     let mut orders = Vec::new();
     for draft in drafts {
@@ -104,7 +105,7 @@ pub(super) fn accept(
         (None, Some(session)) => (session.head, session.last_at),
         (None, None) => (Seq(0), now),
     };
-    Receipt { seq, at, duplicate: false, orders }
+    Receipt { seq, at, duplicate: false, changed, orders }
 }
 
 fn number(session: Option<&Session>, command: &Command, draft: Draft, now: Timestamp) -> Event {

@@ -20,12 +20,16 @@ impl Task {
         }
     }
 
+    /// Whether an event is no news beside a party's own act, which the runtime makes it from: it completes for the assignee
+    /// what the requester commits, and settles what the assignee has reported or turned down.
+    pub fn follows(&self, event: &Event) -> bool {
+        let acted = matches!(self.phase, Phase::Reported { .. }) || !self.declined.is_empty();
+        acted && event.is_by_runtime() && event.author.agent().is_some()
+    }
+
     /// Tell the other side of the conversation that the state changed.
     pub(crate) fn notice(&mut self, binding: &Binding, event: &Event) {
-        // What the runtime makes of a party's own act is no news beside that act: it completes for the assignee what the
-        // requester commits, and settles what the assignee has reported or turned down.
-        let follows = matches!(self.phase, Phase::Reported { .. }) || !self.declined.is_empty();
-        if event.is_by_runtime() && event.author.agent().is_some() && follows {
+        if self.follows(event) {
             return;
         }
         let from = event.author.agent().and_then(|agent| {

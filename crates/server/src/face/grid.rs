@@ -110,6 +110,12 @@ impl From<No> for Refused {
     }
 }
 
+impl From<handover_desk::No> for Refused {
+    fn from(no: handover_desk::No) -> Refused {
+        No(no).into()
+    }
+}
+
 impl Grid {
     /// The face of a desk, which counts what it does not read.
     pub fn new(desk: Desk, settings: Settings, unread: Unread) -> Grid {

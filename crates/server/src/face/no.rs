@@ -20,6 +20,12 @@ impl Deref for No {
     }
 }
 
+impl From<handover_desk::No> for No {
+    fn from(no: handover_desk::No) -> No {
+        No(no)
+    }
+}
+
 impl From<Denied> for No {
     fn from(denied: Denied) -> No {
         No(denied.into())

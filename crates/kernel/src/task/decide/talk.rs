@@ -19,7 +19,13 @@ impl Task {
     ) -> Result<Vec<Draft>, Refusal> {
         let charter = &scene.binding().charter;
         let by_requester = *scene.agent()? == scene.binding().requester;
-        let next = if by_requester { &Next::AsBefore } else { next };
+        if by_requester {
+            self.check_requester_may_speak(scene)?;
+            // What happens next is for whoever works to say.
+            if *next != Next::AsBefore {
+                return Err(Refusal::NotAssignee { agent: scene.agent()?.clone() });
+            }
+        }
         match next {
             Next::Delivers if !charter.commit_completes => {
                 let mut drafts = self.as_assignee(scene, &None)?;
@@ -36,12 +42,7 @@ impl Task {
             }
             Next::AsBefore | Next::Works | Next::Asks { .. } | Next::Delivers => {}
         }
-        let mut drafts = if by_requester {
-            self.check_requester_may_speak(scene)?;
-            Vec::new()
-        } else {
-            self.as_assignee(scene, &None)?
-        };
+        let mut drafts = if by_requester { Vec::new() } else { self.as_assignee(scene, &None)? };
         let limit = scene.limits.messages_per_task_max;
         if self.conversation.messages >= limit {
             return Err(Refusal::TooManyMessages { limit });

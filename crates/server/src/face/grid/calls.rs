@@ -10,7 +10,6 @@ use handover_desk::look::HISTORY_MAX;
 use handover_desk::policies::GRID_POLICY;
 use handover_desk::{Accepted, Desk};
 use handover_kernel::command::{Act, CheckInTerms, Failure, Need, Next, Progress, TaskAct};
-use handover_kernel::session::Lifecycle;
 use handover_kernel::{AgentId, Blob, Charter, Refusal, Session, SessionId, Text};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -151,7 +150,7 @@ impl Call<'_> {
         let to = self.node(&asked.to).await?;
         let warning = match asked.queue {
             true => None,
-            false => self.desk.must_exist(self.caller, std::slice::from_ref(&to)).await.map_err(No)?,
+            false => self.desk.must_exist(self.caller, std::slice::from_ref(&to)).await?,
         };
         let plain = matches!(&parts[..], [Part::Text { text }] if !text.is_empty());
         let work = Work {
@@ -170,14 +169,14 @@ impl Call<'_> {
         };
         let key = asked.message_id.as_deref();
         let id = self.desk.new_id(self.caller, key);
-        let accepted = self.desk.delegate(self.caller, &id, key, &PROFILE, work).await.map_err(No)?;
+        let accepted = self.desk.delegate(self.caller, &id, key, &PROFILE, work).await?;
         // The message comes after the start.
         self.sent(&accepted, accepted.receipt.seq.next().0, warning)
     }
 
     /// The agent that a node id stands for.
     async fn node(&self, id: &str) -> Result<AgentId, Refused> {
-        Ok(self.desk.agent_of_node(self.caller, id).await.map_err(No)?)
+        Ok(self.desk.agent_of_node(self.caller, id).await?)
     }
 
     /// `message/send`.
@@ -186,7 +185,7 @@ impl Call<'_> {
             (Some(task), None) => task,
             (None, Some(to)) => {
                 let to = self.node(&to).await?;
-                let active = self.desk.active_task(self.caller, &to).await.map_err(No)?;
+                let active = self.desk.active_task(self.caller, &to).await?;
                 let nothing =
                     || Refused::invalid(format!("there is no open task between you and {to}: send one"));
                 active.ok_or_else(nothing)?.to_string()
@@ -206,7 +205,7 @@ impl Call<'_> {
     async fn step(&self, task: &str, step: Step) -> Result<Accepted, Refused> {
         let Step { id, state, words, schema, check_in, may_be_silent } = step;
         let id = id.as_deref();
-        let session = self.desk.task(self.caller, task).await.map_err(No)?;
+        let session = self.desk.task(self.caller, task).await?;
         let is_sender = session.binding.requester == self.caller.agent;
         if schema.is_some() && !matches!(state, Some(State::InputRequired | State::AuthRequired)) {
             return Err(Refused::invalid("schema: expected input_required or auth_required with it"));
@@ -217,10 +216,7 @@ impl Call<'_> {
                 "state: expected a state that a party can set, found submitted, which a task begins with",
             )),
             (Some(State::Completed), _) => self.commit(&session, words.reason()?, id).await,
-            (Some(State::Canceled), _) => {
-                must_be_cancellable(&session)?;
-                ends(Act::Cancel { reason: words.reason()?, keeps_children: false }).await
-            }
+            (Some(State::Canceled), _) => self.give_up(task, id, words.reason()?, false).await,
             (Some(State::Rejected), _) => ends(decline(words.reason()?)).await,
             (Some(State::Failed), _) => {
                 let parts = words.parts()?;
@@ -232,22 +228,16 @@ impl Call<'_> {
                     Failure { code: Text::from("failed"), reason, retryable, protocol_error, output };
                 ends(Act::Task(TaskAct::Fail { task: None, assignee: None, failure })).await
             }
-            (Some(state @ (State::Working | State::InputRequired | State::AuthRequired)), true) => {
-                Err(Refused::invalid(format!(
-                    "state: {} is the receiver's to set; the sender sets completed or canceled",
-                    state.name()
-                )))
-            }
             (None, true) => {
                 let body = parts::to_body(&words.some_parts()?);
                 self.speak(task, id, Saying { body, check_in, ..Saying::default() }).await
             }
-            (Some(State::Working), false) if may_be_silent && matches!(words, Words::Nothing) => {
+            (Some(State::Working), _) if may_be_silent && matches!(words, Words::Nothing) => {
                 let status = Text::from(State::Working.name());
                 let progress = Progress { status, ..Progress::default() };
                 ends(Act::Task(TaskAct::Update { task: None, progress, withdraws: true })).await
             }
-            (next, false) => {
+            (next, _) => {
                 let parts = words.some_parts()?;
                 let body = parts::to_body(&parts);
                 let ask = |need| {
@@ -270,23 +260,33 @@ impl Call<'_> {
     }
 
     async fn speak(&self, task: &str, id: Option<&str>, saying: Saying) -> Result<Accepted, Refused> {
-        Ok(self.desk.say(self.caller, task, id, saying).await.map_err(No)?)
+        Ok(self.desk.say(self.caller, task, id, saying).await?)
     }
 
     async fn put(&self, task: &str, id: Option<&str>, act: Act) -> Result<Accepted, Refused> {
-        Ok(self.desk.converse(self.caller, task, id, act).await.map_err(No)?)
+        Ok(self.desk.converse(self.caller, task, id, act).await?)
+    }
+
+    async fn give_up(
+        &self,
+        task: &str,
+        id: Option<&str>,
+        reason: Text,
+        keeps_children: bool,
+    ) -> Result<Accepted, Refused> {
+        Ok(self.desk.cancel(self.caller, task, id, reason, keeps_children).await?)
     }
 
     async fn commit(&self, session: &Session, reason: Text, id: Option<&str>) -> Result<Accepted, Refused> {
         let reason = if reason.trim().is_empty() { Text::from(ACCEPTED) } else { reason };
-        Ok(self.desk.commit(self.caller, session, true, reason, id).await.map_err(No)?)
+        Ok(self.desk.commit(self.caller, session, true, reason, id).await?)
     }
 
     /// `task/read`.
     pub async fn read(&self, asked: ReadTask) -> Result<WasRead, Refused> {
         let max = asked.max.unwrap_or(READ_MAX).clamp(1, READ_MAX);
         let until = until(asked.wait_ms);
-        let read = self.desk.read_by(self.caller, &asked.task_id, max, until).await.map_err(No)?;
+        let read = self.desk.read_by(self.caller, &asked.task_id, max, until).await?;
         let shown = |event: &_| message::of(&read.session, event, &self.caller.agent);
         let messages = read.events.iter().filter_map(|event| shown(event)).collect();
         Ok(WasRead { task: self.view(&read.session)?, messages, more: read.more })
@@ -294,15 +294,13 @@ impl Call<'_> {
 
     /// `message/ack`.
     pub async fn ack(&self, asked: OnlyTask) -> Result<Acknowledged, Refused> {
-        let before = self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
         let accepted = self.put(&asked.task_id, None, Act::Task(TaskAct::Acknowledge)).await?;
-        let acknowledged = accepted.receipt.seq > before.head;
-        Ok(Acknowledged { acknowledged, task: self.view(&accepted.session)? })
+        Ok(Acknowledged { acknowledged: accepted.receipt.changed, task: self.view(&accepted.session)? })
     }
 
     /// `task/get`.
     pub async fn get(&self, asked: OnlyTask) -> Result<One, Refused> {
-        let session = self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
+        let session = self.desk.task(self.caller, &asked.task_id).await?;
         Ok(One { task: self.view(&session)? })
     }
 
@@ -320,8 +318,7 @@ impl Call<'_> {
             with,
         };
         let (after, until) = (asked.cursor.as_deref(), until(asked.wait_ms));
-        let (found, next_cursor) =
-            self.desk.tasks_by(self.caller, &wanted, after, max, until).await.map_err(No)?;
+        let (found, next_cursor) = self.desk.tasks_by(self.caller, &wanted, after, max, until).await?;
         let in_state = |session: &&Arc<Session>| asked.state.is_none_or(|state| state == state::of(session));
         let shown = found.iter().filter(in_state).map(|session| self.view(session));
         Ok(Listed { tasks: shown.collect::<Result<_, _>>()?, next_cursor })
@@ -330,8 +327,8 @@ impl Call<'_> {
     /// `task/history`.
     pub async fn history(&self, asked: ReadHistory) -> Result<WasSaid, Refused> {
         let max = asked.max.unwrap_or(HISTORY_MAX).clamp(1, HISTORY_MAX);
-        self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
-        let history = self.desk.history(self.caller, &asked.task_id, asked.after, max).await.map_err(No)?;
+        self.desk.task(self.caller, &asked.task_id).await?;
+        let history = self.desk.history(self.caller, &asked.task_id, asked.after, max).await?;
         let shown = |event: &_| message::of(&history.session, event, &self.caller.agent);
         let messages = history.events.iter().filter_map(|event| shown(event)).collect();
         Ok(WasSaid { messages, next: history.next })
@@ -359,7 +356,7 @@ impl Call<'_> {
 
     /// `task/complete`.
     pub async fn complete(&self, asked: EndTask) -> Result<One, Refused> {
-        let session = self.desk.task(self.caller, &asked.task_id).await.map_err(No)?;
+        let session = self.desk.task(self.caller, &asked.task_id).await?;
         self.one(&self.commit(&session, Text::from(asked.reason), None).await?)
     }
 
@@ -371,20 +368,19 @@ impl Call<'_> {
     /// `task/cancel`.
     pub async fn cancel(&self, asked: CancelTask) -> Result<Canceled, Refused> {
         let (reason, keeps_children) = (Text::from(asked.reason), asked.keep_subtasks);
-        must_be_cancellable(&*self.desk.task(self.caller, &asked.task_id).await.map_err(No)?)?;
-        let (tree, _) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await.map_err(No)?;
+        let (tree, _) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await?;
         let below = tree.iter().skip(1).filter(|branch| !branch.session.lifecycle.is_terminal());
         let subtasks = below.map(|branch| branch.session.binding.id.to_string()).collect();
-        let accepted = self.put(&asked.task_id, None, Act::Cancel { reason, keeps_children }).await?;
+        let accepted = self.give_up(&asked.task_id, None, reason, keeps_children).await?;
         Ok(Canceled { task: self.view(&accepted.session)?, subtasks })
     }
 
     /// `task/active`.
     pub async fn active(&self, asked: WithAgent) -> Result<MaybeOne, Refused> {
         let with = self.node(&asked.node_id).await?;
-        let task = match self.desk.active_task(self.caller, &with).await.map_err(No)? {
+        let task = match self.desk.active_task(self.caller, &with).await? {
             Some(id) => {
-                let session = self.desk.task(self.caller, id.as_str()).await.map_err(No)?;
+                let session = self.desk.task(self.caller, id.as_str()).await?;
                 Some(self.view(&session)?)
             }
             None => None,
@@ -394,7 +390,7 @@ impl Call<'_> {
 
     /// `task/tree`.
     pub async fn tree(&self, asked: OnlyTask) -> Result<Delegated, Refused> {
-        let (found, more) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await.map_err(No)?;
+        let (found, more) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await?;
         let branches = found.iter().filter_map(|branch| {
             let shown = task::of(&branch.session, &self.caller.agent)?;
             Some(Branch {
@@ -427,16 +423,6 @@ impl Call<'_> {
     pub async fn resume(&self, asked: EndTask) -> Result<One, Refused> {
         self.one(&self.put(&asked.task_id, None, Act::Resume { reason: Text::from(asked.reason) }).await?)
     }
-}
-
-/// What has come to another end cannot be given up any more. To give up twice is no error.
-fn must_be_cancellable(session: &Session) -> Result<(), Refused> {
-    let given_up = matches!(session.lifecycle, Lifecycle::Cancelled { .. });
-    if session.lifecycle.is_terminal() && !given_up {
-        let state = session.lifecycle.name();
-        return Err(No(Refusal::SessionEnded { state }.into()).into());
-    }
-    Ok(())
 }
 
 fn decline(reason: Text) -> Act {

@@ -22,7 +22,9 @@ use super::methods::Method;
 use super::notify::{self, Beginning};
 use super::{Grid, No, describe, nodes};
 use crate::http::line::{note, short};
-use crate::http::{Peer, bearer, body, gather, is_json, json_answer, origin, problem, sse, too_much, trace};
+use crate::http::{
+    Peer, bearer, body, gather, is_json, json_answer, origin, problem, problem_of, sse, too_much, trace,
+};
 
 /// The routes of the face.
 pub fn router(grid: Grid) -> Router {
@@ -182,7 +184,7 @@ impl Grid {
 
     /// Whether the path names the caller's own node.
     pub(super) async fn must_be_own(&self, caller: &Caller, node: &str) -> Result<(), No> {
-        let agent = self.desk().agent_of_node(caller, node).await.map_err(No)?;
+        let agent = self.desk().agent_of_node(caller, node).await?;
         if agent == caller.agent {
             return Ok(());
         }
@@ -195,6 +197,11 @@ fn unauthenticated(what: &str) -> Box<Response> {
     let mut response = problem(&own::UNAUTHENTICATED, what);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Box::new(response)
+}
+
+/// A no where the request is no JSON-RPC: as all of HTTP says it.
+pub(super) fn refused(no: &No) -> Response {
+    problem_of(no.said_code(), no.meaning().http, &no.said())
 }
 
 async fn respond(grid: &Grid, node: &str, taken: &Taken) -> Response {
@@ -261,25 +268,18 @@ pub(super) fn in_query<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
 
 async fn listen(grid: &Grid, mut caller: Caller, node: &str, last: Option<String>) -> Response {
     caller.rests();
-    let refused = |no: No| {
-        let status = StatusCode::from_u16(no.meaning().http).unwrap_or(StatusCode::BAD_REQUEST);
-        let error = no.error(no.said());
-        note("code", error.code);
-        let body = serde_json::json!({ "error": { "code": no.said_code(), "message": error.message } });
-        (status, Json(body)).into_response()
-    };
     if let Err(no) = grid.must_be_own(&caller, node).await {
-        return refused(no);
+        return refused(&no);
     }
     let desk = grid.desk();
     // The place is taken before anything is read: who has none left is refused at once.
     let stay = match desk.stay(&caller) {
         Ok(stay) => stay,
-        Err(no) => return refused(No(no)),
+        Err(no) => return refused(&No(no)),
     };
     let beginning = match Beginning::of(desk, &caller, last.as_deref()).await {
         Ok(beginning) => beginning,
-        Err(no) => return refused(No(no)),
+        Err(no) => return refused(&No(no)),
     };
     let settings = &grid.parts.settings;
     let (desk, until) = (desk.clone(), Instant::now() + settings.lifetime);

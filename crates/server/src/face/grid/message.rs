@@ -4,7 +4,7 @@
 use handover_desk::calendar::rfc3339;
 use handover_kernel::command::{Answer, Reply, Request};
 use handover_kernel::errand::is_parents;
-use handover_kernel::task::{Phase, REJECTED, Task};
+use handover_kernel::task::REJECTED;
 use handover_kernel::{AgentId, Event, Face, Fact, Session};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -164,7 +164,7 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
             state(&whose("canceled"), reason)
         }
         // What follows from a report or a decline was told with that.
-        Fact::Committed(_) if follows(session, event) => None,
+        Fact::Committed(_) if session.task().is_some_and(|task| task.follows(event)) => None,
         Fact::Committed(commitment) => {
             let outcome = if commitment.positive { "completed" } else { state::of(session).name() };
             state(&whose(outcome), &commitment.reason)
@@ -187,12 +187,6 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
         | Fact::OfferAccepted { .. }
         | Fact::OfferDeclined { .. } => None,
     }
-}
-
-/// Whether the runtime settles what a party has reported or turned down: no news beside that.
-pub(super) fn follows(session: &Session, event: &Event) -> bool {
-    let settles = |task: &Task| matches!(task.phase, Phase::Reported { .. }) || !task.declined.is_empty();
-    event.is_by_runtime() && session.task().is_some_and(settles)
 }
 
 /// The message that a task was sent with: what it was sent as, or in whichever words another protocol has for it.

@@ -11,12 +11,12 @@ use handover_desk::caller::Caller;
 use handover_desk::clock::machine;
 use handover_desk::directory::{Agent, Status};
 use handover_desk::identity::signed;
-use handover_kernel::AgentId;
+use handover_kernel::{AgentId, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::http::{Taken, in_query, preflight};
+use super::http::{Taken, in_query, preflight, refused};
 use super::{Grid, No};
 use crate::face::skill::NewSkill;
 use crate::http::{Peer, json_answer, origin};
@@ -82,44 +82,26 @@ struct Search {
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-/// What goes wrong here: as JSON, with the status that HTTP has for it.
-struct Wrong(StatusCode, Value);
+type Done = Result<(StatusCode, Value), No>;
 
-impl From<No> for Wrong {
-    fn from(no: No) -> Wrong {
-        let status = StatusCode::from_u16(no.meaning().http).unwrap_or(StatusCode::BAD_REQUEST);
-        let (code, help) = (no.said_code(), handover_desk::codes::link(no.said_code()));
-        Wrong(status, json!({ "error": { "code": code, "message": no.said(), "help": help } }))
-    }
+fn invalid(what: impl Into<String>) -> No {
+    No(Refusal::invalid(what.into()).into())
 }
 
-impl From<handover_desk::No> for Wrong {
-    fn from(no: handover_desk::No) -> Wrong {
-        No(no).into()
-    }
+fn not_found(node: &str) -> No {
+    No(handover_desk::No::NoSuchAgent { what: format!("there is no node {}", shorten(node)) })
 }
-
-impl Wrong {
-    fn invalid(what: impl Into<String>) -> Wrong {
-        No(handover_kernel::Refusal::invalid(what.into()).into()).into()
-    }
-
-    fn not_found(node: &str) -> Wrong {
-        let what = format!("there is no node {}", shorten(node));
-        No(handover_desk::No::NoSuchAgent { what }).into()
-    }
-}
-
-type Done = Result<(StatusCode, Value), Wrong>;
 
 fn respond(caller: &Caller, done: Done) -> Response {
-    let (status, body) = done.unwrap_or_else(|Wrong(status, body)| (status, body));
-    json_answer(status.as_u16(), body.to_string(), caller.room())
+    match done {
+        Ok((status, body)) => json_answer(status.as_u16(), body.to_string(), caller.room()),
+        Err(no) => refused(&no),
+    }
 }
 
-fn read<T: DeserializeOwned>(taken: &Taken) -> Result<T, Wrong> {
+fn read<T: DeserializeOwned>(taken: &Taken) -> Result<T, No> {
     let body = if taken.body.is_empty() { b"{}" } else { &taken.body[..] };
-    let wrong = |error| Wrong::invalid(format!("expected a JSON object: {error}"));
+    let wrong = |error| invalid(format!("expected a JSON object: {error}"));
     let mut fields: Map<String, Value> = serde_json::from_slice(body).map_err(wrong)?;
     // What a signed body has beside everything else was looked at before.
     SIGNATURE.into_iter().for_each(|field| _ = fields.remove(field));
@@ -172,7 +154,7 @@ async fn change(State(grid): State<Grid>, Path(node): Path<String>, request: Req
         let asked: Change = read(taken)?;
         let caller = &taken.caller;
         let known = grid.desk().agent(caller, caller.agent.as_str()).await?;
-        let mut agent = Agent::clone(&*known.ok_or_else(|| Wrong::not_found(&node))?);
+        let mut agent = Agent::clone(&*known.ok_or_else(|| not_found(&node))?);
         agent.name = asked.name.unwrap_or(agent.name);
         agent.description = asked.description.unwrap_or(agent.description);
         agent.visible_to = asked.visible_to.unwrap_or(agent.visible_to);
@@ -193,7 +175,7 @@ async fn leave(State(grid): State<Grid>, Path(node): Path<String>, request: Requ
             return Ok((StatusCode::OK, json!({ "unbound": true })));
         }
         let removed = grid.desk().unregister(caller, Some(&node)).await?;
-        if removed { Ok((StatusCode::OK, json!({ "removed": true }))) } else { Err(Wrong::not_found(&node)) }
+        if removed { Ok((StatusCode::OK, json!({ "removed": true }))) } else { Err(not_found(&node)) }
     })
     .await
 }
@@ -201,9 +183,7 @@ async fn leave(State(grid): State<Grid>, Path(node): Path<String>, request: Requ
 async fn list(State(grid): State<Grid>, request: Request) -> Response {
     without_body(&grid, request, async |caller, uri| {
         let max = match in_query(uri, "max") {
-            Some(max) => {
-                max.parse().map_err(|_| Wrong::invalid("max: expected a number, found something else"))?
-            }
+            Some(max) => max.parse().map_err(|_| invalid("max: expected a number, found something else"))?,
             None => LIST_MAX,
         };
         let after = in_query(uri, "cursor");
@@ -217,8 +197,7 @@ async fn list(State(grid): State<Grid>, request: Request) -> Response {
 async fn one(State(grid): State<Grid>, Path(node): Path<String>, request: Request) -> Response {
     without_body(&grid, request, async |caller, _| {
         let agent = grid.desk().agent_of_node(caller, &node).await?;
-        let found =
-            grid.desk().agent(caller, agent.as_str()).await?.ok_or_else(|| Wrong::not_found(&node))?;
+        let found = grid.desk().agent(caller, agent.as_str()).await?.ok_or_else(|| not_found(&node))?;
         Ok((StatusCode::OK, grid.shown(caller, &found)))
     })
     .await
@@ -240,7 +219,7 @@ async fn set_status(State(grid): State<Grid>, Path(node): Path<String>, request:
         let asked: NewStatus = read(taken)?;
         let status = Status::of(&asked.status).ok_or_else(|| {
             let found = shorten(&asked.status);
-            Wrong::invalid(format!("status: expected available, busy or do_not_disturb, found {found}"))
+            invalid(format!("status: expected available, busy or do_not_disturb, found {found}"))
         })?;
         grid.desk().set_status(&taken.caller, status, &asked.text).await?;
         grid.shown_own(&taken.caller).await
@@ -260,8 +239,8 @@ async fn search(State(grid): State<Grid>, request: Request) -> Response {
     .await
 }
 
-fn skills_of(skills: Vec<NewSkill>) -> Result<Vec<handover_desk::directory::Skill>, Wrong> {
-    skills.into_iter().map(NewSkill::skill).collect::<Result<_, _>>().map_err(Wrong::invalid)
+fn skills_of(skills: Vec<NewSkill>) -> Result<Vec<handover_desk::directory::Skill>, No> {
+    skills.into_iter().map(NewSkill::skill).collect::<Result<_, _>>().map_err(invalid)
 }
 
 impl Grid {
@@ -271,9 +250,8 @@ impl Grid {
         let key = asked.public_key.as_deref().map(public_key).transpose()?;
         if let Some(key) = &key {
             // Whoever has the token could otherwise take a key for its own that is somebody else's.
-            signed::check(&taken.body, key, machine()).map_err(|why| {
-                Wrong::invalid(format!("publicKey: expected a body that it has signed: {why}"))
-            })?;
+            signed::check(&taken.body, key, machine())
+                .map_err(|why| invalid(format!("publicKey: expected a body that it has signed: {why}")))?;
         }
         let agent = Agent {
             name: asked.name,
@@ -325,8 +303,8 @@ impl Grid {
     }
 }
 
-fn public_key(text: &str) -> Result<[u8; 32], Wrong> {
-    let wrong = || Wrong::invalid("publicKey: expected 64 hexadecimal digits, found something else");
+fn public_key(text: &str) -> Result<[u8; 32], No> {
+    let wrong = || invalid("publicKey: expected 64 hexadecimal digits, found something else");
     if text.len() != 64 || !text.is_ascii() {
         return Err(wrong());
     }

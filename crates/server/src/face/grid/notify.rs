@@ -14,7 +14,6 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::message;
 use super::state::{self, State};
 use crate::http::sse::{Frame, Outlet};
 
@@ -83,7 +82,7 @@ pub fn of(session: &Session, event: &Event, agent: &AgentId) -> Option<Notificat
     let kind = kind_of(&event.fact, is_sender)?;
     // What the runtime makes of a party's own act is told with that act.
     let made = matches!(event.fact, Fact::Committed(_) | Fact::Completed { .. });
-    if made && message::follows(session, event) {
+    if made && task.follows(event) {
         return None;
     }
     if !is_sender && others && kind != Kind::Task {

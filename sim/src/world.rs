@@ -661,7 +661,7 @@ impl World {
                 reader.follower.page(page)
             }
             Need::Join { .. } => {
-                reader.joined = Some((node.epoch, node.hub.join(&reader.topic, 6, ())));
+                reader.joined = Some((node.epoch, node.hub.join(reader.topic.clone(), 6, ())));
                 reader.follower.joined();
                 Vec::new()
             }
@@ -677,7 +677,7 @@ impl World {
                     }
                     Taken::Cut if self.plant == Some(Plant::HideCut) => {
                         node.leave(id);
-                        reader.joined = Some((node.epoch, node.hub.join(&reader.topic, 6, ())));
+                        reader.joined = Some((node.epoch, node.hub.join(reader.topic.clone(), 6, ())));
                         Vec::new()
                     }
                     Taken::Cut => {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::caller::Caller;
 use crate::directory::Present;
 use crate::gate::Permit;
-use crate::identity::{Credential, Unauthenticated};
+use crate::identity::{Credential, Unauthenticated, or_never};
 use crate::memory::{Lease, Room, Staying};
 use crate::no::No;
 use crate::reading::blocking;
@@ -65,7 +65,6 @@ pub enum Over {
 /// unless its protocol wants to be told.
 pub struct Events {
     desk: Desk,
-    topic: Topic,
     subscription: Subscription,
     tells_of_lag: bool,
     /// The number of the last event that was given out, or after which it begins.
@@ -85,22 +84,18 @@ impl Desk {
         let staying = staying.map_err(|limited| self.gate.limited(caller, limited))?;
         let present = self.directory.present(&caller.tenant, &caller.agent);
         let (mut shutdown, gate) = (self.shutdown.clone(), self.gate.clone());
-        let (principal, keys) = (caller.principal.clone(), Arc::clone(&self.keys));
-        let over: Pin<Box<dyn Future<Output = Over> + Send>> = match principal.credential {
-            // Many stay, and most of the room would be for credentials that can end.
-            Credential::None => Box::pin(async move {
-                shutdown.begun().await;
-                Over::Stopping
-            }),
-            Credential::Token(_) | Credential::Key(_) | Credential::Signed(..) => Box::pin(async move {
-                tokio::select! {
-                    biased;
-                    () = shutdown.begun() => Over::Stopping,
-                    ended = gate.ended(principal.clone()) => Over::Unauthenticated(ended),
-                    ended = keys.ended(&principal) => Over::Unauthenticated(ended),
-                }
-            }),
-        };
+        let (principal, keys) = (Arc::clone(&caller.principal), Arc::clone(&self.keys));
+        let over = Box::pin(async move {
+            // Few sign what they follow with, and the others need no room for it.
+            let signed = matches!(principal.credential, Credential::Signed(..));
+            let unbound = signed.then(|| Box::pin(keys.ended(Arc::clone(&principal))));
+            tokio::select! {
+                biased;
+                () = shutdown.begun() => Over::Stopping,
+                ended = gate.ended(principal) => Over::Unauthenticated(ended),
+                ended = or_never(unbound) => Over::Unauthenticated(ended),
+            }
+        });
         let held = (caller.held.clone(), staying);
         Ok(Stay { over, _permit: permit, _present: present, _held: held })
     }
@@ -152,13 +147,13 @@ impl Desk {
     }
 
     fn follow(&self, caller: &Caller, topic: Topic, after: u64) -> Events {
-        let subscription = self.engine.subscribe(topic.clone(), after);
+        let subscription = self.engine.subscribe(topic, after);
         let (desk, ready, room) = (self.clone(), VecDeque::new(), caller.room().cloned());
         // One call may follow many: whoever has none left for them is refused its next one.
         let following = room.as_ref().map(|room| room.hold(FOLLOWING_BYTES));
         let tells_of_lag = false;
         let held = None;
-        Events { desk, topic, subscription, tells_of_lag, after, ready, held, room, _following: following }
+        Events { desk, subscription, tells_of_lag, after, ready, held, room, _following: following }
     }
 }
 
@@ -230,7 +225,7 @@ impl Events {
                 }
                 Err(Ended::TooSlow { .. }) if self.tells_of_lag => return Err(Over::Lagging),
                 Err(Ended::TooSlow { resume_after }) => {
-                    self.subscription = self.desk.engine.subscribe(self.topic.clone(), resume_after);
+                    self.subscription.begin_again(resume_after);
                 }
                 Err(Ended::Denied(denied)) => return Err(Over::Denied(denied)),
             }

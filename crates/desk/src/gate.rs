@@ -264,7 +264,7 @@ impl Gate {
 
     /// Returns when the credential behind a principal does not count any more.
     pub async fn ended(&self, principal: Arc<Principal>) -> Unauthenticated {
-        self.inner.identity.ended(Arc::unwrap_or_clone(principal)).await
+        self.inner.identity.ended(principal).await
     }
 
     /// Note that a caller said to be somebody else.

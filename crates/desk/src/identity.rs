@@ -10,6 +10,7 @@ pub mod jwt;
 pub mod signed;
 pub mod tokens;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -358,7 +359,7 @@ impl Identity {
 
     /// Returns when the credential of this principal does not count any more, because its time is up, it was revoked, or its
     /// key was withdrawn; never, if that cannot be.
-    pub async fn ended(&self, mut principal: Principal) -> Unauthenticated {
+    pub async fn ended(&self, principal: Arc<Principal>) -> Unauthenticated {
         let mut changes = match (principal.credential, self) {
             (
                 Credential::Token(_) | Credential::Signed(_, By::Token(_)),
@@ -372,25 +373,35 @@ impl Identity {
             }
         };
         loop {
-            if let Err(ended) = self.renew(&mut principal) {
-                return ended;
-            }
-            let expires = async {
-                match principal.expires_at {
-                    // The clock that sleeps may stand still, or be set, while that of the credential goes on.
-                    Some(at) => {
-                        let left = Duration::from_millis(at.since(machine()));
-                        tokio::time::sleep(left.min(Duration::from_secs(60))).await;
-                    }
-                    None => std::future::pending().await,
-                }
+            let expires_at = match self.end_of(&principal) {
+                Ok(expires_at) => expires_at,
+                Err(ended) => return ended,
             };
+            // The clock that sleeps may stand still, or be set, while that of the credential goes on.
+            let left = expires_at.map(|at| Duration::from_millis(at.since(machine())));
+            let at_most = |left: Duration| tokio::time::sleep(left.min(Duration::from_secs(60)));
+            // Many wait here, most of them for nothing but a change: this is what each of them takes in memory.
+            let expires = left.map(|left| Box::pin(at_most(left)));
             tokio::select! {
                 // It lives as long as the identity does, which is borrowed here.
                 _ = changes.changed() => {}
-                () = expires => {}
+                () = or_never(expires) => {}
             }
         }
+    }
+
+    /// When the credential of a principal ends as things are now, if it does; or why it has.
+    fn end_of(&self, principal: &Principal) -> Result<Option<Timestamp>, Unauthenticated> {
+        let mut renewed = principal.clone();
+        self.renew(&mut renewed).map(|()| renewed.expires_at)
+    }
+}
+
+/// What it returns; never, if there is none.
+pub(crate) async fn or_never<F: Future>(future: Option<Pin<Box<F>>>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -5,7 +5,7 @@
 //! number that it saw: nothing is dropped in silence. [`Follower`] joins what is stored to what is live, without a gap and
 //! without a repeat.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use handover_kernel::Event;
@@ -47,7 +47,7 @@ pub struct SubscriberId(u64);
 
 #[derive(Debug)]
 struct Subscriber<W> {
-    topic: Topic,
+    topic: Arc<Topic>,
     queue: VecDeque<Delivery>,
     queue_max: usize,
     /// How many bytes the queue has.
@@ -81,7 +81,8 @@ pub const HUB_BYTES_MAX: u64 = 32 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Hub<W> {
     subscribers: BTreeMap<SubscriberId, Subscriber<W>>,
-    by_topic: BTreeMap<Topic, BTreeSet<SubscriberId>>,
+    /// In the order in which they joined.
+    by_topic: BTreeMap<Arc<Topic>, Vec<SubscriberId>>,
     next: u64,
     /// How many bytes all queues have together.
     bytes: u64,
@@ -95,12 +96,14 @@ impl<W> Default for Hub<W> {
 
 impl<W: Clone> Hub<W> {
     /// Begin to queue the events of a topic.
-    pub fn join(&mut self, topic: &Topic, queue_max: usize, waker: W) -> SubscriberId {
+    pub fn join(&mut self, topic: impl Into<Arc<Topic>>, queue_max: usize, waker: W) -> SubscriberId {
         let id = SubscriberId(self.next);
         self.next += 1;
-        self.by_topic.entry(topic.clone()).or_default().insert(id);
+        let topic = topic.into();
+        // Most topics have one subscriber, and there are many topics.
+        let alone = || Vec::with_capacity(1);
+        self.by_topic.entry(Arc::clone(&topic)).or_insert_with(alone).push(id);
         let queue = VecDeque::new();
-        let topic = topic.clone();
         let subscriber =
             Subscriber { topic, queue, queue_max, bytes: 0, spilled: 0, cut: false, missed: false, waker };
         self.subscribers.insert(id, subscriber);
@@ -112,7 +115,7 @@ impl<W: Clone> Hub<W> {
         let Some(subscriber) = self.subscribers.remove(&id) else { return };
         self.bytes -= subscriber.bytes;
         if let Some(ids) = self.by_topic.get_mut(&subscriber.topic) {
-            ids.remove(&id);
+            ids.retain(|other| *other != id);
             if ids.is_empty() {
                 self.by_topic.remove(&subscriber.topic);
             }
@@ -202,7 +205,7 @@ impl<W> Subscriber<W> {
             }
             room -= bytes;
             self.bytes += bytes;
-            let number = match self.topic {
+            let number = match &*self.topic {
                 Topic::Session(_) => event.seq.0,
                 Topic::Agent { .. } | Topic::Everything => published.first + index as u64,
             };
@@ -394,7 +397,7 @@ mod tests {
             Topic::Everything,
         ];
         let ids: Vec<SubscriberId> =
-            topics.iter().enumerate().map(|(index, topic)| hub.join(topic, 10, index)).collect();
+            topics.iter().enumerate().map(|(index, topic)| hub.join(topic.clone(), 10, index)).collect();
         let (mut woken, cut) = hub.publish(&published("s", 3, 70, 2));
         woken.sort();
         assert_eq!((woken, cut), (vec![0, 2, 3, 6], 0));
@@ -409,7 +412,7 @@ mod tests {
     #[test]
     fn a_queue_is_taken_in_portions_and_in_order() {
         let mut hub = Hub::default();
-        let id = hub.join(&Topic::Everything, 10, ());
+        let id = hub.join(Topic::Everything, 10, ());
         hub.publish(&published("s", 1, 1, 3));
         hub.publish(&published("r", 1, 4, 2));
         assert_eq!(numbers(hub.take(id, 2)), [1, 2]);
@@ -420,8 +423,8 @@ mod tests {
     #[test]
     fn a_slow_subscriber_keeps_what_is_queued_and_is_cut_off_after_it() {
         let mut hub = Hub::default();
-        let slow = hub.join(&Topic::Everything, 3, "slow");
-        let quick = hub.join(&Topic::Everything, 9, "quick");
+        let slow = hub.join(Topic::Everything, 3, "slow");
+        let quick = hub.join(Topic::Everything, 9, "quick");
         assert_eq!(hub.publish(&published("s", 1, 1, 2)).1, 0);
         assert_eq!(hub.publish(&published("s", 3, 3, 2)).1, 1);
         assert_eq!(hub.publish(&published("s", 5, 5, 1)), (vec!["quick"], 0), "it is cut off once");
@@ -443,7 +446,7 @@ mod tests {
     #[test]
     fn what_has_too_many_bytes_is_read_from_the_log_and_counts_towards_falling_behind() {
         let mut hub = Hub::default();
-        let id = hub.join(&Topic::Everything, 10, ());
+        let id = hub.join(Topic::Everything, 10, ());
         let half = (QUEUE_BYTES_MAX / 2) as usize - 100;
         assert_eq!(hub.publish(&heavy(1, 4, half)).1, 0);
         assert!(hub.bytes() <= QUEUE_BYTES_MAX, "{}", hub.bytes());
@@ -467,7 +470,7 @@ mod tests {
         let mut hub = Hub::default();
         let full = heavy(1, 1, QUEUE_BYTES_MAX as usize - 100);
         let many = HUB_BYTES_MAX / QUEUE_BYTES_MAX + 8;
-        let ids: Vec<SubscriberId> = (0..many).map(|_| hub.join(&Topic::Everything, 9, ())).collect();
+        let ids: Vec<SubscriberId> = (0..many).map(|_| hub.join(Topic::Everything, 9, ())).collect();
         hub.publish(&full);
         assert!(hub.bytes() <= HUB_BYTES_MAX && hub.bytes() > HUB_BYTES_MAX - QUEUE_BYTES_MAX);
         let spilled = ids.iter().filter(|id| matches!(hub.take(**id, 9), Taken::Missed)).count();
@@ -479,8 +482,8 @@ mod tests {
     #[test]
     fn after_a_commit_in_doubt_everybody_reads_again_and_none_stays_cut_off() {
         let mut hub = Hub::default();
-        let slow = hub.join(&Topic::Everything, 1, "slow");
-        let quick = hub.join(&Topic::Everything, 9, "quick");
+        let slow = hub.join(Topic::Everything, 1, "slow");
+        let quick = hub.join(Topic::Everything, 9, "quick");
         hub.publish(&published("s", 1, 1, 2));
         assert_eq!(hub.missed(), ["slow", "quick"]);
         hub.publish(&published("s", 4, 4, 1));
@@ -496,8 +499,8 @@ mod tests {
     #[test]
     fn one_who_left_hears_nothing_and_is_not_woken() {
         let mut hub = Hub::default();
-        let gone = hub.join(&Topic::Everything, 9, "gone");
-        let stays = hub.join(&Topic::Everything, 9, "stays");
+        let gone = hub.join(Topic::Everything, 9, "gone");
+        let stays = hub.join(Topic::Everything, 9, "stays");
         hub.leave(gone);
         hub.leave(gone);
         assert_eq!(hub.len(), 1);

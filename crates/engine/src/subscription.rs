@@ -27,7 +27,7 @@ pub enum Ended {
 /// The events of a topic, from a number on.
 pub struct Subscription {
     engine: Engine,
-    topic: Topic,
+    topic: Arc<Topic>,
     follower: Follower,
     joined: Option<SubscriberId>,
     notify: Arc<Notify>,
@@ -39,7 +39,7 @@ impl Engine {
     pub fn subscribe(&self, topic: Topic, after: u64) -> Subscription {
         Subscription {
             engine: self.clone(),
-            topic,
+            topic: Arc::new(topic),
             follower: Follower::after(after),
             joined: None,
             notify: Arc::new(Notify::new()),
@@ -59,12 +59,24 @@ impl Subscription {
             Need::Join { .. } => {
                 let inner = self.engine.inner();
                 let queue_max = inner.settings.subscriber_queue_max;
-                let id = lock(&inner.hub).join(&self.topic, queue_max, Arc::clone(&self.notify));
+                let id = lock(&inner.hub).join(Arc::clone(&self.topic), queue_max, Arc::clone(&self.notify));
                 self.joined = Some(id);
                 self.follower.joined();
                 Ok(Vec::new())
             }
             Need::Live => self.live().await,
+        }
+    }
+
+    /// Begin again after a number, as whoever was cut off does.
+    pub fn begin_again(&mut self, after: u64) {
+        self.leave();
+        self.follower = Follower::after(after);
+    }
+
+    fn leave(&mut self) {
+        if let Some(id) = self.joined.take() {
+            lock(&self.engine.inner().hub).leave(id);
         }
     }
 
@@ -93,7 +105,7 @@ impl Subscription {
 
     async fn page(&self, after: u64) -> Result<Page, Ended> {
         let store = Arc::clone(&self.engine.inner().store);
-        let topic = self.topic.clone();
+        let topic = Arc::clone(&self.topic);
         let read = tokio::task::spawn_blocking(move || read_page(&*store, &topic, after));
         match read.await {
             Ok(page) => page.map_err(Ended::Denied),
@@ -104,9 +116,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(id) = self.joined {
-            lock(&self.engine.inner().hub).leave(id);
-        }
+        self.leave();
     }
 }
 

@@ -222,7 +222,7 @@ impl Keys {
     }
 
     /// Returns when the key that this principal has signed with is not its own any more; never, if it has signed with none.
-    pub(crate) async fn ended(self: Arc<Self>, principal: &Principal) -> Unauthenticated {
+    pub(crate) async fn ended(self: Arc<Self>, principal: Arc<Principal>) -> Unauthenticated {
         let Credential::Signed(node, _) = principal.credential else { return std::future::pending().await };
         let mut unbound = self.unbound.subscribe();
         loop {

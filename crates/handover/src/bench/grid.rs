@@ -1,10 +1,11 @@
 //! `handover bench grid`: many agents with a stream of notifications each, on a server of this very binary.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use handover_desk::identity::tokens::hash_text;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -56,6 +57,9 @@ Examples:
 const SENDERS: usize = 32;
 const WITHIN: Duration = Duration::from_secs(60);
 
+/// Who sends.
+const SENDER: &str = "sender";
+
 /// How long the server is left alone before its memory is looked at.
 const SETTLED: Duration = Duration::from_secs(2);
 
@@ -79,7 +83,12 @@ async fn measure(args: &Args, agents: usize, rate: u64, seconds: u64) -> Result<
     say(args.json, &format!("{agents} agents, {rate} messages/s for {seconds} s{}", load()));
     let scratch = Scratch::new(args.data.as_deref())?;
     let room = (agents + 2_000).to_string();
+    let tokens = write_tokens(&scratch.path, agents)?;
     let limits = [
+        ("HANDOVER_IDENTITY_TOKENS", tokens.as_str()),
+        ("HANDOVER_LIMITS_STARTS_PER_MINUTE", "0"),
+        ("HANDOVER_LIMITS_MESSAGES_PER_MINUTE", "0"),
+        ("HANDOVER_LIMITS_REQUESTS_PER_MINUTE", "0"),
         ("HANDOVER_LIMITS_CONNECTIONS_MAX", room.as_str()),
         ("HANDOVER_LIMITS_MACP_CONNECTIONS_MAX", "64"),
         ("HANDOVER_LIMITS_SESSIONS_OPEN_PER_AGENT_MAX", room.as_str()),
@@ -112,6 +121,16 @@ async fn measure(args: &Args, agents: usize, rate: u64, seconds: u64) -> Result<
     server.stop().map(|_| ())
 }
 
+/// The file of the agents' tokens, each of which is its agent's name: what a stream takes depends on what proves whose it is.
+fn write_tokens(directory: &Path, agents: usize) -> Result<String, Failure> {
+    let names = (0..agents).map(name).chain([SENDER.to_owned()]);
+    let entry = |name: String| format!("[[token]]\nsha256 = \"{}\"\nagent = \"{name}\"\n", hash_text(&name));
+    let path = directory.join("tokens.toml");
+    std::fs::write(&path, names.map(entry).collect::<String>())
+        .map_err(|error| Failure::fault("writing tokens", &error))?;
+    Ok(path.display().to_string())
+}
+
 /// The resident memory of the server, mapped files left out: its program and its data are no connection's.
 fn allocated(server: &Server) -> Result<u64, Failure> {
     machine::allocated_bytes(&server.pid().to_string())
@@ -138,7 +157,7 @@ fn name(number: usize) -> String {
 
 impl Crowd {
     async fn open(server: &Server, agents: usize) -> Result<Crowd, Failure> {
-        let sender = Agent { target: server.http.clone(), token: "sender".to_owned() };
+        let sender = Agent { target: server.http.clone(), token: SENDER.to_owned() };
         let mut tasks = Vec::with_capacity(agents);
         let mut connection = connect(&sender).await?;
         for number in 0..agents {
@@ -199,7 +218,7 @@ impl Crowd {
         for _ in 0..SENDERS {
             let (line, mut waiting) = mpsc::unbounded_channel::<usize>();
             lines.push(line);
-            let sender = Agent { target: self.target.clone(), token: "sender".to_owned() };
+            let sender = Agent { target: self.target.clone(), token: SENDER.to_owned() };
             let mut connection = connect(&sender).await?;
             let (tasks, sent, begun) = (self.tasks.clone(), Arc::clone(&self.sent), self.begun);
             senders.spawn(async move {

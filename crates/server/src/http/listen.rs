@@ -256,17 +256,24 @@ async fn connection<S: Serve>(
     let counters = &settings.counters;
     let head_by = Instant::now() + head_within;
     let seat = Arc::clone(&peer.seat);
-    let opened = tokio::select! {
-        biased;
-        () = shutdown.begun() => return,
-        () = seat.wanted() => return tracing::debug!("a connection made way for another"),
-        () = sleep_until(head_by) => {
-            counters.dropped("head");
-            return tracing::debug!("a connection said nothing for {} s", head_within.as_secs());
+    // In a box, so that a connection does not carry the room for it to its end.
+    let opened = Box::pin(async {
+        tokio::select! {
+            biased;
+            () = shutdown.begun() => None,
+            () = seat.wanted() => {
+                tracing::debug!("a connection made way for another");
+                None
+            }
+            () = sleep_until(head_by) => {
+                counters.dropped("head");
+                tracing::debug!("a connection said nothing for {} s", head_within.as_secs());
+                None
+            }
+            opened = open(stream, &settings) => opened,
         }
-        opened = open(stream, &settings) => opened,
-    };
-    let Some((version, stream)) = opened else { return };
+    });
+    let Some((version, stream)) = opened.await else { return };
     let stream = TokioIo::new(Paced::new(stream, write_within, counters.clone()));
     let activity = Arc::new(Activity::default());
     let begun = Arc::clone(&activity);

@@ -54,6 +54,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Again<S> {
         let upto = again.length.min(again.next + into.remaining());
         into.put_slice(&again.bytes[again.next..upto]);
         again.next = upto;
+        if into.remaining() > 0 {
+            // With the rest of what is there: a reader that is given half a head makes room for as much again. What cannot be
+            // read now can be asked for again.
+            _ = Pin::new(&mut again.stream).poll_read(cx, into);
+        }
         Poll::Ready(Ok(()))
     }
 }

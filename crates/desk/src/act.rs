@@ -73,6 +73,7 @@ impl Desk {
         }
         tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
+        let owes = matches!(command.act, Act::Commit(_) | Act::Cancel { .. });
         let observer = pass.caller().observer.then(|| pass.caller().agent.clone());
         let submitted = self.gate.submit(pass, key.clone(), command).await;
         if let (Some(agent), Err(Denied::Refused(Refusal::NotParticipant { .. }))) = (observer, &submitted) {
@@ -94,6 +95,9 @@ impl Desk {
         );
         if takes_orders && accepted.receipt.duplicate {
             accepted.receipt.orders = self.orders_of(&key, &accepted).await?;
+        }
+        if owes {
+            accepted.session = self.when_settled(&key, accepted.session).await?;
         }
         Ok(accepted)
     }

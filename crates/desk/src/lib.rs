@@ -19,6 +19,7 @@
 //! - [`wait`]: how long calls wait
 //! - [`tell`], [`signals`]: what is told and not kept
 //! - [`orders`]: what waits for an assignee
+//! - [`errands`]: what an act brings about in other sessions
 //! - [`delegate`]: handing out work and responsibility, and settling it
 //! - [`converse`]: a task as two agents talk about it
 //! - [`contract`]: whether values fit what was agreed on
@@ -56,6 +57,7 @@ pub mod converse;
 pub mod counters;
 pub mod delegate;
 pub mod directory;
+pub mod errands;
 pub mod follow;
 pub mod gate;
 pub mod id;

@@ -37,7 +37,7 @@ pub enum What {
 }
 
 /// What came of an errand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// It was done.
     Done,
@@ -58,6 +58,14 @@ pub fn is_parents(reason: &str) -> bool {
 }
 
 impl Errand {
+    /// Whether it is a part of what the session's last act was to bring about, so that whoever acted waits for it.
+    pub fn is_of_the_act(&self) -> bool {
+        match self.what {
+            What::HandOn { .. } | What::CancelChild => true,
+            What::TellParent => false,
+        }
+    }
+
     /// The act that carries it out, for the session `from` that owes it.
     pub fn act(&self, from: &SessionId) -> Act {
         match &self.what {

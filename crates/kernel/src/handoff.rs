@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::charter::Charter;
 use crate::command::{Command, HandoffAct, NewOffer, OfferContext};
 use crate::commitment::Commitment;
-use crate::errand::{Errand, What};
+use crate::errand::{Errand, Verdict, What};
 use crate::event::{Event, Fact};
 use crate::id::{AgentId, HandoffId, MessageId, Millis, Seq, SessionId, Text, Timestamp};
 use crate::limits::Limits;
@@ -22,6 +22,8 @@ pub const TASK_SCOPE_PREFIX: &str = "task:";
 pub struct Handoff {
     /// Every offer, the oldest first. Only the last one can be open or accepted.
     pub offers: Vec<Offer>,
+    /// What came of handing on the task that the accepted offer names, once that is known.
+    pub moved: Option<Verdict>,
     declined: BTreeSet<AgentId>,
 }
 

@@ -141,7 +141,7 @@ impl std::error::Error for Unreadable {}
 
 /// The layout of a serialised [`Session`]: raised whenever it changes, so that a snapshot of another layout is thrown away
 /// and the session read from its log instead.
-pub const SNAPSHOT_LAYOUT: u32 = 6;
+pub const SNAPSHOT_LAYOUT: u32 = 7;
 
 /// One session. It can be serialised and read back, as a snapshot that saves replaying its log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -104,7 +104,14 @@ impl Session {
                     self.errands.extend(handoff.errand(&binding.requester, event.seq, commitment));
                 }
             }
-            Fact::ErrandSettled { errand, .. } => self.errands.retain(|owed| owed.id != *errand),
+            Fact::ErrandSettled { errand, verdict } => {
+                let handed_on =
+                    |owed: &Errand| owed.id == *errand && matches!(owed.what, What::HandOn { .. });
+                if let (Mode::Handoff(handoff), true) = (&mut self.mode, self.errands.iter().any(handed_on)) {
+                    handoff.moved = Some(verdict.clone());
+                }
+                self.errands.retain(|owed| owed.id != *errand);
+            }
             Fact::Requested(_)
             | Fact::Accepted { .. }
             | Fact::Declined { .. }

@@ -275,7 +275,7 @@ async fn an_mcp_worker_hands_a_running_task_on_to_a_macp_agent() {
     helper.ok(envelope(&handoff, accept)).await;
     assert_eq!(host.tool("task_status", json!({ "task_id": task })).await["assignee"], "worker");
     worker.client.tool("handoff_commit", json!({ "handoff_id": handoff })).await;
-    until(async || host.tool("task_status", json!({ "task_id": task })).await["assignee"] == "helper").await;
+    assert_eq!(host.tool("task_status", json!({ "task_id": task })).await["assignee"], "helper");
     assert_eq!(host.get(&task).await["status"], "working");
 
     // Whoever has it now hears what waited, and ends it.

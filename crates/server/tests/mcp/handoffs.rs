@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::acts;
 use super::both::*;
+use super::macp::{self, With, envelope};
 use super::scene::*;
 use super::stage::*;
 
@@ -137,10 +138,50 @@ async fn an_offer_of_a_task_sent_again_after_the_task_has_moved_is_the_same_hand
     let first = keyed(&worker.client, "k", "handoff_offer", offer.clone()).await["structuredContent"].clone();
     let id = json!({ "handoff_id": first["handoff_id"] });
     stage.client("helper").tool("handoff_accept", id.clone()).await;
-    worker.client.tool("handoff_commit", id).await;
-    let status = async || planner.tool("task_status", json!({ "task_id": job.id })).await;
-    until(async || status().await["assignee"] == "helper").await;
+    let settled = worker.client.tool("handoff_commit", id).await;
+    assert_eq!((&settled["moved"], &settled["not_moved_because"]), (&json!(true), &Value::Null));
+    // Once it is settled the task has moved.
+    assert_eq!(planner.tool("task_status", json!({ "task_id": job.id })).await["assignee"], "helper");
     let again = keyed(&worker.client, "k", "handoff_offer", offer).await;
     assert_eq!(again["structuredContent"]["handoff_id"], first["handoff_id"], "{again}");
     stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_cannot_be_handed_on_any_more_is_part_of_the_answer() {
+    let both = Both::open().await;
+    let (planner, worker) = (both.stage.client("planner"), digger(&both.stage).await);
+    let delegate = json!({ "title": "dig", "instructions": "dig", "agents": ["worker", "helper"] });
+    planner.tool("delegate_task", delegate).await;
+    let job = worker.next().await;
+    let mut accepted = Vec::new();
+    for _ in 0..2 {
+        let offered = worker.client.tool("handoff_offer", json!({ "to": "helper", "task_id": job.id })).await;
+        let id = json!({ "handoff_id": offered["handoff_id"] });
+        assert_eq!(
+            both.stage.client("helper").tool("handoff_accept", id.clone()).await["moved"],
+            Value::Null
+        );
+        accepted.push(id);
+    }
+    planner.tool("task_cancel", json!({ "task_id": job.id })).await;
+    let settled = worker.client.tool("handoff_commit", accepted[0].clone()).await;
+    assert_eq!((&settled["moved"], &settled["settled"]), (&json!(false), &json!(true)));
+    assert_eq!(settled["not_moved_because"], "SESSION_ENDED");
+
+    // The same over MACP, beside an acknowledgement that is one.
+    let id = accepted[1]["handoff_id"].as_str().unwrap();
+    let macp = both.macp("worker");
+    let commitment = macp::commit().with(|commitment| {
+        commitment.action = "handoff.accepted".to_owned();
+        commitment.authority_scope = "handoff".to_owned();
+        commitment.configuration_version = "mcp".to_owned();
+    });
+    let envelope =
+        envelope(id, commitment).with(|envelope| envelope.mode = "macp.mode.handoff.v1".to_owned());
+    let ack = macp.send(envelope).await;
+    let error = ack.error.expect("what did not happen is said");
+    assert!(ack.ok && error.message.contains("SESSION_ENDED"), "{error:?}");
+    drop(macp);
+    both.stop().await;
 }

@@ -367,12 +367,12 @@ impl Call<'_> {
 
     /// `task/cancel`.
     pub async fn cancel(&self, asked: CancelTask) -> Result<Canceled, Refused> {
-        let (reason, keeps_children) = (Text::from(asked.reason), asked.keep_subtasks);
-        let (tree, _) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await?;
-        let below = tree.iter().skip(1).filter(|branch| !branch.session.lifecycle.is_terminal());
-        let subtasks = below.map(|branch| branch.session.binding.id.to_string()).collect();
-        let accepted = self.give_up(&asked.task_id, None, reason, keeps_children).await?;
-        Ok(Canceled { task: self.view(&accepted.session)?, subtasks })
+        let (task, reason, keep) = (&asked.task_id, Text::from(asked.reason), asked.keep_subtasks);
+        let accepted = self.give_up(task, None, reason, keep).await?;
+        let below = self.desk.below_cancelled(self.caller, task).await?;
+        let names = |ids: Vec<SessionId>| ids.iter().map(ToString::to_string).collect();
+        let (subtasks, going_on) = (names(below.reached), names(below.left));
+        Ok(Canceled { task: self.view(&accepted.session)?, subtasks, going_on })
     }
 
     /// `task/active`.

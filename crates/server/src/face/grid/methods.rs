@@ -392,11 +392,14 @@ pub struct Listed {
 
 /// A task was given up.
 #[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Canceled {
     /// The task as it is then.
     pub(super) task: Task,
-    /// What was delegated under it and has not ended: it is being canceled too, unless it was to go on.
+    /// What was delegated under it and is canceled with it.
     pub(super) subtasks: Vec<String>,
+    /// What was delegated under it and goes on: because it was to, or because it could not be reached yet.
+    pub(super) going_on: Vec<String>,
 }
 
 /// A task and what was delegated under it.

@@ -51,6 +51,13 @@ impl Refused {
         }
     }
 
+    /// A handoff is settled, and its task was not handed on because of this.
+    pub fn not_moved(code: &str) -> Refused {
+        let message = format!("the handoff is settled, but its task was not handed on: {code}");
+        let refused = Refused::new("SESSION_NOT_OPEN", Code::FailedPrecondition, message);
+        Refused { details: details(code, json!({})), ..refused }
+    }
+
     /// As an error message.
     pub fn error(&self, session_id: &str, message_id: &str) -> MacpError {
         note("code", self.code);

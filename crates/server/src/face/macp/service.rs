@@ -17,6 +17,7 @@ use crate::http::line::note;
 use handover_desk::Accepted;
 use handover_desk::caller::Caller;
 use handover_desk::clock::now;
+use handover_desk::errands::not_moved;
 use handover_desk::look::Query;
 use handover_desk::policies::Policy;
 
@@ -352,7 +353,9 @@ pub(super) fn ack(accepted: &Accepted, session_id: &str, message_id: &str) -> Ac
         session_id: session_id.to_owned(),
         accepted_at_unix_ms: render::signed(accepted.receipt.at.0),
         session_state: render::state(accepted.standing()).into(),
-        error: None,
+        // What was accepted stays so; that it did not bring about all that it was to is said beside it.
+        error: not_moved(&accepted.session)
+            .map(|code| Refused::not_moved(code).error(session_id, message_id)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use handover_desk::WaitKind;
 use handover_desk::delegate::Responsibility;
+use handover_desk::errands::not_moved;
 use handover_desk::payload;
 use handover_kernel::command::OfferContext;
 use handover_kernel::handoff::{Offer, OfferAnswer, TASK_SCOPE_PREFIX};
@@ -183,7 +184,11 @@ fn shown(session: &Session) -> Value {
         Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => "ended",
         Lifecycle::Open | Lifecycle::Suspended { .. } => answer.unwrap_or("offered"),
     };
+    let moves = session.handoff().is_some_and(|handoff| handoff.moved.is_some());
+    let why_not = not_moved(session);
     json!({
+        "moved": (moves || why_not.is_some()).then_some(why_not.is_none()),
+        "not_moved_because": why_not,
         "handoff_id": session.binding.id.as_str(),
         "status": status,
         "from": session.binding.requester.as_str(),

@@ -331,7 +331,12 @@ impl Mcp {
         let reason = asked.reason.unwrap_or_else(|| "cancelled by the requester".to_owned());
         self.task(&caller.who, &asked.task_id).await?;
         let act = Act::cancel(reason);
-        Ok(structured(self.view(caller, &self.act(caller, &asked.task_id, act).await?.session)))
+        let mut shown = self.view(caller, &self.act(caller, &asked.task_id, act).await?.session);
+        let below = self.desk().below_cancelled(&caller.who, &asked.task_id).await?;
+        let names = |ids: Vec<SessionId>| ids.iter().map(ToString::to_string).collect::<Vec<_>>();
+        shown["subtasks_cancelled"] = json!(names(below.reached));
+        shown["subtasks_going_on"] = json!(names(below.left));
+        Ok(structured(shown))
     }
 
     async fn task_commit(&self, caller: &Caller, asked: TaskCommit) -> Done {

@@ -117,6 +117,8 @@ fn task() -> Value {
             "result": { "type": "object", "description": "What the call returns: content, structuredContent, isError" },
             "error": { "type": "object" },
             "outcome_key": text(),
+            "subtasks_cancelled": list(text()),
+            "subtasks_going_on": list(text()),
             "next_step": json!({ "type": "string", "description": "What to call next" }),
             "warning": text(),
         }),
@@ -209,6 +211,8 @@ pub(super) fn returns(run: Run) -> Value {
                     "handoff_id": text(), "status": { "enum": ["offered", "accepted", "declined", "settled", "ended"] },
                     "from": text(), "to": text_or_none(), "scope": text_or_none(),
                     "answer": text_or_none(), "settled": yes_or_no(),
+                    "moved": { "type": ["boolean", "null"], "description": "Whether the task it names was handed on" },
+                    "not_moved_because": text_or_none(),
                 }),
                 &["handoff_id", "status", "from", "settled"],
             );

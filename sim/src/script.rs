@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handover_kernel::charter::{Authority, Charter};
+use handover_kernel::charter::{Authority, Charter, Liveness, OnSilence};
 use handover_kernel::command::{
     Act, Answer, CheckInTerms, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Next, Progress,
     Reply, Request, Start, TaskAct,
@@ -92,6 +92,10 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
     }
     if rng.chance(100) {
         charter.authority = Authority::AnyParticipant;
+    }
+    if mode == ModeKind::Task && rng.chance(250) {
+        let then = *rng.pick(&[OnSilence::Nothing, OnSilence::Tell, OnSilence::Free, OnSilence::Fail]);
+        charter.liveness = Some(Liveness { window_ms: rng.between(500, 20_000), then });
     }
     let mut participants: Vec<AgentId> = AGENTS.into_iter().map(AgentId::from).collect();
     participants.retain(|agent| *agent == requester || rng.chance(700));

@@ -382,6 +382,7 @@ fn telling(fact: &Fact) -> Option<(What, &str, &'static str)> {
         | Fact::Read { .. }
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
+        | Fact::FellSilent { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. }
         | Fact::ContextAdded { .. }

@@ -101,6 +101,7 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         Refusal::NotParticipant { .. }
         | Refusal::NotRequester { .. }
         | Refusal::NotAssignee { .. }
+        | Refusal::NoLongerAssignee { .. }
         | Refusal::NotEligible { .. }
         | Refusal::NotTarget { .. }
         | Refusal::NotAuthority { .. }
@@ -259,6 +260,7 @@ mod tests {
             Refusal::NotParticipant { agent: agent() },
             Refusal::NotRequester { agent: agent() },
             Refusal::NotAssignee { agent: agent() },
+            Refusal::NoLongerAssignee { agent: agent(), how: "it was handed on" },
             Refusal::NotEligible { agent: agent() },
             Refusal::NotTarget { agent: agent() },
             Refusal::NotAuthority { agent: agent() },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use handover_engine::Accepted;
-use handover_kernel::charter::Charter;
+use handover_kernel::charter::{Charter, Liveness};
 use handover_kernel::command::{
     Act, CheckInTerms, Contract, Delegation, HandoffAct, ModeKind, NewOffer, OfferContext, Opening, Request,
     Start,
@@ -62,6 +62,8 @@ pub struct Work {
     pub check_in: CheckInTerms,
     /// The requester's own name for the conversation.
     pub session_key: Option<Text>,
+    /// The signs of life that are expected of whoever does it.
+    pub liveness: Option<Liveness>,
 }
 
 /// A responsibility that is offered.
@@ -98,6 +100,7 @@ impl Desk {
         profile: &Profile,
         work: Work,
     ) -> Result<Accepted, No> {
+        let charter = Charter { liveness: work.liveness, ..(profile.charter)() };
         let skill = work.contract.as_ref().map(|contract| context_of(&contract.skill));
         let start = Start {
             participants: work.agents,
@@ -107,7 +110,7 @@ impl Desk {
             ttl_ms: work.ttl_ms,
             parent: work.parent,
             contract: work.contract,
-            ..start(ModeKind::Task, (profile.charter)(), profile.policy, profile.configuration)
+            ..start(ModeKind::Task, charter, profile.policy, profile.configuration)
         };
         let request = Request {
             task: work.task,

@@ -141,6 +141,7 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
             let next = next.map(rfc3339);
             ("check_in_missed", json!({ "message": message.0, "next": next, "gives_up": gives_up }))
         }
+        Fact::FellSilent { since } => ("fell_silent", json!({ "since": rfc3339(*since) })),
         Fact::KeySet { key } => ("key_set", json!({ "key": key.as_deref() })),
         Fact::ChildAdded { child } => ("child_added", json!({ "child": child.as_str() })),
         Fact::Offered { handoff, target, scope, reason } => {

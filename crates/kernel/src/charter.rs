@@ -52,6 +52,30 @@ pub struct Charter {
     pub suspension_cap_ms: Millis,
     /// How long an offer may stay unanswered before the runtime accepts it for the target.
     pub implicit_accept_ms: Option<Millis>,
+    /// What is expected of an assignee at work.
+    pub liveness: Option<Liveness>,
+}
+
+/// The signs of life that are expected of an assignee at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Liveness {
+    /// How long it may go without one before it counts as silent.
+    pub window_ms: Millis,
+    /// What follows then.
+    pub then: OnSilence,
+}
+
+/// What follows when an assignee is silent, beside that everybody can see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnSilence {
+    /// Nothing.
+    Nothing,
+    /// The requester is told.
+    Tell,
+    /// The task is taken from it, so that others may take it.
+    Free,
+    /// The task fails.
+    Fail,
 }
 
 /// Who may bind the outcome (RFC-MACP-0012 `commitment.authority`).
@@ -103,6 +127,22 @@ pub enum PauseAt {
     SafePoint,
 }
 
+impl OnSilence {
+    /// The words for them.
+    pub const NAMES: &str = "nothing, tell, free or fail";
+
+    /// The one with this name.
+    pub fn of(name: &str) -> Option<OnSilence> {
+        match name {
+            "nothing" => Some(OnSilence::Nothing),
+            "tell" => Some(OnSilence::Tell),
+            "free" => Some(OnSilence::Free),
+            "fail" => Some(OnSilence::Fail),
+            _ => None,
+        }
+    }
+}
+
 impl Charter {
     /// How a message is to be acknowledged whose sender says this much about it.
     pub(crate) fn check_in(&self, terms: CheckInTerms) -> CheckInTerms {
@@ -128,6 +168,7 @@ impl Charter {
             check_in_ms: None,
             suspension_cap_ms: SUSPENSION_CAP_DEFAULT_MS,
             implicit_accept_ms: None,
+            liveness: None,
         }
     }
 

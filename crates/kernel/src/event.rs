@@ -166,6 +166,11 @@ pub enum Fact {
         /// Whether it was missed so often that the task has failed.
         gives_up: bool,
     },
+    /// The assignee showed no sign of life for too long.
+    FellSilent {
+        /// Its last one, or when it began to work.
+        since: Timestamp,
+    },
     /// A party set its session key.
     KeySet { key: Option<Text> },
     /// A subtask began.
@@ -262,6 +267,7 @@ impl Fact {
             | Fact::Read { .. }
             | Fact::Acknowledged
             | Fact::CheckInMissed { .. }
+            | Fact::FellSilent { .. }
             | Fact::KeySet { .. }
             | Fact::ChildAdded { .. } => false,
         }

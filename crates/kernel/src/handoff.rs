@@ -307,6 +307,7 @@ impl Handoff {
             | Fact::Read { .. }
             | Fact::Acknowledged
             | Fact::CheckInMissed { .. }
+            | Fact::FellSilent { .. }
             | Fact::KeySet { .. }
             | Fact::ChildAdded { .. } => {}
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::charter::{Authority, Charter};
+use crate::charter::{Authority, Charter, Liveness, OnSilence};
 use crate::command::ModeKind;
 use crate::id::{AgentId, Millis, Text};
 use crate::refusal::Refusal;
@@ -38,7 +38,8 @@ pub struct Descriptor {
 }
 
 /// The rule groups and who knows them.
-const TASK_GROUPS: [&str; 3] = ["assignment", "completion", "commitment"];
+// The group of signs of life is our own.
+const TASK_GROUPS: [&str; 4] = ["assignment", "completion", "commitment", "liveness"];
 const HANDOFF_GROUPS: [&str; 2] = ["acceptance", "commitment"];
 
 impl Descriptor {
@@ -83,9 +84,11 @@ impl Descriptor {
         charter.reassignment = flag(&rules, "assignment", "allow_reassignment_on_reject")?;
         charter.require_output = flag(&rules, "completion", "require_output")?;
         charter.implicit_accept_ms = implicit_accept(&rules)?;
+        charter.liveness = liveness(&rules)?;
         match mode {
             ModeKind::Task => charter.implicit_accept_ms = None,
             ModeKind::Handoff => {
+                charter.liveness = None;
                 charter.reassignment = false;
                 charter.require_output = false;
             }
@@ -169,6 +172,26 @@ fn implicit_accept(rules: &Map<String, Value>) -> Result<Option<Millis>, Refusal
             ))),
         },
     }
+}
+
+fn liveness(rules: &Map<String, Value>) -> Result<Option<Liveness>, Refusal> {
+    let Some(found) = group(rules, "liveness", &["window_ms", "on_silence"])? else { return Ok(None) };
+    let window_ms = match found.get("window_ms").map(|value| (value.as_u64(), value)) {
+        Some((Some(window), _)) if window > 0 => window,
+        Some((_, value)) => {
+            return Err(invalid(format!(
+                "expected liveness.window_ms to be a whole number of 1 or more, found {value}"
+            )));
+        }
+        None => return Err(invalid("expected liveness.window_ms, found nothing")),
+    };
+    let then = match found.get("on_silence") {
+        None => OnSilence::Tell,
+        Some(value) => value.as_str().and_then(OnSilence::of).ok_or_else(|| {
+            invalid(format!("expected liveness.on_silence to be {}, found {value}", OnSilence::NAMES))
+        })?,
+    };
+    Ok(Some(Liveness { window_ms, then }))
 }
 
 fn authority(rules: &Map<String, Value>) -> Result<Authority, Refusal> {

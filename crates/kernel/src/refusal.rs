@@ -54,6 +54,8 @@ refusals! {
     NotRequester { agent: AgentId } = "NOT_REQUESTER", "expected the requester, found {agent}";
     /// Only the active assignee may do this.
     NotAssignee { agent: AgentId } = "NOT_ASSIGNEE", "expected the active assignee, found {agent}";
+    /// It was the assignee, and is not any more.
+    NoLongerAssignee { agent: AgentId, how: &'static str } = "NO_LONGER_ASSIGNEE", "{agent} has this task no longer: {how}";
     /// This agent may not take this task.
     NotEligible { agent: AgentId } = "NOT_ELIGIBLE", "{agent} may not take this task: it is not the requested assignee nor eligible";
     /// Only the target of the offer may answer it.

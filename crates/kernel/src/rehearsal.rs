@@ -202,6 +202,7 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         | Fact::Expired { .. }
         | Fact::ErrandSettled { .. }
         | Fact::CheckInMissed { .. }
+        | Fact::FellSilent { .. }
         | Fact::ChildAdded { .. } => return None,
     })
 }

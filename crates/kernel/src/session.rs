@@ -432,14 +432,16 @@ impl Session {
     }
 
     /// The next thing that happens by itself. A deadline is passed when it is later than it.
-    fn next_due(&self) -> Option<(Timestamp, Draft)> {
-        let expiry = |at: Timestamp, cause| (at, Draft::runtime(Fact::Expired { cause }).at(at));
+    fn next_due(&self) -> Option<(Timestamp, Vec<Draft>)> {
+        let expiry = |at: Timestamp, cause| (at, vec![Draft::runtime(Fact::Expired { cause }).at(at)]);
         match &self.lifecycle {
             Lifecycle::Open => {
                 let deadline = self.deadline.map(|at| expiry(at.plus(1), ExpiryCause::Deadline));
                 let mode = match &self.mode {
-                    Mode::Task(task) => task.next_due(&self.binding),
-                    Mode::Handoff(handoff) => handoff.next_due(&self.binding.charter),
+                    Mode::Task(task) => task.next_due(self),
+                    Mode::Handoff(handoff) => {
+                        handoff.next_due(&self.binding.charter).map(|(at, draft)| (at, vec![draft]))
+                    }
                 };
                 // The deadline stands first: at the same moment it wins.
                 deadline.into_iter().chain(mode).min_by_key(|(at, _)| *at)

@@ -2,6 +2,7 @@
 //!
 //! What it is and what can be asked of it; `decide` looks and never changes, `apply` changes and never refuses.
 
+mod alive;
 mod apply;
 mod decide;
 
@@ -16,8 +17,9 @@ use crate::event::{Fact, Question};
 use crate::id::{AgentId, Blob, Face, MessageId, QuestionKey, Seq, SessionId, Text, Timestamp};
 use crate::orders::Orders;
 use crate::refusal::Refusal;
-use crate::session::{Binding, Draft, Standing};
+use crate::session::{Binding, Draft, Session, Standing};
 
+pub use crate::task::alive::{SILENT, Signs};
 pub use crate::task::decide::{NO_ASSIGNEE, REJECTED};
 
 /// Why a task failed whose receiver gave no sign.
@@ -28,8 +30,8 @@ pub const NO_ACK: &str = "no_ack";
 pub struct Task {
     /// Where it is.
     pub phase: Phase,
-    /// Who declined it, and whether that agent had accepted it before.
-    pub declined: BTreeMap<AgentId, bool>,
+    /// Who has left it, and how: none of them can take it any more.
+    pub declined: BTreeMap<AgentId, Left>,
     /// What waits for the assignee.
     pub orders: Orders,
     /// A pause that waits for a safe point, and why.
@@ -38,8 +40,40 @@ pub struct Task {
     pub conversation: Conversation,
     /// Its subtasks, with the events that added them.
     pub children: Vec<(Seq, SessionId)>,
+    /// Whether its assignee is there.
+    pub signs: Signs,
     /// Every key that a question ever had.
     keys_used: BTreeSet<QuestionKey>,
+}
+
+/// How an agent has left a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Left {
+    /// It turned it down.
+    Declined,
+    /// It gave it back.
+    GaveBack,
+    /// It was handed on to another agent.
+    HandedOn,
+    /// It was taken from it because it showed no sign of life.
+    Freed,
+}
+
+impl Left {
+    /// Whether the agent had accepted it before.
+    pub fn had_it(self) -> bool {
+        self != Left::Declined
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Left::Declined => "it was turned down",
+            Left::GaveBack => "it was given back",
+            Left::HandedOn => "it was handed on",
+            Left::Freed => "it was freed for others after no sign of life",
+        }
+    }
 }
 
 /// Where a task is. Each state carries exactly the data that it has.
@@ -214,7 +248,9 @@ impl Task {
             return Err(Refusal::Declined { agent: agent.clone() });
         }
         match &request.assignee {
-            Some(named) if named != agent && self.declined.get(named) != Some(&true) => Err(not_eligible()),
+            Some(named) if named != agent && !self.declined.get(named).is_some_and(|left| left.had_it()) => {
+                Err(not_eligible())
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -232,7 +268,12 @@ impl Task {
         self.takers(binding).next().is_some()
     }
 
-    pub(crate) fn next_due(&self, binding: &Binding) -> Option<(Timestamp, Draft)> {
+    pub(crate) fn next_due(&self, session: &Session) -> Option<(Timestamp, Vec<Draft>)> {
+        let check_in = self.check_in_due(&session.binding).map(|(at, draft)| (at, vec![draft]));
+        check_in.into_iter().chain(self.silence_due(session)).min_by_key(|(at, _)| *at)
+    }
+
+    fn check_in_due(&self, binding: &Binding) -> Option<(Timestamp, Draft)> {
         if let Some(since) = self.conversation.given_up {
             let failed = Draft::for_agent(&binding.requester, binding.settlement(false, NO_ACK));
             return Some((since, failed.at(since)));

@@ -121,6 +121,7 @@ impl Fact {
             | Fact::Read { .. }
             | Fact::Acknowledged
             | Fact::CheckInMissed { .. }
+            | Fact::FellSilent { .. }
             | Fact::ChildAdded { .. } => 0,
         }
     }

@@ -83,7 +83,7 @@ mod handing_on {
         assert!(matches!(&accepted.fact, Fact::Accepted { handoff, .. } if by(handoff)));
         assert!(matches!(&task.the("Declined").fact, Fact::Declined { handoff, .. } if by(handoff)));
         assert_eq!(task.session().activity.get(&agent("helper")), None, "the runtime wrote it");
-        assert_eq!(task.no("worker", update("so far")), "NOT_ASSIGNEE");
+        assert_eq!(task.no("worker", update("so far")), "NO_LONGER_ASSIGNEE");
         task.ok("helper", complete("page"));
     }
 

@@ -61,6 +61,7 @@ fn scenarios() -> Vec<(Stage, &'static str, Act)> {
         (Stage::working(macp()), "outsider", pause()),
         (Stage::working(macp()), "worker", pause()),
         (Stage::working(macp()), "helper", update("so far")),
+        (after(Stage::working(Charter::mcp()), &[("worker", decline())]), "worker", update("so far")),
         (Stage::requested_of_worker(macp()), "helper", accept()),
         (Stage::offered(macp()), "helper", take("h1")),
         (reported(), "worker", commit_success()),

@@ -6,7 +6,7 @@ use handover_kernel::charter::Authority;
 use handover_kernel::command::{ModeKind, Progress, TaskAct};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::session::{Lifecycle, Standing};
-use handover_kernel::task::Report;
+use handover_kernel::task::{Left, Report};
 use handover_kernel::{Act, AgentId, Charter, Command, Ordinal, SessionId, Text};
 use stage::acts::*;
 use stage::{Stage, agent, start};
@@ -260,7 +260,7 @@ mod task_reject {
         let mut stage = Stage::requested(Charter::macp());
         stage.ok("worker", decline());
         assert_eq!(stage.standing(), Standing::Requested);
-        assert_eq!(stage.the_task().declined.get(&agent("worker")), Some(&false));
+        assert_eq!(stage.the_task().declined.get(&agent("worker")), Some(&Left::Declined));
         assert_eq!(stage.no("worker", decline()), "DECLINED");
         stage.ok("helper", accept());
     }
@@ -279,7 +279,7 @@ mod task_reject {
         let mut stage = Stage::waiting(reassigning());
         stage.ok("worker", decline());
         assert_eq!((stage.standing(), stage.assignee()), (Standing::Requested, None));
-        assert_eq!(stage.the_task().declined.get(&agent("worker")), Some(&true));
+        assert_eq!(stage.the_task().declined.get(&agent("worker")), Some(&Left::GaveBack));
         assert_eq!(stage.no("worker", accept()), "DECLINED");
         stage.ok("helper", accept());
         assert_eq!(stage.assignee(), Some("helper"));

@@ -4,10 +4,11 @@
 //! - [`macp`]: MACP over gRPC
 //! - [`mcp`]: MCP over HTTP and stdio
 //! - [`grid`]: task conversations over JSON-RPC, with a stream of notifications
-//! - `no`, `skill`: what the faces that speak JSON have in common
+//! - `no`, `silence`, `skill`: what the faces that speak JSON have in common
 
 pub mod grid;
 pub mod macp;
 pub mod mcp;
 mod no;
+mod silence;
 mod skill;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handover_kernel::charter::Authority;
+use handover_kernel::charter::{Authority, Liveness};
 use handover_kernel::command::{Answer, CheckInTerms, Contract, Failure, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
@@ -104,6 +104,9 @@ fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
             next: fact.next.map(Timestamp),
             gives_up: fact.gives_up,
         },
+        wire::Fact::FellSilent(fact) => {
+            Fact::FellSilent { since: Timestamp(required("fell_silent.since", fact.since)?) }
+        }
         wire::Fact::KeySet(fact) => Fact::KeySet { key: fact.key.map(Into::into) },
         wire::Fact::ChildAdded(fact) => {
             Fact::ChildAdded { child: required("child_added.child", fact.child)?.into() }
@@ -179,6 +182,13 @@ fn charter(charter: wire::Charter) -> Result<Charter, Error> {
         check_in_ms: charter.check_in_ms,
         suspension_cap_ms: required("charter.suspension_cap_ms", charter.suspension_cap_ms)?,
         implicit_accept_ms: charter.implicit_accept_ms,
+        liveness: match charter.liveness {
+            Some(liveness) => {
+                let then = numbered("charter.liveness.then", liveness.then)?;
+                Some(Liveness { window_ms: liveness.window_ms, then })
+            }
+            None => None,
+        },
     })
 }
 

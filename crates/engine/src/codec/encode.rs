@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handover_kernel::charter::Authority;
+use handover_kernel::charter::{Authority, Liveness};
 use handover_kernel::command::{Answer, Contract, Failure, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
@@ -111,6 +111,7 @@ fn wire_fact(fact: &Fact) -> wire::Fact {
             next: next.map(|at| at.0),
             gives_up: *gives_up,
         }),
+        Fact::FellSilent { since } => wire::Fact::FellSilent(wire::FellSilent { since: Some(since.0) }),
         Fact::KeySet { key } => wire::Fact::KeySet(wire::KeySet { key: key.as_deref().map(string) }),
         Fact::ChildAdded { child } => {
             wire::Fact::ChildAdded(wire::ChildAdded { child: Some(string(child.as_str())) })
@@ -194,6 +195,7 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         check_in_ms,
         suspension_cap_ms,
         implicit_accept_ms,
+        liveness,
     } = charter;
     wire::Charter {
         authority: Some(match authority {
@@ -218,6 +220,8 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         suspension_cap_ms: Some(*suspension_cap_ms),
         implicit_accept_ms: *implicit_accept_ms,
         ends_pause: *ends_pause,
+        liveness: liveness
+            .map(|Liveness { window_ms, then }| wire::Liveness { window_ms, then: then.number() }),
     }
 }
 

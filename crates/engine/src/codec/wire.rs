@@ -8,7 +8,7 @@
 //! Where the kernel tells nothing from something empty, the field is `optional` and written only if there is something.
 
 use handover_kernel::Face;
-use handover_kernel::charter::{Cancel, OnDecline, PauseAt, Settlement};
+use handover_kernel::charter::{Cancel, OnDecline, OnSilence, PauseAt, Settlement};
 use handover_kernel::command::{ModeKind, Need};
 use handover_kernel::event::ExpiryCause;
 use prost::bytes::Bytes;
@@ -46,6 +46,7 @@ numbered! {
     OnDecline { StayOpen = 1, CancelWhenNobodyLeft = 2, FailAtOnce = 3 }
     Cancel { Requester = 1, EitherParty = 2 }
     PauseAt { Once = 1, SafePoint = 2 }
+    OnSilence { Nothing = 1, Tell = 2, Free = 3, Fail = 4 }
     Need { Input = 1, Authorization = 2 }
     ExpiryCause { Deadline = 1, SuspensionCap = 2 }
 }
@@ -75,7 +76,7 @@ pub(super) struct Event {
     #[prost(
         oneof = "Fact",
         tags = "10, 11, 12, 13, 14, 15, 16, \
-                30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, \
+                30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, \
                 60, 61, 62, 63"
     )]
     pub fact: Option<Fact>,
@@ -153,6 +154,8 @@ pub(super) enum Fact {
     KeySet(KeySet),
     #[prost(message, tag = "47")]
     ChildAdded(ChildAdded),
+    #[prost(message, tag = "48")]
+    FellSilent(FellSilent),
 
     #[prost(message, tag = "60")]
     Offered(Offered),
@@ -243,6 +246,17 @@ pub(super) struct Charter {
     pub implicit_accept_ms: Option<u64>,
     #[prost(bool, tag = "18")]
     pub ends_pause: bool,
+    #[prost(message, optional, tag = "19")]
+    pub liveness: Option<Liveness>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Liveness {
+    #[prost(uint64, tag = "1")]
+    pub window_ms: u64,
+    #[prost(uint32, tag = "2")]
+    pub then: u32,
 }
 
 /// Fields of [`Charter`]. Never reuse a number.
@@ -550,6 +564,13 @@ pub(super) struct CheckInMissed {
     pub next: Option<u64>,
     #[prost(bool, tag = "3")]
     pub gives_up: bool,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct FellSilent {
+    #[prost(uint64, optional, tag = "1")]
+    pub since: Option<u64>,
 }
 
 /// Never reuse a number.

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use handover_engine::codec::id_scope;
-use handover_kernel::charter::{Authority, Cancel, OnDecline, PauseAt, Settlement};
+use handover_kernel::charter::{Authority, Cancel, Liveness, OnDecline, OnSilence, PauseAt, Settlement};
 use handover_kernel::command::{
     Answer, CheckInTerms, Contract, Failure, ModeKind, Need, Progress, Reply, Request, Start,
 };
@@ -47,6 +47,7 @@ listed! {
     OnDecline { StayOpen, CancelWhenNobodyLeft, FailAtOnce }
     Cancel { Requester, EitherParty }
     PauseAt { Once, SafePoint }
+    OnSilence { Nothing, Tell, Free, Fail }
     Need { Input, Authorization }
     ExpiryCause { Deadline, SuspensionCap }
 }
@@ -96,6 +97,7 @@ kinds!(
     Read,
     Acknowledged,
     CheckInMissed,
+    FellSilent,
     KeySet,
     ChildAdded,
     Offered,
@@ -193,6 +195,7 @@ fn fact(kind: Kind) -> BoxedStrategy<Fact> {
         Kind::CheckInMissed => (seq(), option::of(time()), any::<bool>())
             .prop_map(|(message, next, gives_up)| Fact::CheckInMissed { message, next, gives_up })
             .boxed(),
+        Kind::FellSilent => number().prop_map(|since| Fact::FellSilent { since: Timestamp(since) }).boxed(),
         Kind::KeySet => option::of(text()).prop_map(|key| Fact::KeySet { key }).boxed(),
         Kind::ChildAdded => id().prop_map(|child| Fact::ChildAdded { child }).boxed(),
         Kind::Offered => (id(), id(), text(), text())
@@ -248,13 +251,14 @@ fn charter() -> impl Strategy<Value = Charter> {
     ];
     let enums =
         (one::<Settlement>(), one::<Settlement>(), one::<OnDecline>(), one::<Cancel>(), one::<PauseAt>());
-    let spans = (option::of(number()), number(), option::of(number()));
+    let liveness = (number(), one::<OnSilence>()).prop_map(|(window_ms, then)| Liveness { window_ms, then });
+    let spans = (option::of(number()), number(), option::of(number()), option::of(liveness));
     (authority, enums, any::<[bool; 7]>(), spans).prop_map(|(authority, enums, flags, spans)| {
         let (on_complete, on_fail, on_decline, cancel, pause) = enums;
         let [ends_pause, flags @ ..] = flags;
         let [reassignment, require_output, acting_accepts, message_answers, commit_completes, notices] =
             flags;
-        let (check_in_ms, suspension_cap_ms, implicit_accept_ms) = spans;
+        let (check_in_ms, suspension_cap_ms, implicit_accept_ms, liveness) = spans;
         Charter {
             authority,
             on_complete,
@@ -272,6 +276,7 @@ fn charter() -> impl Strategy<Value = Charter> {
             check_in_ms,
             suspension_cap_ms,
             implicit_accept_ms,
+            liveness,
         }
     })
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use handover_kernel::charter::{Charter, SUSPENSION_CAP_DEFAULT_MS};
+use handover_kernel::charter::{Charter, Liveness, OnSilence, SUSPENSION_CAP_DEFAULT_MS};
 use handover_kernel::command::{
     Answer, CheckInTerms, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion,
     Next, OfferContext, Opening, Progress, Reply, Request, Start, TaskAct,
@@ -47,6 +47,7 @@ pub fn all() -> Vec<Life> {
         mcp_task_failed_while_paused(),
         grid_task_given_up(),
         grid_task_read_with_orders(),
+        mcp_task_freed_from_a_silent_worker(),
     ]
 }
 
@@ -455,6 +456,19 @@ fn grid_task_read_with_orders() -> Life {
     life.task(6, "receiver", Face::Grid, words(asks));
     let cancel = Act::Cancel { reason: Text::from("enough"), keeps_children: true };
     life.put(7, command("receiver", Face::Grid, cancel));
+    life
+}
+
+fn mcp_task_freed_from_a_silent_worker() -> Life {
+    let mut life = Life::new("mcp-task-freed-from-a-silent-worker");
+    let liveness = Some(Liveness { window_ms: 5_000, then: OnSilence::Free });
+    let charter = Charter { liveness, ..Charter::mcp() };
+    life.start("planner", Face::Mcp, start(ModeKind::Task, charter, &["worker", "helper"]));
+    life.task(1, "planner", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
+    let accept = || TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    life.task(2, "worker", Face::Mcp, accept());
+    life.runtime(6_000, Act::Tick);
+    life.task(3, "helper", Face::Mcp, accept());
     life
 }
 

@@ -128,6 +128,7 @@ impl Session {
             | Fact::Read { .. }
             | Fact::Acknowledged
             | Fact::CheckInMissed { .. }
+            | Fact::FellSilent { .. }
             | Fact::KeySet { .. }
             | Fact::ChildAdded { .. }
             | Fact::Offered { .. }

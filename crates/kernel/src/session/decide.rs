@@ -138,13 +138,15 @@ fn number(session: Option<&Session>, command: &Command, draft: Draft, now: Times
 impl Session {
     pub(super) fn do_what_is_due(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         let tick = Command::runtime(Act::Tick);
-        while let Some((at, draft)) = self.next_due() {
+        while let Some((at, drafts)) = self.next_due() {
             if at > now {
                 return;
             }
-            let event = number(Some(self), &tick, draft, at);
-            self.apply(&event);
-            events.push(event);
+            for draft in drafts {
+                let event = number(Some(self), &tick, draft, at);
+                self.apply(&event);
+                events.push(event);
+            }
         }
     }
 
@@ -518,6 +520,14 @@ impl Start {
             let max = limits.ttl_ms_max;
             return Err(Refusal::invalid(format!(
                 "expected a time to live from 1 to {max} ms, found {found}"
+            )));
+        }
+        if let Some(liveness) = self.charter.liveness
+            && !(1..=limits.ttl_ms_max).contains(&liveness.window_ms)
+        {
+            let (max, found) = (limits.ttl_ms_max, liveness.window_ms);
+            return Err(Refusal::invalid(format!(
+                "expected a window for signs of life from 1 to {max} ms, found {found}"
             )));
         }
         if distinct.iter().all(|agent| *agent == requester) {

@@ -8,13 +8,13 @@ use crate::event::{Event, Fact, Question};
 use crate::id::{AgentId, Blob, QuestionKey, Seq};
 use crate::orders::Order;
 use crate::session::Binding;
-use crate::task::{Phase, Report, Task};
+use crate::task::{Left, Phase, Report, Task};
 
 impl Task {
     /// An agent turned the task down, or gave it back.
-    pub(super) fn leave(&mut self, agent: &AgentId) {
+    pub(super) fn leave(&mut self, agent: &AgentId, how: Left) {
         let had_it = self.phase.assignee() == Some(agent);
-        self.declined.insert(agent.clone(), had_it);
+        self.declined.insert(agent.clone(), if had_it { how } else { Left::Declined });
         if let (true, Some(request)) = (had_it, self.phase.request().cloned()) {
             self.phase = Phase::Requested { request };
         }
@@ -46,7 +46,7 @@ impl Task {
     }
 
     pub(crate) fn apply(&mut self, binding: &Binding, event: &Event) {
-        let seq = event.seq;
+        let (seq, worked) = (event.seq, self.is_busy());
         if let Some(order) = Order::given_by(event, &binding.requester) {
             self.order(order);
         }
@@ -65,9 +65,16 @@ impl Task {
                 }
                 self.conversation.sign();
             }
-            Fact::Declined { .. } => {
+            Fact::Declined { handoff, .. } => {
                 if let Some(agent) = event.author.agent() {
-                    self.leave(agent);
+                    self.leave(
+                        agent,
+                        match handoff {
+                            Some(_) => Left::HandedOn,
+                            None if event.is_by_runtime() => Left::Freed,
+                            None => Left::GaveBack,
+                        },
+                    );
                 }
                 self.conversation.sign();
                 if binding.charter.notices {
@@ -143,6 +150,7 @@ impl Task {
                 }
             }
             Fact::Started(_)
+            | Fact::FellSilent { .. }
             | Fact::Resumed { .. }
             | Fact::Expired { .. }
             | Fact::Committed(_)
@@ -152,6 +160,7 @@ impl Task {
             | Fact::OfferAccepted { .. }
             | Fact::OfferDeclined { .. } => {}
         }
+        self.note_signs(binding, event, worked);
     }
 
     /// An accepted update, question or checkpoint: what was ordered before may be handed over, and the assignee has

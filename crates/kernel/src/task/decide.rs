@@ -13,7 +13,7 @@ use crate::id::{AgentId, Author, Blob, QuestionKey, Seq, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::session::{Binding, Draft, Lifecycle, Session};
-use crate::task::{Phase, Report, Task};
+use crate::task::{Left, Phase, Report, Task};
 
 /// Why a task that settles by itself was cancelled when nobody was left to take it.
 pub const NO_ASSIGNEE: &str = "no_assignee";
@@ -182,7 +182,7 @@ impl Task {
         }
         let fact = Fact::Declined { reason: reason.clone(), handoff: None };
         let mut drafts = vec![scene.says(fact)];
-        drafts.extend(self.after_decline(scene, agent, reason));
+        drafts.extend(self.after_leaving(scene.session, agent, reason, scene.now));
         Ok(drafts)
     }
 
@@ -208,11 +208,17 @@ impl Task {
         self.report(scene, task, assignee, Fact::Failed(failure), charter.on_fail)
     }
 
-    /// What the charter makes of a decline, and of a pause that waited for somebody who is gone.
-    fn after_decline(&self, scene: &Scene<'_>, agent: &AgentId, reason: &Text) -> Option<Draft> {
-        let binding = scene.binding();
+    /// What the charter makes of an agent's leaving, and of a pause that waited for somebody who is gone.
+    pub(super) fn after_leaving(
+        &self,
+        session: &Session,
+        agent: &AgentId,
+        reason: &Text,
+        now: Timestamp,
+    ) -> Option<Draft> {
+        let binding = &session.binding;
         let mut after = self.clone();
-        after.leave(agent);
+        after.leave(agent, Left::GaveBack);
         match binding.charter.on_decline {
             OnDecline::FailAtOnce => {
                 Some(Draft::for_agent(&binding.requester, binding.settlement(false, reason)))
@@ -221,7 +227,7 @@ impl Task {
                 Some(Draft::runtime(Fact::cancelled(NO_ASSIGNEE)))
             }
             OnDecline::StayOpen | OnDecline::CancelWhenNobodyLeft => {
-                self.pause.as_ref().map(|why| Draft::runtime(scene.session.suspended(why, scene.now)))
+                self.pause.as_ref().map(|why| Draft::runtime(session.suspended(why, now)))
             }
         }
     }
@@ -312,7 +318,9 @@ impl Task {
         let mut drafts = self.as_assignee(scene, &None)?;
         // A safe point at which nothing waits and nothing is learnt need not be remembered, unless it has a name: whoever
         // sends it again is told what came after it.
-        let nothing_new = !self.orders.any_waiting() && !self.conversation.unacknowledged;
+        let nothing_new = !self.orders.any_waiting()
+            && !self.conversation.unacknowledged
+            && !self.owes_sign(scene.binding(), scene.now);
         if drafts.is_empty() && nothing_new && self.pause.is_none() && scene.command.id.is_none() {
             return Ok(drafts);
         }
@@ -495,7 +503,18 @@ impl Task {
         if self.phase.assignee() == Some(agent) {
             return Ok(());
         }
+        self.must_have_no_past(agent)?;
         Err(Refusal::NotAssignee { agent: agent.clone() })
+    }
+
+    /// Who had the task before is told what happened to it.
+    fn must_have_no_past(&self, agent: &AgentId) -> Result<(), Refusal> {
+        match self.declined.get(agent) {
+            Some(left) if left.had_it() => {
+                Err(Refusal::NoLongerAssignee { agent: agent.clone(), how: left.words() })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// What everything that the assignee does has in common. Where the charter says that acting accepts, an agent that
@@ -510,6 +529,7 @@ impl Task {
         match &self.phase {
             Phase::Pending => Err(Refusal::NotRequested),
             Phase::Requested { .. } => {
+                self.must_have_no_past(agent)?;
                 if !scene.binding().charter.acting_accepts && !scene.command.accepts {
                     return Err(Refusal::NotAssignee { agent: agent.clone() });
                 }

@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 
-use handover_kernel::charter::Authority;
+use handover_kernel::charter::{Authority, Liveness, OnSilence};
 use handover_kernel::command::{ModeKind, Need};
 use handover_kernel::errand::Verdict;
 use handover_kernel::session::{Mode, Session};
@@ -228,6 +228,13 @@ impl Debug for Move {
     }
 }
 
+fn silences() -> impl Strategy<Value = Option<Liveness>> {
+    let then = proptest::sample::select(
+        &[OnSilence::Nothing, OnSilence::Tell, OnSilence::Free, OnSilence::Fail][..],
+    );
+    (100..1_000_u64, then).prop_map(|(window_ms, then)| Some(Liveness { window_ms, then }))
+}
+
 fn charters(mode: ModeKind) -> impl Strategy<Value = Charter> {
     let macp = Charter::macp;
     let base = match mode {
@@ -238,6 +245,8 @@ fn charters(mode: ModeKind) -> impl Strategy<Value = Charter> {
             Just(Charter::mcp()),
             Just(Charter::grid()),
             Just(Charter { check_in_ms: Some(200), ..Charter::grid() }),
+            silences().prop_map(|liveness| Charter { liveness, ..Charter::mcp() }),
+            silences().prop_map(|liveness| Charter { liveness, ..Charter::grid() }),
         ]
         .boxed(),
         ModeKind::Handoff => {

@@ -41,7 +41,7 @@ macro_rules! kinds {
 kinds! {
     Started, Cancelled, Suspended, Resumed, Expired, Committed, ErrandSettled,
     Requested, Accepted, Declined, Updated, Asked, Checkpointed, Delivered, Answered, Steered, PauseRequested,
-    Completed, Failed, Said, Read, Acknowledged, CheckInMissed, KeySet, ChildAdded,
+    Completed, Failed, Said, Read, Acknowledged, CheckInMissed, FellSilent, KeySet, ChildAdded,
     Offered, ContextAdded, OfferAccepted, OfferDeclined,
 }
 

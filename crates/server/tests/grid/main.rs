@@ -4,6 +4,7 @@
 //! - [`client`]: an agent of the Grid: requests, and the stream of its notifications
 //! - [`property`]: random steps of both parties, with a small model beside the server
 //! - [`across`]: one task, two protocols
+//! - [`silence`]: workers that show no sign of life
 //! - [`rules`]: what hostile and careless callers try
 //! - [`openrpc`]: what the methods are, for machines
 
@@ -16,3 +17,4 @@ mod across;
 mod openrpc;
 mod property;
 mod rules;
+mod silence;

@@ -11,7 +11,7 @@ use handover_server::face::macp::proto::v1::{CommitmentPayload, Envelope, Sessio
 use serde_json::{Value, json};
 
 use super::both::*;
-use super::macp::{self, Agent, Hearing, With, envelope};
+use super::macp::{self, Agent, With, envelope};
 use super::scene::*;
 use super::stage::*;
 
@@ -26,13 +26,6 @@ fn types<'a>(envelopes: &'a [Envelope], session: &str) -> Vec<&'a str> {
         assert_eq!((envelope.macp_version.as_str(), envelope.sender.is_empty()), ("1.0", false));
     }
     envelopes.iter().map(|envelope| envelope.message_type.as_str()).collect()
-}
-
-/// The next signal must be of this type; what it says.
-async fn hears(hearing: &mut Hearing, kind: &str) -> String {
-    let (found, data) = hearing.heard().await;
-    assert_eq!(found, kind);
-    data
 }
 
 /// The task that the skill's caller began, as an agent of MACP finds it.
@@ -285,7 +278,7 @@ async fn an_mcp_worker_hands_a_running_task_on_to_a_macp_agent() {
     helper.ok(envelope(&task, macp::update("working").with(named))).await;
     assert_eq!(hears(&mut hearing, "task.steer").await, "deeper");
     let refused = job.try_tool("work_update", json!({ "message": "still here" })).await;
-    assert!(refused["content"][0]["text"].as_str().unwrap().contains("NOT_ASSIGNEE"), "{refused}");
+    assert!(refused["content"][0]["text"].as_str().unwrap().contains("NO_LONGER_ASSIGNEE"), "{refused}");
     let report = envelope(&task, macp::complete().with(|complete| complete.task_id = name.clone()));
     helper.ok(report.clone()).await;
     assert_eq!(host.get(&task).await["result"]["content"][0]["text"], "a page");

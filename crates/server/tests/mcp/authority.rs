@@ -253,7 +253,7 @@ async fn an_agent_that_gave_a_task_back_cannot_hand_it_on_nor_add_to_it() {
     };
     until(settled).await;
     assert_eq!(planner.tool("task_status", on(json!({}))).await["assignee"], "owner");
-    assert!(told(&thief.call("delegate_task", subtask(&task)).await).contains("(NOT_ASSIGNEE)"));
+    assert!(told(&thief.call("delegate_task", subtask(&task)).await).contains("(NO_LONGER_ASSIGNEE)"));
     owner.tool("work_complete", on(json!({ "text": "done" }))).await;
     stage.stop().await;
 }

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
-use super::macp::{self, Agent};
+use super::macp::{self, Agent, Hearing};
 use super::scene::SKILL;
 use super::stage::*;
 
@@ -79,4 +79,11 @@ pub fn macp_skill(input: &str, output: &str) -> RegisterAgentRequest {
         ..AgentSkill::default()
     };
     RegisterAgentRequest { name: "Digger".to_owned(), skills: vec![skill], ..Default::default() }
+}
+
+/// The next signal must be of this type; what it says.
+pub async fn hears(hearing: &mut Hearing, kind: &str) -> String {
+    let (found, data) = hearing.heard().await;
+    assert_eq!(found, kind);
+    data
 }

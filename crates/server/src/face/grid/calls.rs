@@ -24,6 +24,7 @@ use super::parts::{self, Part};
 use super::state::{self, State};
 use super::task::{self, Task};
 use super::{No, Refused};
+use crate::face::silence;
 
 /// What the sessions of the face are bound to.
 const PROFILE: Profile = Profile { charter: Charter::grid, policy: GRID_POLICY, configuration: "grid" };
@@ -165,6 +166,11 @@ impl Call<'_> {
             context: Text::from(asked.context_id),
             check_in: check_in(asked.check_in, asked.fail_after_misses)?,
             session_key: asked.session_key.map(Text::from),
+            liveness: silence::liveness(
+                milliseconds("silentAfter", asked.silent_after, CHECK_IN_SECONDS_MAX)?,
+                asked.when_silent.as_deref(),
+            )
+            .map_err(Refused::invalid)?,
             ..Work::default()
         };
         let key = asked.message_id.as_deref();

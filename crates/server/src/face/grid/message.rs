@@ -47,6 +47,8 @@ pub enum Kind {
     State,
     /// The receiver did not acknowledge in time.
     NoAck,
+    /// The receiver has shown no sign of life for too long.
+    Silent,
 }
 
 /// One message of a conversation.
@@ -81,7 +83,7 @@ pub fn of(session: &Session, event: &Event, reader: &AgentId) -> Option<Message>
     let (kind, parts) = said(session, event, reader)?;
     let author = event.author.agent().filter(|_| !event.is_by_runtime());
     let role = match (kind, author) {
-        (Kind::State | Kind::NoAck, _) | (_, None) => Role::System,
+        (Kind::State | Kind::NoAck | Kind::Silent, _) | (_, None) => Role::System,
         (_, Some(agent)) if *agent == session.binding.requester => Role::User,
         (_, Some(_)) => Role::Agent,
     };
@@ -173,6 +175,10 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
             let waits = if next.is_some() { "" } else { "; you are not told again" };
             let what = format!("no acknowledgement of message {message} in time{waits}");
             (*reader == session.binding.requester).then(|| (Kind::NoAck, text(what)))
+        }
+        Fact::FellSilent { since } => {
+            let what = format!("no sign of life of the receiver since {}", rfc3339(*since));
+            (*reader == session.binding.requester).then(|| (Kind::Silent, text(what)))
         }
         Fact::Started(_)
         | Fact::ErrandSettled { .. }

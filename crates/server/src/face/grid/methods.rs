@@ -176,6 +176,10 @@ pub struct SendTask {
     pub(super) fail_after_misses: Option<u32>,
     /// How many seconds the task may take; for ever unless given.
     pub(super) deadline: Option<f64>,
+    /// After how many seconds without a sign of life the receiver, while it works, counts as silent; never unless given.
+    pub(super) silent_after: Option<f64>,
+    /// What follows then: `nothing`, `tell` (the default), `free` or `fail`.
+    pub(super) when_silent: Option<String>,
     /// Whether the task may wait for an agent that nobody knows.
     #[serde(default)]
     pub(super) queue: bool,

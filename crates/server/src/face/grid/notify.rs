@@ -38,6 +38,8 @@ pub enum Kind {
     Read,
     /// The receiver did not acknowledge a message in time.
     NoAck,
+    /// The receiver has shown no sign of life for too long.
+    Silent,
     /// The sender wants something to be taken into account.
     Steer,
     /// The sender wants the task to be paused.
@@ -115,6 +117,7 @@ fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
         Fact::Acknowledged => so(to_sender, Kind::Ack),
         Fact::Read { .. } => Some(Kind::Read),
         Fact::CheckInMissed { .. } => so(to_sender, Kind::NoAck),
+        Fact::FellSilent { .. } => so(to_sender, Kind::Silent),
         Fact::Accepted { .. }
         | Fact::Declined { .. }
         | Fact::Failed(_)

@@ -135,6 +135,7 @@ pub fn after(fact: &Fact, session: &Session) -> Option<State> {
         | Fact::Read { .. }
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
+        | Fact::FellSilent { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. }
         | Fact::Offered { .. }

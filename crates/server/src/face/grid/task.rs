@@ -50,6 +50,9 @@ pub struct Task {
     /// The check-in window that is open, or was missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check_in: Option<CheckIn>,
+    /// Since when the receiver has shown no sign of life, though it should.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<String>,
     /// What waits for an answer, where it has a name or a form.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
@@ -140,6 +143,7 @@ pub fn of(session: &Session, reader: &AgentId) -> Option<Task> {
         },
         acknowledged: !conversation.unacknowledged,
         check_in: check_in(session),
+        silent_since: task.signs.silent_since.map(rfc3339),
         questions: questions
             .map(|question| Question {
                 key: question.key.to_string(),

@@ -181,6 +181,7 @@ fn message(frame: &Frame<'_>, event: &Event, sender: &str) -> Option<(&'static s
         | Fact::Read { .. }
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
+        | Fact::FellSilent { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. } => return None,
     })

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 
 use futures_core::Stream;
+use handover_desk::calendar::rfc3339;
 use handover_desk::caller::Caller;
 use handover_desk::clock::now;
 use handover_desk::follow::Stay;
@@ -13,7 +14,7 @@ use handover_desk::tell::Listening;
 use handover_desk::{Delivery, WaitKind};
 use handover_kernel::command::Reply;
 use handover_kernel::orders::{Order, OrderKind};
-use handover_kernel::{Blob, Fact, Seq, Session};
+use handover_kernel::{Blob, Fact, Seq, Session, Timestamp};
 use prost::Message;
 use tonic::Status;
 
@@ -87,6 +88,8 @@ impl Macp {
                     let id = &delivery.key.session;
                     if let Fact::Suspended { reason, .. } = &delivery.event.fact {
                         self.hand_over(caller, id, Some(reason), out).await?;
+                    } else if let Fact::FellSilent { since } = delivery.event.fact {
+                        self.tell_of_silence(caller, id, delivery.event.seq, since, out).await?;
                     } else if may_free_orders(&delivery) {
                         self.hand_over(caller, id, None, out).await?;
                     }
@@ -95,6 +98,26 @@ impl Macp {
                 signal = told.next() => pass_on(&*signal.map_err(ended)?, out).await,
             }
         }
+    }
+
+    /// Tell the requester that its assignee shows no sign of life.
+    async fn tell_of_silence(
+        &self,
+        caller: &Caller,
+        id: &str,
+        seq: Seq,
+        since: Timestamp,
+        out: &Out,
+    ) -> Result<(), Status> {
+        let session = self.desk.session(caller, id).await.map_err(Refused::from)?;
+        if session.binding.requester == caller.agent {
+            let data = rfc3339(since).into_bytes();
+            let envelope = Some(signal(&session, seq, "task.silent", data));
+            let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
+            // A listener that has gone away is noticed by the loop.
+            _ = out.send(Ok(told)).await;
+        }
+        Ok(())
     }
 
     /// What was ordered while nobody was there to hear it.

@@ -189,6 +189,7 @@ fn lifecycle(delivery: &Delivery) -> Option<EventType> {
         | Fact::Read { .. }
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
+        | Fact::FellSilent { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. }
         | Fact::Offered { .. }

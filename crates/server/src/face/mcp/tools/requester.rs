@@ -22,6 +22,7 @@ use crate::face::mcp::content::structured;
 use crate::face::mcp::resources::TASKS;
 use crate::face::mcp::task::{Status, asker};
 use crate::face::mcp::{Mcp, question};
+use crate::face::silence;
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +158,9 @@ impl Mcp {
             view["assignee"] = json!(assignee.as_str());
             view["assignee_seen_at"] = json!(presence.last_seen.map(rfc3339));
         }
+        if let Some(since) = task.and_then(|task| task.signs.silent_since) {
+            view["silent_since"] = json!(rfc3339(since));
+        }
         if let Some(done) = task.and_then(|task| task.phase.progress().and_then(|progress| progress.done)) {
             view["progress"] = json!(done);
         }
@@ -217,6 +221,8 @@ impl Mcp {
             input: asked.input.map_or_else(Blob::default, |input| payload::of_json(&input)),
             ttl_ms: asked.ttl_ms.or(self.parts.settings.ttl_ms),
             parent: asked.parent_task_id.map(SessionId::from),
+            liveness: silence::liveness(asked.silent_after_ms, asked.when_silent.as_deref())
+                .map_err(Trouble::Told)?,
             ..Work::default()
         };
         let id = self.new_id(caller);
@@ -368,6 +374,8 @@ struct Delegate {
     queue: bool,
     ttl_ms: Option<u64>,
     parent_task_id: Option<String>,
+    silent_after_ms: Option<u64>,
+    when_silent: Option<String>,
 }
 
 #[derive(Deserialize)]

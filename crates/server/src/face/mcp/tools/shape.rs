@@ -109,6 +109,7 @@ fn task() -> Value {
             "requester": text(),
             "assignee": text(),
             "assignee_seen_at": json!({ "type": ["string", "null"], "description": "The last sign of life of the agent that works on it" }),
+            "silent_since": json!({ "type": "string", "description": "Since when the agent that works on it has shown no sign of life, though it should" }),
             "created_at": text(),
             "updated_at": text(),
             "message": text(),

@@ -32,6 +32,8 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "queue": { "type": "boolean", "description": "Let the task wait for an agent that nobody has heard of yet" },
                     "ttl_ms": { "type": "integer", "minimum": 1, "description": "How long it may take, in milliseconds" },
                     "parent_task_id": task_id("The task that this one is part of: it ends with its parent"),
+                    "silent_after_ms": { "type": "integer", "minimum": 1, "description": "After how long without a sign of life the agent that works on it counts as silent" },
+                    "when_silent": { "enum": ["nothing", "tell", "free", "fail"], "description": "What follows then: you are told (the default), the task is freed for others, or it fails" },
                 }),
                 &["title", "instructions"],
             )

@@ -135,10 +135,11 @@ impl Desk {
     ) -> Result<Accepted, No> {
         self.task(caller, task).await?;
         let accepted = self.converse(caller, task, id, Act::Cancel { reason, keeps_children }).await?;
-        match &accepted.session.lifecycle {
-            Lifecycle::Cancelled { .. } => Ok(accepted),
-            ended => Err(Refusal::SessionEnded { state: ended.name() }.into()),
+        let ended = &accepted.session.lifecycle;
+        if matches!(ended, Lifecycle::Cancelled { .. }) {
+            return Ok(accepted);
         }
+        Err(Refusal::SessionEnded { state: ended.name() }.into())
     }
 
     /// What the caller has not read of a task, which it has read then: at most `max` events, cut by bytes.

@@ -84,11 +84,11 @@ impl Desk {
             }
             let mut below = Below { reached: Vec::new(), left: Vec::new() };
             for branch in tree.iter().skip(1) {
-                let id = || branch.session.binding.id.clone();
-                match &branch.session.lifecycle {
-                    Lifecycle::Cancelled { reason, .. } if is_parents(reason) => below.reached.push(id()),
-                    ended if ended.is_terminal() => {}
-                    _ => below.left.push(id()),
+                let Session { lifecycle, binding, .. } = &*branch.session;
+                if matches!(lifecycle, Lifecycle::Cancelled { reason, .. } if is_parents(reason)) {
+                    below.reached.push(binding.id.clone());
+                } else if !lifecycle.is_terminal() {
+                    below.left.push(binding.id.clone());
                 }
             }
             return Ok(below);

@@ -47,7 +47,7 @@ on_every_store! {
         assert!(matches!(&log[4].fact, Fact::Accepted { handoff, .. } if *handoff == of_handoff));
         let session = stage.session("t").await.unwrap();
         assert_eq!(session.task().unwrap().phase.assignee(), Some(&agent("helper")));
-        assert!(matches!(stage.refused("t", "worker", complete()).await, Refusal::NotAssignee { .. }));
+        assert!(matches!(stage.refused("t", "worker", complete()).await, Refusal::NoLongerAssignee { .. }));
         stage.ok("t", "helper", complete()).await;
         assert!(store.due(u64::MAX, 10).unwrap().is_empty(), "nothing is owed any more");
     }

@@ -130,6 +130,21 @@ async fn who_stays_too_often_is_refused_until_something_is_given_back_and_can_ac
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_for_which_the_budget_has_no_room_is_refused_with_what_is_spent() {
+    let stage = with_budget(4 * memory::REQUEST_BYTES).await;
+    stage.working(SESSION).await;
+    // It can be read, and not decided: that takes room for it a few times.
+    let large =
+        update("going").with(|update| update.partial_output = vec![b'x'; 2 * memory::REQUEST_BYTES as usize]);
+    let error = stage.agent("worker").refused(envelope(SESSION, large)).await;
+    assert_eq!(error.code, "RATE_LIMITED");
+    let details = String::from_utf8(error.details).unwrap();
+    assert!(details.contains("MEMORY_BUDGET_SPENT") && details.contains("\"limit\":\"memory\""), "{details}");
+    assert!(stage.agent("worker").send(envelope(SESSION, update("going"))).await.ok);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_large_events_is_cut_by_bytes_and_the_next_ones_go_on_to_the_end() {
     let stage = Stage::in_memory().await;
     a_large_task(&stage).await;

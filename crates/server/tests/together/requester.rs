@@ -17,7 +17,7 @@ pub const POLICY: &str = "policy.together";
 /// An agent of one protocol.
 #[derive(Clone)]
 pub enum Speaker {
-    Macp(Agent),
+    Macp(Box<Agent>),
     Mcp(Client),
     Grid(Node),
 }
@@ -25,7 +25,7 @@ pub enum Speaker {
 impl Speaker {
     pub fn new(both: &Both, protocol: Protocol, name: &str) -> Speaker {
         match protocol {
-            Protocol::Macp => Speaker::Macp(both.macp(name)),
+            Protocol::Macp => Speaker::Macp(Box::new(both.macp(name))),
             Protocol::Mcp => Speaker::Mcp(both.stage.client(name).declaring(interaction())),
             Protocol::Grid => Speaker::Grid(Node::new(&both.stage, name)),
         }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use handover_store::sqlite::Options;
-use handover_store::{Fault, SqliteStore};
+use handover_store::{Append, Fault, Filter, IndexRow, Order, Outcome, SessionKey, SqliteStore, Store, Wake};
 use tempfile::TempDir;
 
 use self::child::Random;
@@ -28,13 +28,16 @@ const WORKERS: u64 = 3;
 #[test]
 fn append_until_the_power_goes() {
     let Some(role) = child::role() else { return };
-    let (run, dir) = role.split_once(' ').unwrap();
+    let mut role = role.splitn(3, ' ');
+    let [run, checkpoint_pages, dir] = std::array::from_fn(|_| role.next().unwrap());
     let dir = Path::new(dir);
-    let options = Options { checkpoint_pages: 40, ..Options::default() };
-    let store = SqliteStore::open_with(&dir.join("data"), options).unwrap();
+    let checkpoint_pages = checkpoint_pages.parse().unwrap();
+    // Small, so that the journal's files are used again.
+    let options = Options { checkpoint_pages, journal_bytes: 8 << 10, ..Options::default() };
+    let store = SqliteStore::open_with(&dir.join("data"), options.clone()).unwrap();
     thread::scope(|scope| {
         for worker in 0..WORKERS {
-            let store = &store;
+            let (store, options) = (&store, &options);
             scope.spawn(move || {
                 let mut random = Random(run.parse::<u64>().unwrap() * WORKERS + worker);
                 let mut heads = Heads::unknown(run == "1");
@@ -44,6 +47,10 @@ fn append_until_the_power_goes() {
                         Ok(lines) => {
                             assert!(syncs(dir) > before || cheating(), "an acknowledgement needs a sync");
                             work::acknowledge(&lines);
+                            // Has the log moved into the database soon, if that is wanted after every page. It may fail.
+                            if options.checkpoint_pages == 1 {
+                                _ = store.stored_bytes();
+                            }
                         }
                         Err(Fault::Unavailable { .. }) => work::say("fault"),
                         Err(fault) => panic!("expected the store to be unavailable, found {fault}"),
@@ -55,6 +62,32 @@ fn append_until_the_power_goes() {
     File::create(dir.join("data").join("lose")).unwrap().sync_all().unwrap();
 }
 
+/// The child's part: a deletion fails in doubt, what it was to delete is appended to, and the process is killed.
+#[test]
+fn append_to_what_was_nearly_deleted() {
+    let Some(role) = child::role() else { return };
+    let store = SqliteStore::open(&Path::new(&role).join("data")).unwrap();
+    let key = SessionKey::new("acme", "one");
+    let row = IndexRow {
+        kind: 0,
+        status: 0,
+        requester: "a".into(),
+        agents: vec!["a".into()],
+        created_at: 1,
+        finished_at: Some(2),
+        summary: Vec::new(),
+        waits: Vec::new(),
+    };
+    let (events, wake) = (vec![vec![1]], Wake::Unchanged);
+    let first = Append { key, expected: 0, events, row: Some(row), wake, snapshot: None };
+    store.append(std::slice::from_ref(&first)).unwrap();
+    let fault = store.delete_finished(3, 4, 10).unwrap_err();
+    assert!(matches!(fault, Fault::Unavailable { .. }), "expected the sync to fail, found {fault}");
+    let second = Append { expected: 1, row: None, ..first };
+    assert_eq!(store.append(&[second]).unwrap(), [Outcome::Appended { first: 2 }]);
+    std::process::exit(POWER_LOST);
+}
+
 /// Whether the disk only pretends to sync.
 fn cheating() -> bool {
     std::env::var_os("DISK_NO_SYNC").is_some()
@@ -62,8 +95,15 @@ fn cheating() -> bool {
 
 /// How many syncs succeeded.
 fn syncs(dir: &Path) -> u64 {
+    counted(dir)[0]
+}
+
+/// How many syncs succeeded, and how many failed.
+fn counted(dir: &Path) -> [u64; 2] {
     let bytes = fs::read(dir.join("syncs")).unwrap_or_default();
-    bytes.try_into().map_or(0, u64::from_ne_bytes)
+    let number =
+        |at: usize| bytes.get(at..at + 8).map_or(0, |bytes| u64::from_ne_bytes(bytes.try_into().unwrap()));
+    [number(0), number(8)]
 }
 
 /// The shim, built once.
@@ -92,31 +132,39 @@ struct Disk {
     runs: u64,
     acked: Acked,
     faults: u64,
+    checkpoint_pages: u32,
 }
 
 impl Disk {
     fn new() -> Disk {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         drop(SqliteStore::open(&dir.path().join("data")).unwrap());
-        Disk { dir, runs: 0, acked: Acked::default(), faults: 0 }
+        Disk { dir, runs: 0, acked: Acked::default(), faults: 0, checkpoint_pages: 40 }
     }
 
     /// Let a child append until the power goes.
     fn run(&mut self, settings: &[(&str, u64)]) {
+        self.run_only("", settings);
+    }
+
+    /// The same, with faults only in files whose names begin with this. Says how many syncs failed.
+    fn run_only(&mut self, only: &str, settings: &[(&str, u64)]) -> u64 {
         let dir = fs::canonicalize(self.dir.path()).unwrap();
         self.runs += 1;
         let _ = fs::remove_file(dir.join("syncs"));
-        let role = format!("{} {}", self.runs, dir.display());
+        let role = format!("{} {} {}", self.runs, self.checkpoint_pages, dir.display());
         let mut command = child::command("append_until_the_power_goes", &role);
         command
             .env("LD_PRELOAD", shim())
             .env("DISK_DIR", dir.join("data"))
-            .env("DISK_COUNT", dir.join("syncs"));
+            .env("DISK_COUNT", dir.join("syncs"))
+            .env("DISK_ONLY", only);
         command.envs(settings.iter().map(|(name, value)| (name, value.to_string())));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         self.acked.listen(out, |line| self.faults += u64::from(line == "fault"));
         assert_eq!(child.wait().unwrap().code(), Some(POWER_LOST));
+        counted(&dir)[1]
     }
 
     fn check(&self) -> Result<u64, String> {
@@ -146,6 +194,54 @@ fn without_syncs_the_loss_is_seen() {
     assert!(disk.acked.count() > 0);
     let wrong = disk.check().expect_err("the acknowledged events are gone");
     assert!(wrong.contains("was acknowledged"), "found {wrong}");
+}
+
+#[test]
+fn without_syncs_of_the_journal_the_loss_is_seen() {
+    let mut disk = Disk::new();
+    disk.run_only("journal-", &[("DISK_NO_SYNC", 1)]);
+    assert!(disk.acked.count() > 0);
+    let wrong = disk.check().expect_err("the acknowledged events are gone");
+    assert!(wrong.contains("was acknowledged") || wrong.contains("is damaged"), "found {wrong}");
+}
+
+#[test]
+fn a_failed_sync_of_the_database_loses_nothing_and_nobody_need_be_told() {
+    let (mut failed, mut acked) = (0, 0);
+    for failing in 1..=8 {
+        for more in [0, 2] {
+            for tear in [0, failing] {
+                let mut disk = Disk::new();
+                disk.checkpoint_pages = 1;
+                let settings = [("DISK_FAIL_SYNC", failing), ("DISK_FAIL_MORE", more), ("DISK_TEAR", tear)];
+                failed += disk.run_only("handover.db", &settings);
+                if let Err(wrong) = disk.check() {
+                    panic!("after sync {failing} of the database and {more} more failed: {wrong}");
+                }
+                assert_eq!(disk.faults, 0);
+                // And it goes on where it was.
+                disk.run(&[]);
+                disk.check().unwrap();
+                acked += disk.acked.count();
+            }
+        }
+    }
+    eprintln!("{failed} failed syncs of the database, {acked} events acknowledged");
+    assert!(failed >= 16, "expected 16 failed syncs, found {failed}");
+}
+
+#[test]
+fn a_commit_in_doubt_does_not_come_back_over_what_was_acknowledged_since() {
+    let disk = Disk::new();
+    let dir = fs::canonicalize(disk.dir.path()).unwrap();
+    let mut command = child::command("append_to_what_was_nearly_deleted", dir.to_str().unwrap());
+    command.env("LD_PRELOAD", shim()).env("DISK_DIR", dir.join("data")).env("DISK_ONLY", "handover.db-wal");
+    // The first sync is that of a new write-ahead log, before anything is committed to it.
+    let output = command.env("DISK_FAIL_SYNC", "2").output().unwrap();
+    assert_eq!(output.status.code(), Some(POWER_LOST), "{}", String::from_utf8_lossy(&output.stdout));
+    let store = SqliteStore::open(&dir.join("data")).unwrap();
+    assert_eq!(store.read(&SessionKey::new("acme", "one"), 0, 10).unwrap().len(), 2);
+    assert_eq!(store.list(&Filter::default(), Order::Oldest, None, 10).unwrap().sessions.len(), 1);
 }
 
 #[test]

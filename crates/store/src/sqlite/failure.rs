@@ -1,0 +1,50 @@
+//! What went wrong underneath, for everybody whose work it was.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use rusqlite::{ErrorCode, ffi};
+
+use crate::fault::Fault;
+
+#[derive(Clone)]
+pub(super) struct Failure {
+    /// Whether there is no room on the disk, and so nothing was written.
+    pub(super) is_full: bool,
+    source: Arc<dyn Error + Send + Sync>,
+}
+
+impl Failure {
+    /// What could not be written may have been kept, whatever the reason.
+    pub(super) fn in_doubt(error: io::Error) -> Failure {
+        Failure { is_full: false, source: Arc::new(error) }
+    }
+
+    pub(super) fn fault(&self, doing: &'static str) -> Fault {
+        let source = Box::new(self.source.clone());
+        if self.is_full { Fault::Full { doing, source } } else { Fault::Unavailable { doing, source } }
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Failure {
+        // Making the shared index of the write-ahead log longer fails with a code of its own, and only for want of room.
+        let is_full = error.sqlite_error().is_some_and(|error| {
+            error.code == ErrorCode::DiskFull || error.extended_code == ffi::SQLITE_IOERR_SHMSIZE
+        });
+        Failure { is_full, source: Arc::new(error) }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure { is_full: error.kind() == io::ErrorKind::StorageFull, source: Arc::new(error) }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        Failure { is_full: matches!(fault, Fault::Full { .. }), source: Arc::new(fault) }
+    }
+}

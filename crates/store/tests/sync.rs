@@ -16,6 +16,8 @@ use std::thread;
 
 use handover_store::sqlite::Options;
 use handover_store::{Append, Fault, Filter, IndexRow, Order, Outcome, SessionKey, SqliteStore, Store, Wake};
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use tempfile::TempDir;
 
 use self::child::Random;
@@ -62,9 +64,9 @@ fn append_until_the_power_goes() {
     File::create(dir.join("data").join("lose")).unwrap().sync_all().unwrap();
 }
 
-/// The child's part: a deletion fails in doubt, what it was to delete is appended to, and the process is killed.
+/// The child's part: a deletion fails in doubt, what it has deleted is appended to, and the process is killed.
 #[test]
-fn append_to_what_was_nearly_deleted() {
+fn append_to_what_was_deleted_in_doubt() {
     let Some(role) = child::role() else { return };
     let store = SqliteStore::open(&Path::new(&role).join("data")).unwrap();
     let key = SessionKey::new("acme", "one");
@@ -83,9 +85,66 @@ fn append_to_what_was_nearly_deleted() {
     store.append(std::slice::from_ref(&first)).unwrap();
     let fault = store.delete_finished(3, 4, 10).unwrap_err();
     assert!(matches!(fault, Fault::Unavailable { .. }), "expected the sync to fail, found {fault}");
+    // Its bytes are in the log, so it has happened, for everybody.
     let second = Append { expected: 1, row: None, ..first };
-    assert_eq!(store.append(&[second]).unwrap(), [Outcome::Appended { first: 2 }]);
+    assert_eq!(store.append(&[second]).unwrap(), [Outcome::Tombstone { deleted_at: 4 }]);
     std::process::exit(POWER_LOST);
+}
+
+/// The child's part: the log is moved into the database in two parts because somebody reads, and the sync after the second
+/// fails. SQLite does not sync after the first.
+#[test]
+fn move_the_log_in_two_parts() {
+    let Some(role) = child::role() else { return };
+    let dir = Path::new(&role);
+    let data = dir.join("data");
+    let store = SqliteStore::open_with(&data, Options { checkpoint_pages: 1, ..Options::default() }).unwrap();
+    let connect = || {
+        let connection = Connection::open(data.join("handover.db")).unwrap();
+        // It must not move the log itself, should it be the last.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+        connection
+    };
+    let read = || {
+        let reader = connect();
+        reader.execute_batch("BEGIN; SELECT * FROM counters").unwrap();
+        reader
+    };
+    // How many pages the log has, and how many of them were moved.
+    let pages = || {
+        let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?));
+        connect().query_row("PRAGMA wal_checkpoint(NOOP)", [], columns).unwrap()
+    };
+    // Everything that was appended is in the log after this, and there is something to move.
+    let settle = || store.stored_bytes().unwrap();
+    let wait = |until: &dyn Fn() -> bool| {
+        while !until() {
+            thread::yield_now();
+        }
+    };
+    let mut random = Random(1);
+    let mut heads = Heads::unknown(true);
+    let mut append = |name: &str| {
+        work::acknowledge(&work::append(&store, 0, name, &mut random, &mut heads).unwrap());
+        settle();
+    };
+
+    let nothing_moves = read();
+    append("first");
+    let only_the_first_moves = read();
+    append("second");
+    drop(nothing_moves);
+    settle();
+    wait(&|| pages().1 > 0);
+    let (long, moved) = pages();
+    assert!(moved < long, "the log was moved as a whole");
+    drop(only_the_first_moves);
+    settle();
+    wait(&|| counted(dir)[1] == 1);
+    wait(&|| pages().0 == pages().1);
+    // Until the log begins anew, and what was in it is in the database alone.
+    (0..).take_while(|_| pages().0 >= long).for_each(|at| append(&format!("more{at}")));
+    File::create(data.join("lose")).unwrap().sync_all().unwrap();
 }
 
 /// Whether the disk only pretends to sync.
@@ -144,16 +203,21 @@ impl Disk {
 
     /// Let a child append until the power goes.
     fn run(&mut self, settings: &[(&str, u64)]) {
-        self.run_only("", settings);
+        self.run_only("*", settings);
     }
 
-    /// The same, with faults only in files whose names begin with this. Says how many syncs failed.
+    /// The same, with faults only in files with such names. Says how many syncs failed.
     fn run_only(&mut self, only: &str, settings: &[(&str, u64)]) -> u64 {
-        let dir = fs::canonicalize(self.dir.path()).unwrap();
         self.runs += 1;
+        let role = format!("{} {} ", self.runs, self.checkpoint_pages);
+        self.run_child("append_until_the_power_goes", &role, only, settings)
+    }
+
+    /// The same with another child. Its role ends with the directory.
+    fn run_child(&mut self, child: &str, role: &str, only: &str, settings: &[(&str, u64)]) -> u64 {
+        let dir = fs::canonicalize(self.dir.path()).unwrap();
         let _ = fs::remove_file(dir.join("syncs"));
-        let role = format!("{} {} {}", self.runs, self.checkpoint_pages, dir.display());
-        let mut command = child::command("append_until_the_power_goes", &role);
+        let mut command = child::command(child, &format!("{role}{}", dir.display()));
         command
             .env("LD_PRELOAD", shim())
             .env("DISK_DIR", dir.join("data"))
@@ -199,7 +263,7 @@ fn without_syncs_the_loss_is_seen() {
 #[test]
 fn without_syncs_of_the_journal_the_loss_is_seen() {
     let mut disk = Disk::new();
-    disk.run_only("journal-", &[("DISK_NO_SYNC", 1)]);
+    disk.run_only("journal-*", &[("DISK_NO_SYNC", 1)]);
     assert!(disk.acked.count() > 0);
     let wrong = disk.check().expect_err("the acknowledged events are gone");
     assert!(wrong.contains("was acknowledged") || wrong.contains("is damaged"), "found {wrong}");
@@ -214,7 +278,7 @@ fn a_failed_sync_of_the_database_loses_nothing_and_nobody_need_be_told() {
                 let mut disk = Disk::new();
                 disk.checkpoint_pages = 1;
                 let settings = [("DISK_FAIL_SYNC", failing), ("DISK_FAIL_MORE", more), ("DISK_TEAR", tear)];
-                failed += disk.run_only("handover.db", &settings);
+                failed += disk.run_only("handover.db*", &settings);
                 if let Err(wrong) = disk.check() {
                     panic!("after sync {failing} of the database and {more} more failed: {wrong}");
                 }
@@ -231,17 +295,25 @@ fn a_failed_sync_of_the_database_loses_nothing_and_nobody_need_be_told() {
 }
 
 #[test]
-fn a_commit_in_doubt_does_not_come_back_over_what_was_acknowledged_since() {
+fn a_failed_sync_does_not_lose_what_was_moved_before_without_one() {
+    let mut disk = Disk::new();
+    let settings = [("DISK_FAIL_SYNC", 1)];
+    assert_eq!(disk.run_child("move_the_log_in_two_parts", "", "handover.db", &settings), 1);
+    disk.check().unwrap();
+}
+
+#[test]
+fn a_commit_in_doubt_is_settled_before_anything_rests_on_it() {
     let disk = Disk::new();
     let dir = fs::canonicalize(disk.dir.path()).unwrap();
-    let mut command = child::command("append_to_what_was_nearly_deleted", dir.to_str().unwrap());
+    let mut command = child::command("append_to_what_was_deleted_in_doubt", dir.to_str().unwrap());
     command.env("LD_PRELOAD", shim()).env("DISK_DIR", dir.join("data")).env("DISK_ONLY", "handover.db-wal");
     // The first sync is that of a new write-ahead log, before anything is committed to it.
     let output = command.env("DISK_FAIL_SYNC", "2").output().unwrap();
     assert_eq!(output.status.code(), Some(POWER_LOST), "{}", String::from_utf8_lossy(&output.stdout));
     let store = SqliteStore::open(&dir.join("data")).unwrap();
-    assert_eq!(store.read(&SessionKey::new("acme", "one"), 0, 10).unwrap().len(), 2);
-    assert_eq!(store.list(&Filter::default(), Order::Oldest, None, 10).unwrap().sessions.len(), 1);
+    assert_eq!(store.tombstone(&SessionKey::new("acme", "one")).unwrap(), Some(4));
+    assert_eq!(store.list(&Filter::default(), Order::Oldest, None, 10).unwrap().sessions.len(), 0);
 }
 
 #[test]

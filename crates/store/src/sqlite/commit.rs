@@ -5,18 +5,17 @@
 //! write-ahead log of the database along. The journal keeps a record until the database has it durably. Everything else
 //! is written to the database at once, after what is pending, and synced.
 //!
-//! A failed write or sync is fatal for what was written to. The journal is begun anew, once the database has durably taken
-//! what was acknowledged. The connection that writes is dropped with all that it remembered and the next call opens
-//! another, after writing the write-ahead log once more. No sync is ever tried again, because after a failed one the
-//! system may have thrown away what was to be written.
+//! After a failed write or sync nothing is tried again and nothing that was remembered is trusted: every connection is closed
+//! and the store is opened as after a crash. SQLite itself would go on too early. It forgets which pages it has moved into
+//! the database without a sync (it syncs only when a checkpoint reaches the end of the log), so after the next sync failed
+//! it would not write them again, and the system may have thrown them away.
 
+use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-
-use rusqlite::Connection;
 
 use super::failure::Failure;
 use super::front::{Decided, Front};
@@ -26,27 +25,23 @@ use super::queue::{Answer, Queue};
 use super::reader::Readers;
 use super::work::{Reply, Work};
 use super::writer::Writer;
-use super::{DATABASE_FILE, Lock, Options, record, schema};
+use super::{DATABASE_FILE, Lock, Options, record, recover, schema};
 use crate::fault::Fault;
 use crate::log::{Hint, SessionKey};
 
 /// How long the thread waits after a fault.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The parts of an open store. Whoever takes several of the locks takes the front's first, then the mover's, then the slot's.
+/// The parts of an open store. Whoever takes both of the locks takes the front's first, then the slot's.
 pub(super) struct Core {
-    // Closed in this order: the writer comes last of the connections, because the last one moves the write-ahead log
-    // into the database. The lock is let go when nothing is open any more.
+    // Closed in this order: the writer comes last of the connections, because only it may remove the write-ahead log. The
+    // lock is let go when nothing is open any more.
     pub(super) readers: Readers,
     pub(super) front: Mutex<Front>,
-    /// Never used. While it is open, a writer that was dropped after a failed sync is not the last connection, so what
-    /// it may have left in the write-ahead log is not taken for committed but overwritten.
-    pub(super) _keeper: Mutex<Connection>,
-    /// A connection that moves the write-ahead log into the database while another writes. Nobody commits durably
-    /// meanwhile: if its sync of the log failed, the system might throw away what the commit has just written, and the
-    /// commit's own sync would succeed.
-    pub(super) mover: Mutex<Option<Connection>>,
-    pub(super) slot: Mutex<Slot>,
+    /// The one connection that writes, and moves the write-ahead log. None after a failure.
+    pub(super) slot: Mutex<Option<Writer>>,
+    /// Whether a write or a sync failed, so that the store is to be opened again.
+    pub(super) broken: AtomicBool,
     pub(super) pending: Pending,
     /// The last record of the journal that is durable in the database.
     pub(super) durable: AtomicU64,
@@ -56,13 +51,6 @@ pub(super) struct Core {
     pub(super) dir: PathBuf,
     pub(super) options: Options,
     pub(super) _lock: Lock,
-}
-
-/// The place of the one connection that writes.
-pub(super) struct Slot {
-    pub(super) writer: Option<Writer>,
-    /// Whether what is in the write-ahead log may be in memory only.
-    pub(super) in_doubt: bool,
 }
 
 impl Core {
@@ -86,12 +74,15 @@ impl Core {
 
     /// Append to the journal; if it has no room, to the database.
     fn append(&self, front: &mut Front, works: Vec<Work>) -> Result<Vec<Reply>, Failure> {
+        if front.in_doubt {
+            self.reopen(front)?;
+        }
         if let Some(oldest) = self.pending.too_much() {
             // A part, so that nobody waits for long.
-            self.settle_behind(front, oldest)?;
+            self.settle_or_reopen(front, oldest)?;
         }
         if front.journal.is_none() {
-            self.begin_journal(front)?;
+            front.journal = Journal::create(&self.dir, self.salt, self.options.journal_bytes)?;
         }
         let decided = front.decide(works, &self.pending)?;
         if !decided.writes {
@@ -114,8 +105,10 @@ impl Core {
             }
             Err(Failed::NoRoom) => self.append_to_the_database(front, decided),
             Err(Failed::InDoubt(error)) => {
-                front.doubt();
-                Err(Failure::in_doubt(error))
+                let failure = Failure::in_doubt(error);
+                front.in_doubt = true;
+                self.give_up(&failure);
+                Err(failure)
             }
         }
     }
@@ -133,10 +126,8 @@ impl Core {
 
     /// Write to the database what does not go to the journal.
     fn write(&self, front: &mut Front, works: &[Work]) -> Result<Vec<Reply>, Failure> {
-        self.settle_behind(front, u64::MAX)?;
-        if front.journal.is_none() {
-            self.make_durable(front)?;
-        }
+        self.reopen(front)?;
+        self.settle_or_reopen(front, u64::MAX)?;
         let replies = self.commit_with(front, |writer| writer.commit(works))?;
         for reply in &replies {
             if let Reply::Deleted(deleted) = reply {
@@ -146,18 +137,13 @@ impl Core {
         Ok(replies)
     }
 
-    /// Commit to the database durably. A commit that fails may yet be found after a crash. Nothing that is acknowledged
-    /// before another has taken its place could rest on the database being without it, so the journal is begun anew. Nothing
-    /// is pending, so the room that the journal keeps is for this as well.
+    /// Commit to the database durably. Nothing is pending, so the room that the journal keeps is for this as well.
     fn commit_with<T>(
         &self,
         front: &mut Front,
         commit: impl Fn(&mut Writer) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
-        let try_once = || {
-            let _moving = self.moving();
-            self.write_with(&mut self.slot(), |writer| Ok((commit(writer)?, writer.applied)))
-        };
+        let try_once = || self.write_with(&mut self.slot(), |writer| Ok((commit(writer)?, writer.applied)));
         let committed = match try_once() {
             Err(failure) if failure.is_full && front.journal.is_some() => {
                 // There may be room for this at least, and then all of the journal can go.
@@ -167,30 +153,20 @@ impl Core {
             }
             committed => committed,
         };
-        let (done, applied) = committed.inspect_err(|_| front.doubt())?;
+        let (done, applied) = committed.inspect_err(|failure| {
+            front.undo();
+            front.in_doubt |= failure.is_in_doubt();
+        })?;
         self.durable.fetch_max(applied, Ordering::AcqRel);
         self.pending.nudge();
         Ok(done)
     }
 
-    /// Begin the files of the journal anew.
-    fn begin_journal(&self, front: &mut Front) -> Result<(), Failure> {
-        self.make_durable(front)?;
-        match Journal::create(&self.dir, self.salt, self.options.journal_bytes) {
-            Ok(journal) => front.journal = Some(journal),
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
-    }
-
-    /// Make everything that was acknowledged durable in the database, and that what is in doubt is not to be found any more:
-    /// a record because its number is taken, a commit because this one is in its place.
+    /// Make everything that was acknowledged durable in the database.
     fn make_durable(&self, front: &mut Front) -> Result<(), Failure> {
         let last = front.next - 1;
         if self.durable.load(Ordering::Acquire) < last {
             self.settle_behind(front, u64::MAX)?;
-            let _moving = self.moving();
             self.write_with(&mut self.slot(), |writer| writer.apply([].iter(), last, true))?;
             self.durable.store(last, Ordering::Release);
         }
@@ -207,23 +183,43 @@ impl Core {
 
     /// Let the database have everything that was acknowledged, so that it can be read there.
     pub(super) fn settle(&self) -> Result<(), Fault> {
+        self.sound()?;
         let Some(last) = self.pending.last() else {
             return Ok(());
         };
-        let settled = match self.settle_to(last) {
-            Err(failure) if failure.is_full => self.settle_behind(&mut self.front(), last),
-            settled => settled,
-        };
-        settled.map_err(|failure| failure.fault("writing what was appended to the database"))
+        self.settle_freely(last).map_err(|failure| failure.fault("writing what was appended to the database"))
     }
 
     /// The same for one session.
     pub(super) fn settle_session(&self, key: &SessionKey) -> Result<(), Fault> {
-        if self.pending.head(key).is_some() { self.settle() } else { Ok(()) }
+        if self.pending.head(key).is_some() { self.settle() } else { self.sound() }
     }
 
-    /// The same up to a record, for whoever has the front. If the disk is full, the journal gives back the room that it
-    /// keeps for this.
+    /// Let nobody read what a failure has left in doubt.
+    pub(super) fn sound(&self) -> Result<(), Fault> {
+        if !self.broken.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.reopen(&mut self.front()).map_err(|failure| failure.fault("opening the database again"))
+    }
+
+    /// Settle up to a record, and take the front only if that fails: those who append need not wait.
+    fn settle_freely(&self, last: u64) -> Result<(), Failure> {
+        match self.settle_to(last) {
+            Err(failure) if !failure.is_busy => self.settle_or_reopen(&mut self.front(), last),
+            settled => settled,
+        }
+    }
+
+    /// The same for whoever has the front.
+    fn settle_or_reopen(&self, front: &mut Front, last: u64) -> Result<(), Failure> {
+        match self.settle_behind(front, last) {
+            Err(failure) if failure.is_in_doubt() => self.reopen(front),
+            settled => settled,
+        }
+    }
+
+    /// If the disk is full, the journal gives back the room that it keeps for this.
     fn settle_behind(&self, front: &mut Front, last: u64) -> Result<(), Failure> {
         match self.settle_to(last) {
             Err(failure) if failure.is_full => {
@@ -269,88 +265,106 @@ impl Core {
     /// Write with the one connection, which does not survive a fault.
     fn write_with<T>(
         &self,
-        slot: &mut Slot,
+        slot: &mut Option<Writer>,
         write: impl FnOnce(&mut Writer) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
-        let file = self.dir.join(DATABASE_FILE);
-        if slot.in_doubt {
-            schema::write_log_again(&file)?;
-            slot.in_doubt = false;
+        if self.broken.load(Ordering::Acquire) {
+            return Err(Failure::in_doubt(io::Error::other(
+                "a write failed, and the store is not open again yet",
+            )));
         }
-        let mut writer = match slot.writer.take() {
+        let writer = match slot {
             Some(writer) => writer,
-            None => Writer::open(&file, &self.options)?,
+            None => slot.insert(Writer::open(&self.dir.join(DATABASE_FILE), &self.options)?),
         };
-        let written = write(&mut writer).map_err(Failure::from);
-        match &written {
-            Ok(_) => slot.writer = Some(writer),
-            Err(failure) => slot.in_doubt = !failure.is_full,
+        write(writer).map_err(Failure::from).inspect_err(|failure| {
+            *slot = None;
+            if failure.is_in_doubt() {
+                self.give_up(failure);
+            }
+        })
+    }
+
+    fn give_up(&self, failure: &Failure) {
+        tracing::error!(error = %failure, "a write to the data directory failed, it has to be opened again");
+        self.broken.store(true, Ordering::Release);
+        self.pending.nudge();
+    }
+
+    /// Open the store again if something failed, as after a crash.
+    fn reopen(&self, front: &mut Front) -> Result<(), Failure> {
+        let mut slot = self.slot();
+        if !self.broken.load(Ordering::Acquire) {
+            return Ok(());
         }
-        written
+        schema::write_log_again(&self.dir.join(DATABASE_FILE))?;
+        *slot = None;
+        drop(front.lookups.close());
+        let _closed = self.readers.close();
+        let (writer, _) = recover(&self.dir, &self.options)?;
+        self.durable.store(writer.applied, Ordering::Release);
+        self.pending.applied(u64::MAX);
+        front.begin(&writer);
+        *slot = Some(writer);
+        self.broken.store(false, Ordering::Release);
+        tracing::info!("the data directory is open again, with everything that was acknowledged");
+        Ok(())
     }
 
     /// The thread that writes what is pending to the database.
     pub(super) fn keep_settling(&self) {
         while self.pending.wait() {
-            while self.settle_and_move().is_err() && self.pending.pause(RETRY) {}
+            let mut failures = 0_u64;
+            while let Err(failure) = self.settle_and_move() {
+                failures += 1;
+                if failures == 1 {
+                    tracing::warn!(error = %failure, "what is in the journal cannot be written to the database, retrying");
+                }
+                if !self.pending.pause(RETRY) {
+                    return;
+                }
+            }
+            if failures > 0 {
+                tracing::info!(failures, "what is in the journal is written to the database again");
+            }
         }
     }
 
     fn settle_and_move(&self) -> Result<(), Failure> {
-        match self.settle_to(u64::MAX) {
-            Err(failure) if failure.is_full => self.settle_behind(&mut self.front(), u64::MAX)?,
-            settled => settled?,
+        if self.broken.load(Ordering::Acquire) {
+            self.reopen(&mut self.front())?;
         }
+        self.settle_freely(u64::MAX)?;
         match self.move_log() {
             // The log stays longer. Whoever has to write finds out whether there is room for that.
             Err(failure) if failure.is_full => Ok(()),
+            Err(_) => self.reopen(&mut self.front()),
             moved => moved,
         }
     }
 
-    /// Move the write-ahead log into the database if it is long: most of it while others write, and what they have written
-    /// meanwhile while they wait, because the log begins anew only when all of it was moved.
+    /// Move the write-ahead log into the database if it is long. With the connection that writes, so that no sync of one can
+    /// fail for what the other has written; appends do not wait for it.
     fn move_log(&self) -> Result<(), Failure> {
-        let mut mover = self.moving();
-        // A log in doubt is written once more before it is synced.
-        self.write_with(&mut self.slot(), |_| Ok(()))?;
-        let moved = self.move_beside(&mut mover);
-        let mut slot = self.slot();
-        if let Err(failure) = &moved {
-            *mover = None;
-            if !failure.is_full {
-                *slot = Slot { writer: None, in_doubt: true };
+        self.write_with(&mut self.slot(), |writer| {
+            let is_long =
+                schema::checkpoint(&writer.connection, "NOOP")?.pages >= self.options.checkpoint_pages;
+            if is_long && schema::checkpoint(&writer.connection, "PASSIVE")?.is_complete {
+                self.durable.fetch_max(writer.applied, Ordering::AcqRel);
             }
-        }
-        if moved? {
-            let durable = self.write_with(&mut slot, |writer| {
-                let moved = schema::checkpoint(&writer.connection, "PASSIVE")?;
-                Ok(if moved.is_complete { writer.applied } else { 0 })
-            })?;
-            self.durable.fetch_max(durable, Ordering::AcqRel);
-        }
-        Ok(())
-    }
-
-    /// Says whether the log was long.
-    fn move_beside(&self, mover: &mut Option<Connection>) -> Result<bool, Failure> {
-        let mover = match mover {
-            Some(mover) => mover,
-            None => mover.insert(schema::open_writer(&self.dir.join(DATABASE_FILE), &self.options)?),
-        };
-        let is_long = schema::checkpoint(mover, "NOOP")?.pages >= self.options.checkpoint_pages;
-        if is_long {
-            schema::checkpoint(mover, "PASSIVE")?;
-        }
-        Ok(is_long)
+            Ok(())
+        })
     }
 
     /// Leave nothing but the database. If that is not possible, the next to open it finds everything in the journal.
     pub(super) fn close(&self) -> Result<(), Failure> {
         let mut front = self.front();
+        self.reopen(&mut front)?;
         self.make_durable(&mut front)?;
         let complete = self.write_with(&mut self.slot(), |writer| {
-            schema::checkpoint(&writer.connection, "TRUNCATE").map(|moved| moved.is_complete)
+            let moved = schema::checkpoint(&writer.connection, "TRUNCATE")?;
+            schema::remove_log_on_close(&writer.connection, moved.is_complete)?;
+            Ok(moved.is_complete)
         })?;
         if complete {
             journal::remove(&self.dir)?;
@@ -372,25 +386,18 @@ impl Core {
         self.front.lock().unwrap_or_else(|poisoned| {
             self.front.clear_poison();
             let mut front = poisoned.into_inner();
-            front.doubt();
+            front.in_doubt = true;
+            self.give_up(&Failure::in_doubt(io::Error::other("a thread that wrote panicked")));
             front
         })
     }
 
-    fn moving(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.mover.lock().unwrap_or_else(|poisoned| {
-            self.mover.clear_poison();
-            let mut mover = poisoned.into_inner();
-            *mover = None;
-            mover
-        })
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot> {
+    fn slot(&self) -> MutexGuard<'_, Option<Writer>> {
         self.slot.lock().unwrap_or_else(|poisoned| {
             self.slot.clear_poison();
             let mut slot = poisoned.into_inner();
-            *slot = Slot { writer: None, in_doubt: true };
+            *slot = None;
+            self.give_up(&Failure::in_doubt(io::Error::other("a thread that wrote panicked")));
             slot
         })
     }

@@ -19,20 +19,23 @@ const HEADS_CACHED_MAX: usize = 8192;
 
 /// What the one who commits knows.
 pub(super) struct Front {
-    /// None before the first record, and after one that is in doubt.
+    /// None before the first record.
     pub(super) journal: Option<Journal>,
+    /// Whether somebody was told that a write failed which may have been kept: nothing can be decided before the store is
+    /// opened again.
+    pub(super) in_doubt: bool,
     /// The number of the next record.
     pub(super) next: u64,
     /// Number and last sequence number of sessions, those that are pending included.
     heads: Cache<SessionKey, (Number, i64)>,
     /// Of its own, so that it need not wait for those who read.
-    lookups: Readers,
+    pub(super) lookups: Readers,
     /// What was given last, and what was given last of what is written.
     last: Last,
     written: Last,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Last {
     position: i64,
     number: Number,
@@ -56,11 +59,21 @@ enum Found {
 }
 
 impl Front {
-    /// Behind it is the database, as this writer has it.
     pub(super) fn new(lookups: Readers, writer: &Writer) -> Front {
-        let last = Last { position: writer.last_position, number: writer.last_number };
-        let heads = Cache::new(HEADS_CACHED_MAX);
-        Front { journal: None, next: writer.applied + 1, heads, lookups, last, written: last }
+        let (last, heads) = (Last::default(), Cache::new(HEADS_CACHED_MAX));
+        let mut front =
+            Front { journal: None, in_doubt: false, next: 0, heads, lookups, last, written: last };
+        front.begin(writer);
+        front
+    }
+
+    /// Go on from the database as this writer has it.
+    pub(super) fn begin(&mut self, writer: &Writer) {
+        self.written = Last { position: writer.last_position, number: writer.last_number };
+        self.undo();
+        self.next = writer.applied + 1;
+        self.journal = None;
+        self.in_doubt = false;
     }
 
     pub(super) fn decide(&mut self, works: Vec<Work>, pending: &Pending) -> Result<Decided, Fault> {
@@ -81,13 +94,6 @@ impl Front {
     pub(super) fn undo(&mut self) {
         self.last = self.written;
         self.heads.clear();
-    }
-
-    /// What was decided may have been written to the journal: it must not be found there.
-    pub(super) fn doubt(&mut self) {
-        self.undo();
-        self.journal = None;
-        self.next += 1;
     }
 
     fn decide_one(&mut self, work: Work, pending: &Pending, decided: &mut Decided) -> Result<(), Fault> {

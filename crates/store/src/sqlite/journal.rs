@@ -1,6 +1,6 @@
 //! The journal in front of the database: two files of records, one record for each group commit.
 //!
-//! A record is a header, what was appended, and zeros up to the next sector, so that writing one never touches another.
+//! A file begins with a sector that says whose journal it is. A record is a header, what was appended, and zeros up to the next sector, so that writing one never touches another.
 //! Records are numbered without a hole for as long as the database lives. The files are filled in turns; what a file held
 //! before has lower numbers. Room is made ahead by writing zeros, so that a sync has nothing to do but the record, and so
 //! that there is something to give back to the database if the disk is full.
@@ -22,11 +22,17 @@ pub(super) const FILES: [&str; 2] = ["journal-0", "journal-1"];
 /// No record is longer. Whoever has more to write goes to the database.
 const RECORD_BYTES_MAX: usize = 1 << 20;
 
-/// How much room there is behind the last record, at least: more than the database needs to take what it has not yet.
+/// How much room there is behind the last record, at least. It is what the database gets when the disk is full, to take what
+/// was acknowledged: appends wait when 4 MiB of that are pending. If it takes more after all, as many small events do,
+/// nothing is lost: the journal keeps them, and the store is full until there is room.
 const ROOM: u64 = 4 << 20;
 const GROW_BY: u64 = 1 << 20;
 const SECTOR: usize = 512;
+const START: u64 = SECTOR as u64;
 const PAGE: usize = 4096;
+
+/// What a file begins with, before the salt and the zeros of its first sector.
+const MAGIC: &[u8; 16] = b"handover journal";
 
 /// The number, the length, the checksum of the payload and that of the header, in 8, 4, 4 and 4 bytes, least first.
 const HEADER: usize = 20;
@@ -58,18 +64,24 @@ struct Segment {
 }
 
 impl Journal {
-    /// Begin with two empty files. Everything that was in them must be durable in the database.
-    pub(super) fn create(dir: &Path, salt: u64, segment_bytes: u64) -> io::Result<Journal> {
+    /// Begin with two empty files. Everything that was in them must be durable in the database. None if there is no room.
+    pub(super) fn create(dir: &Path, salt: u64, segment_bytes: u64) -> io::Result<Option<Journal>> {
         let segment = |name| {
             let mut options = File::options();
             options.create(true).truncate(true).write(true);
             private(&mut options);
             let file = options.open(dir.join(name))?;
-            io::Result::Ok(Segment { file, used: 0, length: 0, last: 0 })
+            // Synced before there is a record, so that a file with records always says whose they are.
+            file.write_all_at(&first_sector(salt), 0)?;
+            file.sync_data()?;
+            io::Result::Ok(Segment { file, used: START, length: START, last: 0 })
         };
-        let segments = [segment(FILES[0])?, segment(FILES[1])?];
+        let segments = match segment(FILES[0]).and_then(|first| Ok([first, segment(FILES[1])?])) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(None),
+            segments => segments?,
+        };
         File::open(dir)?.sync_all()?;
-        Ok(Journal { segments, active: 0, salt, segment_bytes, buffer: Vec::new() })
+        Ok(Some(Journal { segments, active: 0, salt, segment_bytes, buffer: Vec::new() }))
     }
 
     /// Write a record durably. All records up to `durable` are durable in the database.
@@ -106,7 +118,7 @@ impl Journal {
         let other = 1 - self.active;
         if self.segments[self.active].used >= self.segment_bytes && self.segments[other].last <= durable {
             self.active = other;
-            self.segments[other].used = 0;
+            self.segments[other].used = START;
         }
     }
 
@@ -114,7 +126,7 @@ impl Journal {
     pub(super) fn give_back(&mut self, durable: u64) {
         for segment in &mut self.segments {
             if segment.last <= durable {
-                segment.used = 0;
+                segment.used = START;
             }
             // Without it there is less room for others; nothing else depends on it.
             if segment.file.set_len(segment.used).is_ok() {
@@ -131,16 +143,25 @@ impl Segment {
         }
         let end = (self.used + bytes + ROOM).next_multiple_of(GROW_BY);
         // Page by page: what is written at once, Linux keeps and accounts for as one, also when a record changes a part of it.
-        for at in (self.length..end).step_by(PAGE) {
-            let bytes = (end - at).min(PAGE as u64);
-            if let Err(error) = self.file.write_all_at(&[0; PAGE][..bytes as usize], at) {
+        let mut at = self.length;
+        while at < end {
+            let bytes = PAGE - at as usize % PAGE;
+            if let Err(error) = self.file.write_all_at(&[0; PAGE][..bytes], at) {
                 self.file.set_len(self.length)?;
                 return Err(error);
             }
+            at += bytes as u64;
         }
         self.length = end;
         Ok(())
     }
+}
+
+fn first_sector(salt: u64) -> [u8; SECTOR] {
+    let mut sector = [0; SECTOR];
+    sector[..16].copy_from_slice(MAGIC);
+    sector[16..24].copy_from_slice(&salt.to_le_bytes());
+    sector
 }
 
 fn header(salt: u64, number: u64, length: u32, payload: u32) -> [u8; HEADER] {
@@ -194,7 +215,8 @@ impl Found {
 }
 
 /// What the files hold beyond record `applied`, in the order of the numbers. A record that was cut short when the process
-/// or the machine stopped is the last and was never acknowledged; one that is missing before another is damage.
+/// or the machine stopped is the last and was never acknowledged; one that is missing before another is damage. A file that
+/// begins with something else may hold what another database has acknowledged: it is not touched.
 pub(super) fn read(dir: &Path, salt: u64, applied: u64) -> Result<Found, Fault> {
     let mut found = Found::default();
     let mut places = BTreeMap::new();
@@ -203,7 +225,12 @@ pub(super) fn read(dir: &Path, salt: u64, applied: u64) -> Result<Found, Fault> 
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             read => read.map_err(|source| super::io_fault("reading the journal", source))?,
         };
-        let mut at = 0;
+        let first = &bytes[..bytes.len().min(SECTOR)];
+        if first.iter().any(|byte| *byte != 0) && first != first_sector(salt) {
+            let found = "it is not the journal of this database".to_owned();
+            return Err(Fault::Damaged { file: dir.join(name), found });
+        }
+        let mut at = SECTOR;
         while at < bytes.len() {
             // Only what is new says how far to go on: of something older only a part may be left.
             let Some((number, payload)) =

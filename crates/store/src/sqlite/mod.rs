@@ -25,12 +25,12 @@ mod writer;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use self::commit::{Core, Slot};
+use self::commit::Core;
 use self::failure::Failure;
 use self::front::Front;
 use self::pending::Pending;
@@ -112,16 +112,16 @@ impl SqliteStore {
         let lock = lock(dir)?;
         let file = dir.join(DATABASE_FILE);
         make_file(&file).map_err(|source| io_fault("making the database", source))?;
-        let opening = |source| fault("opening the database", source);
+        schema::write_log_again(&file)
+            .map_err(|source| io_fault("writing the write-ahead log again", source))?;
         let (writer, salt) = recover(dir, &options)?;
         let lookups = Readers::new(file.clone(), Options { readers_max: 1, ..options.clone() });
         let core = Arc::new(Core {
-            readers: Readers::new(file.clone(), options.clone()),
+            readers: Readers::new(file, options.clone()),
             front: Mutex::new(Front::new(lookups, &writer)),
-            _keeper: Mutex::new(schema::open_reader(&file, &options).map_err(opening)?),
             durable: AtomicU64::new(writer.applied),
-            mover: Mutex::default(),
-            slot: Mutex::new(Slot { writer: Some(writer), in_doubt: false }),
+            slot: Mutex::new(Some(writer)),
+            broken: AtomicBool::new(false),
             pending: Pending::default(),
             salt,
             queue: Queue::new(options.commit_events_max),
@@ -150,14 +150,18 @@ impl Drop for SqliteStore {
     }
 }
 
-/// Bring the database to where the last process was. Whatever that has left in the write-ahead log and in the journal is
-/// written once more and synced before anything new rests on it: if it ended after a failed sync, some of it may be in the
-/// system's memory and never reach the disk. Without room for moving the log, it is as good as before.
+/// Bring the database to where the last process, or this one, was when it stopped. The write-ahead log was written once more:
+/// after a failed sync some of it may be in the system's memory and never reach the disk. What is in it and in the
+/// journal is applied and synced before anything new rests on it. Without room for moving the log, it is as good as before.
 fn recover(dir: &Path, options: &Options) -> Result<(Writer, u64), Fault> {
     let opening = |source| fault("opening the database", source);
     let file = dir.join(DATABASE_FILE);
-    schema::write_log_again(&file).map_err(|source| io_fault("writing the write-ahead log again", source))?;
     let connection = schema::open_writer(&file, options).map_err(opening)?;
+    if schema::checkpoint(&connection, "NOOP").map_err(opening)?.moved > 0 {
+        // Another program has kept SQLite's notes of what was moved into the database. Nobody knows whether that was synced.
+        let source = io::Error::other("another program has the database open, and must close it first");
+        return Err(io_fault("opening the database", source));
+    }
     schema::migrate(&connection)?;
     let salt: i64 = connection
         .query_row("SELECT value FROM counters WHERE name = 'journal_salt'", [], |row| row.get(0))
@@ -283,6 +287,12 @@ impl SqliteStore {
         self.core.settle_session(key)?;
         Ok(&self.core.readers)
     }
+
+    /// To read what never waits in the journal.
+    fn readers_at_once(&self) -> Result<&Readers, Fault> {
+        self.core.sound()?;
+        Ok(&self.core.readers)
+    }
 }
 
 impl Store for SqliteStore {
@@ -301,9 +311,10 @@ impl Store for SqliteStore {
     }
 
     fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
+        let readers = self.readers_at_once()?;
         match self.core.pending.head(key) {
             Some((_, head)) => Ok(Some(natural(head))),
-            None => self.core.readers.head(key),
+            None => readers.head(key),
         }
     }
 
@@ -348,7 +359,7 @@ impl Store for SqliteStore {
 
     fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault> {
         while self.core.count(1, COUNTED_AT_THE_START)? {}
-        self.core.readers.stored_bytes()
+        self.readers_at_once()?.stored_bytes()
     }
 
     fn count_stored(&self) -> Result<bool, Fault> {
@@ -363,7 +374,7 @@ impl Store for SqliteStore {
     }
 
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
-        self.core.readers.record(space, tenant, key)
+        self.readers_at_once()?.record(space, tenant, key)
     }
 
     fn records(
@@ -373,7 +384,7 @@ impl Store for SqliteStore {
         after: Option<&str>,
         max: usize,
     ) -> Result<Vec<Record>, Fault> {
-        self.core.readers.records(space, tenant, after, max)
+        self.readers_at_once()?.records(space, tenant, after, max)
     }
 
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
@@ -393,7 +404,7 @@ impl Store for SqliteStore {
     }
 
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
-        self.core.readers.tombstone(key)
+        self.readers_at_once()?.tombstone(key)
     }
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {
@@ -434,7 +445,7 @@ impl Store for SqliteStore {
     }
 
     fn index_version(&self) -> Result<u32, Fault> {
-        self.core.readers.index_version()
+        self.readers_at_once()?.index_version()
     }
 
     fn set_index_version(&self, version: u32) -> Result<(), Fault> {

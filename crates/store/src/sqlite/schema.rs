@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::Options;
@@ -185,16 +186,19 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), Fault> {
 pub(super) struct Moved {
     /// How many pages are in the write-ahead log.
     pub(super) pages: u32,
+    /// How many of them the database has, perhaps not durably.
+    pub(super) moved: u32,
     /// Whether the database has all of them, durably. Not while somebody reads what was before.
     pub(super) is_complete: bool,
 }
 
-/// Move the write-ahead log into the database. SQLite syncs the one before it writes to the other, and that before it
-/// forgets the one.
+/// Move the write-ahead log into the database. SQLite syncs the log before it writes to the database, and syncs the database
+/// when it has all of the log, before it writes over that.
 pub(super) fn checkpoint(connection: &Connection, how: &str) -> rusqlite::Result<Moved> {
     connection.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |row| {
         let (busy, pages, moved): (bool, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(Moved { pages: pages.try_into().unwrap_or(0), is_complete: !busy && moved == pages })
+        let count = |pages: i64| pages.try_into().unwrap_or(0);
+        Ok(Moved { pages: count(pages), moved: count(moved), is_complete: !busy && moved == pages })
     })
 }
 
@@ -227,6 +231,7 @@ pub(super) fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Co
         file,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
+    remove_log_on_close(&connection, false)?;
     connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.pragma_update(None, "page_size", options.page_bytes)?;
@@ -236,6 +241,12 @@ pub(super) fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Co
     connection.pragma_update(None, "cache_size", -i64::from(options.writer_cache_kib))?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(connection)
+}
+
+/// Whether the connection moves what is in the write-ahead log and removes it when it is closed as the last. Not before
+/// it is known that nothing failed.
+pub(super) fn remove_log_on_close(connection: &Connection, remove: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !remove).map(drop)
 }
 
 /// A connection that cannot write.

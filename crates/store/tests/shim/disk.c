@@ -10,8 +10,8 @@
  *   DISK_LOSE_SYNC  the number of the sync at which the power goes: all that is not durable is undone, the process ends
  *   DISK_TEAR       a seed: when the power goes, only some of what is not durable is undone
  *   DISK_NO_SYNC    if set, syncs say that they succeeded and do nothing
- *   DISK_ONLY       if set, only syncs of files whose names begin with this fail or do nothing, and only they are counted
- *                   for DISK_FAIL_SYNC
+ *   DISK_ONLY       a pattern of names, as in a shell: if set, only syncs of such files fail or do nothing, and only they are
+ *                   counted for DISK_FAIL_SYNC
  *
  * The power also goes when a file named "lose" in the directory is synced. The process then ends with status 77.
  * Memory-mapped files (SQLite's -shm, which is made anew after a crash) are not watched.
@@ -20,6 +20,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -137,7 +138,7 @@ static int sync_file(int fd) {
     syncs_tried++;
     if (!strcmp(name, "lose") || syncs_tried == setting("DISK_LOSE_SYNC")) lose();
     const char *only = getenv("DISK_ONLY");
-    int chosen = !only || !strncmp(name, only, strlen(only));
+    int chosen = !only || !fnmatch(only, name, 0);
     syncs_chosen += chosen;
     if (chosen && getenv("DISK_NO_SYNC")) {
         pthread_mutex_unlock(&mutex);
@@ -208,6 +209,25 @@ int ftruncate(int fd, off_t size) {
     if (fstat(fd, &stat)) abort();
     if (stat.st_size > size) remember(fd, path, size, stat.st_size - size);
     int result = real_ftruncate(fd, size);
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+/* What was written to a file that is no more can change no other, also not one that gets its name or its inode. */
+int unlink(const char *path) {
+    static int (*real_unlink)(const char *);
+    if (!real_unlink) real_unlink = dlsym(RTLD_NEXT, "unlink");
+    pthread_mutex_lock(&mutex);
+    int result = real_unlink(path);
+    for (struct undo **at = &newest; result == 0 && *at;) {
+        struct undo *undo = *at;
+        if (!strcmp(undo->path, path)) {
+            *at = undo->older;
+            free(undo);
+        } else {
+            at = &undo->older;
+        }
+    }
     pthread_mutex_unlock(&mutex);
     return result;
 }

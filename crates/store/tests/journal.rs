@@ -140,19 +140,19 @@ fn a_record_that_was_cut_short_was_never_there() {
     append(&held.store, 1, 0, 3 * SECTOR);
     let whole = held.killed();
     assert_eq!(heads(&whole), [Some(1), Some(1), None]);
-    // The first has one sector, the second four.
-    for torn in 1..6 {
+    // After the first sector of the file, the first record has one and the second four.
+    for torn in 2..7 {
         let killed = held.killed();
         change(&journal(&killed), |bytes| bytes[torn * SECTOR..(torn + 1) * SECTOR].fill(1));
-        let expected = if torn < 5 { [Some(1), None, None] } else { [Some(1), Some(1), None] };
+        let expected = if torn < 6 { [Some(1), None, None] } else { [Some(1), Some(1), None] };
         assert_eq!(heads(&killed), expected, "without sector {torn}");
         // And it goes on from there.
         let store = SqliteStore::open(killed.path()).unwrap();
         append(&store, 2, 0, 10);
-        assert_eq!(store.last_position().unwrap(), if torn < 5 { 2 } else { 3 });
+        assert_eq!(store.last_position().unwrap(), if torn < 6 { 2 } else { 3 });
     }
     let killed = held.killed();
-    change(&journal(&killed), |bytes| bytes.truncate(2 * SECTOR));
+    change(&journal(&killed), |bytes| bytes.truncate(3 * SECTOR));
     assert_eq!(heads(&killed), [Some(1), None, None]);
 }
 
@@ -164,10 +164,10 @@ fn a_damaged_record_before_another_is_named_and_nothing_is_lost() {
     }
     let whole = fs::read(journal(&held.dir)).unwrap();
     let damages: [(usize, &str); 4] = [
-        (0, "record 2 at byte 2048"),
-        (SECTOR + 7, "record 2 at byte 2048"),
-        (4 * SECTOR, "record 3 at byte 4096"),
-        (7 * SECTOR + 1, "record 3 at byte 4096"),
+        (SECTOR, "record 2 at byte 2560"),
+        (2 * SECTOR + 7, "record 2 at byte 2560"),
+        (5 * SECTOR, "record 3 at byte 4608"),
+        (8 * SECTOR + 1, "record 3 at byte 4608"),
     ];
     for (at, named) in damages {
         let killed = held.killed();
@@ -237,11 +237,21 @@ fn a_journal_that_does_not_fit_the_database_is_refused() {
     append(&held.store, 1, 0, 10);
     let killed = held.killed();
     // The database of another time: it has less than the journal goes on from.
-    change(&journal(&killed), |bytes| drop(bytes.drain(..SECTOR)));
+    change(&journal(&killed), |bytes| drop(bytes.drain(SECTOR..2 * SECTOR)));
     assert!(matches!(SqliteStore::open(killed.path()), Err(Fault::Damaged { .. })));
-    // And the journal of another store is none at all.
+    // The journal of another store, and a file that says nothing of whose it is.
     let other = temp();
     drop(SqliteStore::open(other.path()).unwrap());
-    fs::copy(journal(&held.dir), journal(&other)).unwrap();
-    assert_eq!(heads(&other), [None, None, None]);
+    let foreign = fs::read(journal(&held.dir)).unwrap();
+    for bytes in [&foreign[..], &foreign[SECTOR..]] {
+        fs::write(journal(&other), bytes).unwrap();
+        let fault = SqliteStore::open(other.path()).map(drop).unwrap_err();
+        assert!(fault.to_string().contains("not the journal of this database"), "found {fault}");
+        assert_eq!(fs::read(journal(&other)).unwrap(), bytes, "it is as it was");
+    }
+    // One that was made just before the machine stopped has nothing in it.
+    for bytes in [&[][..], &[0; 3 * SECTOR]] {
+        fs::write(journal(&other), bytes).unwrap();
+        assert_eq!(heads(&other), [None, None, None]);
+    }
 }

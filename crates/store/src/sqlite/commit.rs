@@ -302,6 +302,11 @@ impl Core {
         drop(front.lookups.close());
         let _closed = self.readers.close();
         let (writer, _) = recover(&self.dir, &self.options)?;
+        if writer.applied + 1 < front.next {
+            // Somebody has removed it. To go on would be to lose it without a word.
+            let found = format!("expected records up to {}, found {}", front.next - 1, writer.applied);
+            return Err(Fault::Damaged { file: self.dir.join(journal::FILES[0]), found }.into());
+        }
         self.durable.store(writer.applied, Ordering::Release);
         self.pending.applied(u64::MAX);
         front.begin(&writer);

@@ -145,7 +145,7 @@ impl Core {
     ) -> Result<T, Failure> {
         let try_once = || self.write_with(&mut self.slot(), |writer| Ok((commit(writer)?, writer.applied)));
         let committed = match try_once() {
-            Err(failure) if failure.is_full && front.journal.is_some() => {
+            Err(failure) if failure.is_full && !failure.in_doubt && front.journal.is_some() => {
                 // There may be room for this at least, and then all of the journal can go.
                 _ = self.make_durable(front);
                 self.give_back(front);
@@ -155,7 +155,7 @@ impl Core {
         };
         let (done, applied) = committed.inspect_err(|failure| {
             front.undo();
-            front.in_doubt |= failure.is_in_doubt();
+            front.in_doubt |= failure.in_doubt;
         })?;
         self.durable.fetch_max(applied, Ordering::AcqRel);
         self.pending.nudge();
@@ -206,7 +206,9 @@ impl Core {
     /// Settle up to a record, and take the front only if that fails: those who append need not wait.
     fn settle_freely(&self, last: u64) -> Result<(), Failure> {
         match self.settle_to(last) {
-            Err(failure) if !failure.is_busy => self.settle_or_reopen(&mut self.front(), last),
+            Err(failure) if failure.is_full || failure.in_doubt => {
+                self.settle_or_reopen(&mut self.front(), last)
+            }
             settled => settled,
         }
     }
@@ -214,7 +216,7 @@ impl Core {
     /// The same for whoever has the front.
     fn settle_or_reopen(&self, front: &mut Front, last: u64) -> Result<(), Failure> {
         match self.settle_behind(front, last) {
-            Err(failure) if failure.is_in_doubt() => self.reopen(front),
+            Err(failure) if failure.in_doubt => self.reopen(front),
             settled => settled,
         }
     }
@@ -222,7 +224,7 @@ impl Core {
     /// If the disk is full, the journal gives back the room that it keeps for this.
     fn settle_behind(&self, front: &mut Front, last: u64) -> Result<(), Failure> {
         match self.settle_to(last) {
-            Err(failure) if failure.is_full => {
+            Err(failure) if failure.is_full && !failure.in_doubt => {
                 self.give_back(front);
                 self.settle_to(last)
             }
@@ -279,7 +281,7 @@ impl Core {
         };
         write(writer).map_err(Failure::from).inspect_err(|failure| {
             *slot = None;
-            if failure.is_in_doubt() {
+            if failure.in_doubt {
                 self.give_up(failure);
             }
         })
@@ -312,6 +314,8 @@ impl Core {
         front.begin(&writer);
         *slot = Some(writer);
         self.broken.store(false, Ordering::Release);
+        // The next to append begins them anew if they stay.
+        _ = journal::remove(&self.dir);
         tracing::info!("the data directory is open again, with everything that was acknowledged");
         Ok(())
     }
@@ -342,7 +346,7 @@ impl Core {
         self.settle_freely(u64::MAX)?;
         match self.move_log() {
             // The log stays longer. Whoever has to write finds out whether there is room for that.
-            Err(failure) if failure.is_full => Ok(()),
+            Err(failure) if failure.is_full && !failure.in_doubt => Ok(()),
             Err(_) => self.reopen(&mut self.front()),
             moved => moved,
         }

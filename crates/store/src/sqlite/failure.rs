@@ -11,22 +11,17 @@ use crate::fault::Fault;
 
 #[derive(Clone)]
 pub(super) struct Failure {
-    /// Whether there is no room on the disk, and so nothing was written.
+    /// Whether there is no room on the disk.
     pub(super) is_full: bool,
-    /// Whether somebody else was writing, and so nothing was written.
-    pub(super) is_busy: bool,
+    /// Whether something may have been written.
+    pub(super) in_doubt: bool,
     source: Arc<dyn Error + Send + Sync>,
 }
 
 impl Failure {
     /// What could not be written may have been kept, whatever the reason.
     pub(super) fn in_doubt(error: io::Error) -> Failure {
-        Failure { is_full: false, is_busy: false, source: Arc::new(error) }
-    }
-
-    /// Whether something may have been written.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        !self.is_full && !self.is_busy
+        Failure { is_full: false, in_doubt: true, source: Arc::new(error) }
     }
 
     pub(super) fn fault(&self, doing: &'static str) -> Fault {
@@ -43,27 +38,26 @@ impl fmt::Display for Failure {
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Failure {
-        // Making the shared index of the write-ahead log longer fails with a code of its own, and only for want of room.
-        let is_full = error.sqlite_error().is_some_and(|error| {
-            error.code == ErrorCode::DiskFull || error.extended_code == ffi::SQLITE_IOERR_SHMSIZE
-        });
-        let is_busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
-        Failure { is_full, is_busy, source: Arc::new(error) }
+        let code = error.sqlite_error_code();
+        // Making the shared index of the write-ahead log longer fails with a code of its own, and only for want of room. Then
+        // the log has everything already.
+        let no_index = error.sqlite_error().is_some_and(|e| e.extended_code == ffi::SQLITE_IOERR_SHMSIZE);
+        let is_full = code == Some(ErrorCode::DiskFull);
+        let in_doubt = !is_full && code != Some(ErrorCode::DatabaseBusy);
+        Failure { is_full: is_full || no_index, in_doubt, source: Arc::new(error) }
     }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        Failure {
-            is_full: error.kind() == io::ErrorKind::StorageFull,
-            is_busy: false,
-            source: Arc::new(error),
-        }
+        let is_full = error.kind() == io::ErrorKind::StorageFull;
+        Failure { is_full, in_doubt: !is_full, source: Arc::new(error) }
     }
 }
 
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Failure {
-        Failure { is_full: matches!(fault, Fault::Full { .. }), is_busy: false, source: Arc::new(fault) }
+        let is_full = matches!(fault, Fault::Full { .. });
+        Failure { is_full, in_doubt: !is_full, source: Arc::new(fault) }
     }
 }

@@ -115,6 +115,7 @@ impl SqliteStore {
         schema::write_log_again(&file)
             .map_err(|source| io_fault("writing the write-ahead log again", source))?;
         let (writer, salt) = recover(dir, &options)?;
+        journal::remove(dir).map_err(|source| io_fault("removing the journal", source))?;
         let lookups = Readers::new(file.clone(), Options { readers_max: 1, ..options.clone() });
         let core = Arc::new(Core {
             readers: Readers::new(file, options.clone()),
@@ -152,7 +153,8 @@ impl Drop for SqliteStore {
 
 /// Bring the database to where the last process, or this one, was when it stopped. The write-ahead log was written once more:
 /// after a failed sync some of it may be in the system's memory and never reach the disk. What is in it and in the
-/// journal is applied and synced before anything new rests on it. Without room for moving the log, it is as good as before.
+/// journal is applied and synced before anything new rests on it, and then the journal is not needed any more. Without room for
+/// moving the log, it is as good as before.
 fn recover(dir: &Path, options: &Options) -> Result<(Writer, u64), Fault> {
     let opening = |source| fault("opening the database", source);
     let file = dir.join(DATABASE_FILE);
@@ -183,7 +185,6 @@ fn recover(dir: &Path, options: &Options) -> Result<(Writer, u64), Fault> {
         Err(failure) if !failure.is_full => Err(failure.fault("moving the write-ahead log"))?,
         _ => {}
     }
-    journal::remove(dir).map_err(|source| io_fault("removing the journal", source))?;
     Ok((writer, salt.cast_unsigned()))
 }
 

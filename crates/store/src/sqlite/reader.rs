@@ -98,7 +98,8 @@ impl Drop for Lent<'_> {
             Some(connection) => pool.idle.push(connection),
             None => pool.open -= 1,
         }
-        self.readers.returned.notify_all();
+        // The one who closes must not be missed.
+        if pool.closing { self.readers.returned.notify_all() } else { self.readers.returned.notify_one() }
     }
 }
 

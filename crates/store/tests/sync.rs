@@ -54,7 +54,10 @@ fn append_until_the_power_goes() {
                                 _ = store.stored_bytes();
                             }
                         }
-                        Err(Fault::Unavailable { .. }) => work::say("fault"),
+                        Err(fault @ Fault::Unavailable { .. }) => {
+                            eprintln!("{fault:?}");
+                            work::say("fault");
+                        }
                         Err(fault) => panic!("expected the store to be unavailable, found {fault}"),
                     }
                 }

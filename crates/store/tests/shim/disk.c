@@ -49,6 +49,7 @@ static struct undo *newest;
 static uint64_t syncs_tried, syncs_chosen, syncs_done[2];
 
 static ssize_t (*real_write)(int, const void *, size_t);
+static ssize_t (*real_pread)(int, void *, size_t, off_t);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static int (*real_ftruncate)(int, off_t);
 static int (*real_fsync)(int);
@@ -56,6 +57,7 @@ static int (*real_fsync)(int);
 static void load(void) {
     if (real_fsync) return;
     real_write = dlsym(RTLD_NEXT, "write");
+    real_pread = dlsym(RTLD_NEXT, "pread");
     real_pwrite = dlsym(RTLD_NEXT, "pwrite");
     real_ftruncate = dlsym(RTLD_NEXT, "ftruncate");
     real_fsync = dlsym(RTLD_NEXT, "fsync");
@@ -85,7 +87,7 @@ static void remember_piece(int fd, const char *path, const struct stat *stat, of
     undo->size = stat->st_size;
     undo->offset = offset;
     undo->length = length;
-    ssize_t kept = pread(fd, undo->bytes, length, offset);
+    ssize_t kept = real_pread(fd, undo->bytes, length, offset);
     undo->kept = kept > 0 ? kept : 0;
     undo->failed = 0;
     /* Writing again what a failed sync gave up makes it wait for the next sync. */
@@ -125,6 +127,7 @@ static void lose(void) {
         if (length && real_pwrite(fd, undo->bytes, length, undo->offset) < 0) abort();
         if (shorten && real_ftruncate(fd, undo->size)) abort();
         close(fd);
+
     }
     _exit(77);
 }
@@ -175,6 +178,19 @@ static int sync_file(int fd) {
 
 int fsync(int fd) { return sync_file(fd); }
 int fdatasync(int fd) { return sync_file(fd); }
+
+/* Without power nobody reads what was undone: whoever tries waits until the process ends. */
+ssize_t pread(int fd, void *bytes, size_t length, off_t offset) {
+    char path[512];
+    load();
+    if (!watched(fd, path, sizeof path)) return real_pread(fd, bytes, length, offset);
+    pthread_mutex_lock(&mutex);
+    ssize_t found = real_pread(fd, bytes, length, offset);
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t offset) { return pread(fd, bytes, length, offset); }
 
 ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
     char path[512];

@@ -1,5 +1,7 @@
 //! How the world fails. A fault keeps its source and says whether a retry can help.
 
+use std::path::PathBuf;
+
 use crate::log::SessionKey;
 
 /// Why the store could not do what was asked.
@@ -34,6 +36,14 @@ pub enum Fault {
         /// What was found there.
         found: String,
     },
+    /// Something that was acknowledged is not to be found in the journal, and what came after it is.
+    #[error("{} is damaged: {found}", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What was found there.
+        found: String,
+    },
     /// Another process owns the data directory.
     #[error("the data directory {dir} is in use by another process")]
     InUse {
@@ -55,7 +65,8 @@ impl Fault {
     pub fn is_retryable(&self) -> bool {
         match self {
             Fault::Unavailable { .. } | Fault::Full { .. } => true,
-            Fault::Corrupt { .. } | Fault::InUse { .. } | Fault::TooNew { .. } => false,
+            Fault::Corrupt { .. } | Fault::Damaged { .. } => false,
+            Fault::InUse { .. } | Fault::TooNew { .. } => false,
         }
     }
 }

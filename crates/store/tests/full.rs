@@ -27,6 +27,9 @@ fn fill_the_disk_and_free_it() {
     fill(&filler, 1 << 20).unwrap();
     let mut appender = Appender::new();
 
+    appender.append(&store).unwrap();
+    let journaled = fs::metadata(data.join("journal-0")).unwrap().len() > 4096;
+    work::say(if journaled { "with a journal" } else { "without a journal" });
     let before = appender.append_until_full(&store);
     assert!(fill(&filler, u64::MAX).is_err(), "the rest of the disk is taken");
     let meanwhile = appender.append_until_full(&store);
@@ -101,7 +104,7 @@ fn fill(file: &Path, length: u64) -> io::Result<()> {
 }
 
 /// Run the child on a small disk. None if this machine does not allow it.
-fn on_a_small_disk(checkpoint_pages: u32) -> Option<String> {
+fn on_a_small_disk(checkpoint_pages: u32, megabytes: u32) -> Option<String> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let allowed = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
     if !allowed.is_ok_and(|status| status.success()) {
@@ -110,7 +113,8 @@ fn on_a_small_disk(checkpoint_pages: u32) -> Option<String> {
     let role = format!("{checkpoint_pages} {}", dir.path().display());
     let again = child::command("fill_the_disk_and_free_it", &role);
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", "mount -t tmpfs -o size=6m tmpfs \"$0\" && exec \"$@\""]);
+    let mount = format!("mount -t tmpfs -o size={megabytes}m tmpfs \"$0\" && exec \"$@\"");
+    command.args(["-m", "sh", "-c", &mount]);
     command.arg(dir.path()).arg(again.get_program()).args(again.get_args()).env(child::ROLE, role);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let said = io::read_to_string(BufReader::new(child.stdout.take().unwrap())).unwrap();
@@ -118,9 +122,12 @@ fn on_a_small_disk(checkpoint_pages: u32) -> Option<String> {
     Some(said)
 }
 
-fn check(checkpoint_pages: u32) {
-    match on_a_small_disk(checkpoint_pages) {
-        Some(said) => assert!(said.contains("reads go on\nroom again\n"), "found {said}"),
+fn check(checkpoint_pages: u32, megabytes: u32) {
+    match on_a_small_disk(checkpoint_pages, megabytes) {
+        Some(said) => {
+            let with = if megabytes > 6 { "with a journal" } else { "without a journal" };
+            assert!(said.contains(&format!("{with}\nreads go on\nroom again\n")), "found {said}");
+        }
         None => {
             eprintln!("not checked: this machine does not allow mount namespaces");
             assert!(std::env::var("CI").as_deref() != Ok("true"), "CI must allow mount namespaces");
@@ -130,10 +137,16 @@ fn check(checkpoint_pages: u32) {
 
 #[test]
 fn a_full_disk_stops_appends_until_there_is_room() {
-    check(10_000);
+    check(10_000, 16);
+}
+
+#[test]
+fn a_disk_without_room_for_the_journal_does_without() {
+    check(10_000, 6);
 }
 
 #[test]
 fn a_full_disk_in_the_middle_of_moving_the_log_stops_appends_until_there_is_room() {
-    check(50);
+    check(50, 6);
+    check(50, 16);
 }

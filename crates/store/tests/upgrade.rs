@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use handover_store::{Filter, Order, SessionKey, SqliteStore, Store, Waits, Wake};
+use handover_store::{Append, Filter, Order, Outcome, SessionKey, SqliteStore, Store, Waits, Wake};
 use rusqlite::Connection;
 
 const UNFINISHED: [&str; 9] = [
@@ -32,7 +32,7 @@ fn opened(schema: &str, version: u32) -> (tempfile::TempDir, SqliteStore) {
     fs::copy(data.join("handover.db"), dir.path().join("handover.db")).unwrap();
     assert_eq!(schema_version(dir.path()), version);
     let store = SqliteStore::open(dir.path()).unwrap();
-    assert_eq!(schema_version(dir.path()), 4);
+    assert_eq!(schema_version(dir.path()), 5);
     (dir, store)
 }
 
@@ -93,4 +93,29 @@ fn data_of_schema_2_keeps_its_inboxes_its_wake_time_and_what_is_open() {
     let due = store.due(u64::MAX, 10).unwrap();
     assert_eq!(due.iter().map(|(key, _)| &*key.session).collect::<Vec<_>>(), [UNFINISHED[4]]);
     drop((dir, store));
+}
+
+#[test]
+fn data_of_schema_4_has_no_journal_and_gets_one() {
+    let (dir, store) = opened("schema-4", 4);
+    let mut unfinished = UNFINISHED.map(|session| SessionKey::new("default", session)).to_vec();
+    // The paused one has ended.
+    unfinished.remove(4);
+    assert_eq!(store.unfinished(None, 100).unwrap(), (unfinished.clone(), None));
+    assert_eq!(store.last_position().unwrap(), 47);
+    let counted = [("builder", 663), ("planner", 2949)];
+    let stored = store.stored_bytes().unwrap();
+    assert!(stored.iter().map(|(_, agent, bytes)| (&**agent, *bytes)).eq(counted));
+    assert!(!dir.path().join("journal-0").exists());
+
+    let key = unfinished[0].clone();
+    let expected = store.head(&key).unwrap().unwrap();
+    let wake = Wake::Unchanged;
+    let item = Append { key, expected, events: vec![vec![1, 2]], row: None, wake, snapshot: None };
+    assert_eq!(store.append(std::slice::from_ref(&item)).unwrap(), [Outcome::Appended { first: 48 }]);
+    assert!(dir.path().join("journal-0").exists());
+    drop(store);
+    let store = SqliteStore::open(dir.path()).unwrap();
+    assert_eq!(store.read(&item.key, expected, 10).unwrap()[0].bytes, [1, 2]);
+    assert_eq!(store.stored_bytes().unwrap()[1].2, 2949 + 2);
 }

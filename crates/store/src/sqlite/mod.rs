@@ -1,18 +1,22 @@
-//! The embedded store: one SQLite file, one process.
+//! The embedded store: one SQLite file with a journal in front of it, one process.
 //!
-//! In reading order: `schema` (the tables), `work` (what can be written), `queue` (group commit), `writer` (what a
-//! commit does), `rows` (the index rows of a session), `reader` and `list` (reading), `inbox` (what waits for an agent).
-//!
-//! A failed commit or sync is fatal for the connection that writes: it is dropped with all that it remembered, and the
-//! next call opens another. The sync is never tried again, because after a failed one the system may have thrown away
-//! what was to be written; the next commit writes its pages anew.
+//! In reading order: `schema` (the tables), `work` (what can be written), `queue` (group commit), `commit` (how work becomes
+//! durable), `front` (what becomes of an append), `journal` and `record` (its files, and what is in them), `pending` (what
+//! the database does not have yet), `writer` (writing to the database), `rows` (the index rows of a session), `reader` and
+//! `list` (reading), `inbox` (what waits for an agent), `failure` (what goes wrong).
 
 mod agents;
 mod cache;
+mod commit;
+mod failure;
+mod front;
 mod inbox;
+mod journal;
 mod list;
+mod pending;
 mod queue;
 mod reader;
+mod record;
 mod rows;
 mod schema;
 mod work;
@@ -21,12 +25,16 @@ mod writer;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 
-use rusqlite::{Connection, ErrorCode, ffi};
-
-use self::queue::{Answer, Queue};
+use self::commit::Core;
+use self::failure::Failure;
+use self::front::Front;
+use self::pending::Pending;
+use self::queue::Queue;
 use self::reader::Readers;
 use self::work::{Reply, Work};
 use self::writer::Writer;
@@ -40,11 +48,12 @@ use crate::log::{
 /// How much memory to use, and when to pause for what.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The pages of the write-ahead log after which a commit also moves them into the database. More is faster on the
-    /// whole, with rarer and longer pauses, a longer log on disk and a slower open after a crash. No other thread can do it
-    /// beside the commits: if its sync of the log failed, the system might throw away what a commit has just written, and
-    /// the commit's own sync would succeed.
+    /// The pages of the write-ahead log after which they are moved into the database. More is faster on the whole, with
+    /// rarer and longer pauses for those who read lists, a longer log on disk and a slower open after a crash. Appends do
+    /// not wait for it.
     pub checkpoint_pages: u32,
+    /// After how many bytes a file of the journal is full, and the other is begun if everything in it is in the database.
+    pub journal_bytes: u64,
     /// The size of a page in a new database, a power of two.
     pub page_bytes: u32,
     /// The most memory that the writing connection uses for pages. More is not better: after a commit in which pages of
@@ -63,6 +72,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             checkpoint_pages: 1_000,
+            journal_bytes: 8 << 20,
             page_bytes: 4096,
             writer_cache_kib: 16 * 1024,
             reader_cache_kib: 2 * 1024,
@@ -74,18 +84,9 @@ impl Default for Options {
 
 /// Logs and rows in a SQLite file. Times and sequence numbers go up to `i64::MAX`; higher ones count as that.
 pub struct SqliteStore {
-    // Closed in this order: the writer comes last of the connections, because the last one moves the write-ahead log
-    // into the database. The lock is let go when nothing is open any more.
-    readers: Readers,
-    /// Never used. While it is open, a writer that was dropped after a failed sync is not the last connection, so what
-    /// it may have left in the write-ahead log is not taken for committed but overwritten.
-    _keeper: Mutex<Connection>,
-    writer: Mutex<Option<Writer>>,
-    queue: Queue,
-    watchers: Mutex<Vec<SyncSender<Hint>>>,
-    file: PathBuf,
-    options: Options,
-    _lock: Lock,
+    core: Arc<Core>,
+    /// Writes to the database what is in the journal.
+    settler: Option<JoinHandle<()>>,
 }
 
 const DATABASE_FILE: &str = "handover.db";
@@ -101,7 +102,8 @@ impl SqliteStore {
     /// Where a store in this directory keeps its data: the directory itself, and its files, of which some may not be there.
     pub fn places(dir: &Path) -> Vec<PathBuf> {
         let files = ["", "-wal", "-shm"].map(|end| dir.join(format!("{DATABASE_FILE}{end}")));
-        [dir.to_owned()].into_iter().chain(files).collect()
+        let journal = journal::FILES.map(|name| dir.join(name));
+        [dir.to_owned()].into_iter().chain(files).chain(journal).collect()
     }
 
     /// [`open`](SqliteStore::open) with other options.
@@ -110,62 +112,80 @@ impl SqliteStore {
         let lock = lock(dir)?;
         let file = dir.join(DATABASE_FILE);
         make_file(&file).map_err(|source| io_fault("making the database", source))?;
-        let opening = |source| fault("opening the database", source);
-        let connection = schema::open_writer(&file, &options).map_err(opening)?;
-        schema::migrate(&connection)?;
-        schema::move_log(&connection)?;
-        let writer = Writer::over(connection).map_err(opening)?;
-        let keeper = schema::open_reader(&file, &options).map_err(opening)?;
-        Ok(SqliteStore {
-            readers: Readers::new(file.clone(), options.clone()),
-            _keeper: Mutex::new(keeper),
-            writer: Mutex::new(Some(writer)),
+        schema::write_log_again(&file)
+            .map_err(|source| io_fault("writing the write-ahead log again", source))?;
+        let (writer, salt) = recover(dir, &options)?;
+        journal::remove(dir).map_err(|source| io_fault("removing the journal", source))?;
+        let lookups = Readers::new(file.clone(), Options { readers_max: 1, ..options.clone() });
+        let core = Arc::new(Core {
+            readers: Readers::new(file, options.clone()),
+            front: Mutex::new(Front::new(lookups, &writer)),
+            durable: AtomicU64::new(writer.applied),
+            slot: Mutex::new(Some(writer)),
+            broken: AtomicBool::new(false),
+            pending: Pending::default(),
+            salt,
             queue: Queue::new(options.commit_events_max),
             watchers: Mutex::default(),
-            file,
+            dir: dir.to_owned(),
             options,
             _lock: lock,
-        })
-    }
-
-    fn submit(&self, work: Work) -> Answer {
-        self.queue.submit(work, |works| self.commit(works))
-    }
-
-    fn commit(&self, works: &[Work]) -> Vec<Answer> {
-        let mut slot = self.writer.lock().unwrap_or_else(|poisoned| {
-            self.writer.clear_poison();
-            let mut slot = poisoned.into_inner();
-            *slot = None;
-            slot
         });
-        let writer = match slot.take() {
-            Some(writer) => Ok(writer),
-            None => Writer::open(&self.file, &self.options),
-        };
-        let committed = writer.and_then(|mut writer| writer.commit(works).map(|done| (writer, done)));
-        match committed {
-            Ok((writer, (replies, hints))) => {
-                *slot = Some(writer);
-                self.publish(&hints);
-                replies.into_iter().map(Ok).collect()
-            }
-            Err(source) => {
-                let source = Arc::new(source);
-                works.iter().map(|work| Err(shared_fault(work.doing(), source.clone()))).collect()
-            }
+        let settler = Arc::clone(&core);
+        let settler =
+            thread::Builder::new().name("settler".to_owned()).spawn(move || settler.keep_settling());
+        let settler = Some(settler.map_err(|source| io_fault("starting the store's thread", source))?);
+        Ok(SqliteStore { core, settler })
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.core.pending.stop();
+        if let Some(settler) = self.settler.take() {
+            // One that panicked has said so.
+            _ = settler.join();
         }
+        // What cannot be written now is in the journal.
+        _ = self.core.close();
     }
+}
 
-    fn publish(&self, hints: &[Hint]) {
-        let mut watchers = self.watchers.lock().expect("no holder of the watchers panics");
-        watchers.retain(|watcher| {
-            hints.iter().all(|hint| match watcher.try_send(hint.clone()) {
-                Ok(()) | Err(TrySendError::Full(_)) => true,
-                Err(TrySendError::Disconnected(_)) => false,
-            })
-        });
+/// Bring the database to where the last process, or this one, was when it stopped. The write-ahead log was written once more:
+/// after a failed sync some of it may be in the system's memory and never reach the disk. What is in it and in the
+/// journal is applied and synced before anything new rests on it, and then the journal is not needed any more. Without room for
+/// moving the log, it is as good as before.
+fn recover(dir: &Path, options: &Options) -> Result<(Writer, u64), Fault> {
+    let opening = |source| fault("opening the database", source);
+    let file = dir.join(DATABASE_FILE);
+    let connection = schema::open_writer(&file, options).map_err(opening)?;
+    if schema::checkpoint(&connection, "NOOP").map_err(opening)?.moved > 0 {
+        // Another program has kept SQLite's notes of what was moved into the database. Nobody knows whether that was synced.
+        let source = io::Error::other("another program has the database open, and must close it first");
+        return Err(io_fault("opening the database", source));
     }
+    schema::migrate(&connection)?;
+    let salt: i64 = connection
+        .query_row("SELECT value FROM counters WHERE name = 'journal_salt'", [], |row| row.get(0))
+        .map_err(opening)?;
+    let mut writer = Writer::over(connection).map_err(opening)?;
+    let found = journal::read(dir, salt.cast_unsigned(), writer.applied)?;
+    if let Some(last) = found.last() {
+        let mut apply = || writer.apply(found.items(), last, true).map_err(Failure::from);
+        let applied = match apply() {
+            Err(failure) if failure.is_full => {
+                found.give_back(dir);
+                apply()
+            }
+            applied => applied,
+        };
+        applied.map_err(|failure| failure.fault("writing what is in the journal to the database"))?;
+    }
+    match schema::checkpoint(&writer.connection, "TRUNCATE").map_err(Failure::from) {
+        Err(failure) if !failure.is_full => Err(failure.fault("moving the write-ahead log"))?,
+        _ => {}
+    }
+    Ok((writer, salt.cast_unsigned()))
 }
 
 /// Make a directory that is its owner's alone, so that it survives a crash.
@@ -245,23 +265,11 @@ fn natural(value: i64) -> u64 {
 }
 
 fn fault(doing: &'static str, source: rusqlite::Error) -> Fault {
-    shared_fault(doing, Arc::new(source))
-}
-
-fn shared_fault(doing: &'static str, source: Arc<rusqlite::Error>) -> Fault {
-    let code = source.sqlite_error();
-    // Making the shared index of the write-ahead log longer fails with a code of its own, and only for want of room.
-    let full = code.is_some_and(|error| {
-        error.code == ErrorCode::DiskFull || error.extended_code == ffi::SQLITE_IOERR_SHMSIZE
-    });
-    let source = Box::new(source);
-    if full { Fault::Full { doing, source } } else { Fault::Unavailable { doing, source } }
+    Failure::from(source).fault(doing)
 }
 
 fn io_fault(doing: &'static str, source: io::Error) -> Fault {
-    let full = source.kind() == io::ErrorKind::StorageFull;
-    let source = Box::new(source);
-    if full { Fault::Full { doing, source } } else { Fault::Unavailable { doing, source } }
+    Failure::from(source).fault(doing)
 }
 
 /// How many events are counted in one commit, while others wait to write and when nobody does.
@@ -269,11 +277,22 @@ const COUNTED_AT_ONCE: u64 = 4096;
 const COUNTED_AT_THE_START: u64 = 100_000;
 
 impl SqliteStore {
-    fn count(&self, least: u64, most: u64) -> Result<bool, Fault> {
-        let Reply::Changed(more) = self.submit(Work::CountStored { least, most })? else {
-            unreachable!("counting is answered with whether there is more");
-        };
-        Ok(more)
+    /// To read what is about all sessions.
+    fn readers(&self) -> Result<&Readers, Fault> {
+        self.core.settle()?;
+        Ok(&self.core.readers)
+    }
+
+    /// To read what is about one session.
+    fn readers_of(&self, key: &SessionKey) -> Result<&Readers, Fault> {
+        self.core.settle_session(key)?;
+        Ok(&self.core.readers)
+    }
+
+    /// To read what never waits in the journal.
+    fn readers_at_once(&self) -> Result<&Readers, Fault> {
+        self.core.sound()?;
+        Ok(&self.core.readers)
     }
 }
 
@@ -282,34 +301,38 @@ impl Store for SqliteStore {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let Reply::Outcomes(outcomes) = self.submit(Work::Append(batch.to_vec()))? else {
+        let Reply::Outcomes(outcomes) = self.core.submit(Work::Append(batch.to_vec()))? else {
             unreachable!("an append is answered with outcomes");
         };
         Ok(outcomes)
     }
 
     fn read(&self, key: &SessionKey, after: u64, max: usize) -> Result<Vec<StoredEvent>, Fault> {
-        self.readers.read(key, after, max)
+        self.readers_of(key)?.read(key, after, max)
     }
 
     fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
-        self.readers.head(key)
+        let readers = self.readers_at_once()?;
+        match self.core.pending.head(key) {
+            Some((_, head)) => Ok(Some(natural(head))),
+            None => readers.head(key),
+        }
     }
 
     fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault> {
-        self.readers.snapshot(key)
+        self.readers_of(key)?.snapshot(key)
     }
 
     fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
-        self.readers.feed(feed, after, max)
+        self.readers()?.feed(feed, after, max)
     }
 
     fn last_position(&self) -> Result<Position, Fault> {
-        self.readers.last_position()
+        self.readers()?.last_position()
     }
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
-        self.readers.list(filter, order, after, max)
+        self.readers()?.list(filter, order, after, max)
     }
 
     fn inbox(
@@ -320,39 +343,39 @@ impl Store for SqliteStore {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<InboxPage, Fault> {
-        self.readers.inbox(tenant, agent, kinds, after, max)
+        self.readers()?.inbox(tenant, agent, kinds, after, max)
     }
 
     fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault> {
-        self.readers.row(key)
+        self.readers_of(key)?.row(key)
     }
 
     fn due_after(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
-        self.readers.due(after, until, max)
+        self.readers()?.due(after, until, max)
     }
 
     fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {
-        self.readers.open_counts()
+        self.readers()?.open_counts()
     }
 
     fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault> {
-        while self.count(1, COUNTED_AT_THE_START)? {}
-        self.readers.stored_bytes()
+        while self.core.count(1, COUNTED_AT_THE_START)? {}
+        self.readers_at_once()?.stored_bytes()
     }
 
     fn count_stored(&self) -> Result<bool, Fault> {
-        self.count(COUNTED_AT_ONCE, COUNTED_AT_ONCE)
+        self.core.count(COUNTED_AT_ONCE, COUNTED_AT_ONCE)
     }
 
     fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
-        let Reply::Changed(written) = self.submit(Work::Put(record.clone(), put))? else {
+        let Reply::Changed(written) = self.core.submit(Work::Put(record.clone(), put))? else {
             unreachable!("a put is answered with whether it changed something");
         };
         Ok(written)
     }
 
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
-        self.readers.record(space, tenant, key)
+        self.readers_at_once()?.record(space, tenant, key)
     }
 
     fn records(
@@ -362,30 +385,31 @@ impl Store for SqliteStore {
         after: Option<&str>,
         max: usize,
     ) -> Result<Vec<Record>, Fault> {
-        self.readers.records(space, tenant, after, max)
+        self.readers_at_once()?.records(space, tenant, after, max)
     }
 
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
         let work = Work::Remove { space: space.into(), tenant: tenant.into(), key: key.into() };
-        let Reply::Changed(removed) = self.submit(work)? else {
+        let Reply::Changed(removed) = self.core.submit(work)? else {
             unreachable!("a removal is answered with whether it changed something");
         };
         Ok(removed)
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
-        let Reply::Deleted(deleted) = self.submit(Work::DeleteFinished { finished_before, now, max })? else {
+        let Reply::Deleted(deleted) = self.core.submit(Work::DeleteFinished { finished_before, now, max })?
+        else {
             unreachable!("a deletion is answered with what was deleted");
         };
         Ok(deleted)
     }
 
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
-        self.readers.tombstone(key)
+        self.readers_at_once()?.tombstone(key)
     }
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {
-        let Reply::Count(count) = self.submit(Work::ForgetTombstones { deleted_before })? else {
+        let Reply::Count(count) = self.core.submit(Work::ForgetTombstones { deleted_before })? else {
             unreachable!("forgetting tombstones is answered with a count");
         };
         Ok(count)
@@ -393,7 +417,7 @@ impl Store for SqliteStore {
 
     fn watch(&self, capacity: usize) -> Result<mpsc::Receiver<Hint>, Fault> {
         let (sender, receiver) = mpsc::sync_channel(capacity);
-        self.watchers.lock().expect("no holder of the watchers panics").push(sender);
+        self.core.watchers.lock().expect("no holder of the watchers panics").push(sender);
         Ok(receiver)
     }
 
@@ -402,7 +426,7 @@ impl Store for SqliteStore {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
-        self.readers.sessions(after, max)
+        self.readers()?.sessions(after, max)
     }
 
     fn unfinished(
@@ -410,26 +434,26 @@ impl Store for SqliteStore {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
-        self.readers.unfinished(after, max)
+        self.readers()?.unfinished(after, max)
     }
 
     fn clear_index(&self) -> Result<(), Fault> {
-        self.submit(Work::ClearIndex).map(|_| ())
+        self.core.submit(Work::ClearIndex).map(|_| ())
     }
 
     fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault> {
-        self.submit(Work::RestoreIndex(rows.to_vec())).map(|_| ())
+        self.core.submit(Work::RestoreIndex(rows.to_vec())).map(|_| ())
     }
 
     fn index_version(&self) -> Result<u32, Fault> {
-        self.readers.index_version()
+        self.readers_at_once()?.index_version()
     }
 
     fn set_index_version(&self, version: u32) -> Result<(), Fault> {
-        self.submit(Work::SetIndexVersion(version)).map(|_| ())
+        self.core.submit(Work::SetIndexVersion(version)).map(|_| ())
     }
 
     fn probe(&self) -> Result<(), Fault> {
-        self.submit(Work::Probe).map(|_| ())
+        self.core.submit(Work::Probe).map(|_| ())
     }
 }

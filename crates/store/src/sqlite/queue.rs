@@ -1,4 +1,4 @@
-//! Group commit: concurrent calls share one transaction and one sync.
+//! Group commit: concurrent calls share one record of the journal, or one transaction, and one sync.
 //!
 //! There is no writer thread. Whoever comes first leads: it takes everything that is waiting, commits it, answers the
 //! others, and lets the first of those who came meanwhile lead next. A lone caller thus commits on its own thread
@@ -47,7 +47,7 @@ impl Queue {
     }
 
     /// Have `work` committed, by this thread or another, and wait for it. `commit` gives one answer per piece of work.
-    pub(super) fn submit(&self, work: Work, commit: impl FnOnce(&[Work]) -> Vec<Answer>) -> Answer {
+    pub(super) fn submit(&self, work: Work, commit: impl FnOnce(Vec<Work>) -> Vec<Answer>) -> Answer {
         let ticket = Arc::new(Ticket::default());
         let mut line = self.line();
         line.waiting.push_back((work, ticket.clone()));
@@ -62,8 +62,8 @@ impl Queue {
         }
         let (works, tickets) = self.take();
         let mut lead = Lead { queue: self, tickets };
-        let answers = commit(&works);
-        assert_eq!(answers.len(), works.len(), "one answer per piece of work");
+        let answers = commit(works);
+        assert_eq!(answers.len(), lead.tickets.len(), "one answer per piece of work");
         let mut own = None;
         for (answered, answer) in lead.tickets.drain(..).zip(answers) {
             if Arc::ptr_eq(&answered, &ticket) {
@@ -76,13 +76,18 @@ impl Queue {
         own.expect("a leader's own work is in the group that it commits")
     }
 
-    /// The next group. The leader's own work is at the front of the line, so there is always some.
+    /// The next group: of what goes to the journal, or of what does not. The leader's own work is at the front of the line,
+    /// so there is always some.
     fn take(&self) -> (Vec<Work>, Vec<Arc<Ticket>>) {
         let mut line = self.line();
+        let journaled = line.waiting.front().is_some_and(|(work, _)| work.is_journaled());
         let mut events = 0;
         let mut count = 0;
-        while count < line.waiting.len() && (count == 0 || events < self.events_max) {
-            events = line.waiting[count].0.events().saturating_add(events);
+        while let Some((work, _)) = line.waiting.get(count)
+            && work.is_journaled() == journaled
+            && (count == 0 || events < self.events_max)
+        {
+            events = work.events().saturating_add(events);
             count += 1;
         }
         line.waiting.drain(..count).unzip()

@@ -26,6 +26,8 @@ struct Pool {
     idle: Vec<Connection>,
     /// How many there are, idle or not.
     open: usize,
+    /// Whether somebody waits for all of them to be idle.
+    closing: bool,
 }
 
 impl Readers {
@@ -53,15 +55,29 @@ impl Readers {
     fn borrow(&self) -> Option<Connection> {
         let mut pool = self.pool();
         loop {
-            if let Some(connection) = pool.idle.pop() {
-                return Some(connection);
-            }
-            if pool.open < self.options.readers_max {
-                pool.open += 1;
-                return None;
+            if !pool.closing {
+                if let Some(connection) = pool.idle.pop() {
+                    return Some(connection);
+                }
+                if pool.open < self.options.readers_max {
+                    pool.open += 1;
+                    return None;
+                }
             }
             pool = self.returned.wait(pool).expect("no holder of the pool panics");
         }
+    }
+
+    /// Close all connections, when they are idle. Nobody gets one while the guard lives.
+    pub(super) fn close(&self) -> MutexGuard<'_, impl Sized> {
+        let mut pool = self.pool();
+        pool.closing = true;
+        while pool.open > pool.idle.len() {
+            pool = self.returned.wait(pool).expect("no holder of the pool panics");
+        }
+        *pool = Pool::default();
+        self.returned.notify_all();
+        pool
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {
@@ -82,7 +98,8 @@ impl Drop for Lent<'_> {
             Some(connection) => pool.idle.push(connection),
             None => pool.open -= 1,
         }
-        self.readers.returned.notify_one();
+        // The one who closes must not be missed.
+        if pool.closing { self.readers.returned.notify_all() } else { self.readers.returned.notify_one() }
     }
 }
 

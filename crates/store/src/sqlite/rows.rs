@@ -46,7 +46,7 @@ impl Writer {
         agents: &[Box<str>],
         wake: Wake,
     ) -> rusqlite::Result<()> {
-        let before = self.written(number, key)?;
+        let before = self.written(number)?;
         let now =
             Written { finished_at: row.finished_at.map(signed), waits: agents::encode_waits(&row.waits) };
         match &before {
@@ -59,15 +59,13 @@ impl Writer {
         if before != now.waits {
             self.write_waits(number, &key.tenant, &before, &row.waits)?;
         }
-        if let Some(known) = self.sessions.get_mut(key) {
-            known.row = Row::Present(now);
-        }
+        self.rows.insert(number, Row::Present(now));
         Ok(())
     }
 
     /// What was written before. The writer forgets it, because it is about to change.
-    fn written(&mut self, number: Number, key: &SessionKey) -> rusqlite::Result<Option<Written>> {
-        match self.sessions.get_mut(key).map(|known| std::mem::take(&mut known.row)) {
+    fn written(&mut self, number: Number) -> rusqlite::Result<Option<Written>> {
+        match self.rows.get_mut(&number).map(std::mem::take) {
             Some(Row::Present(written)) => Ok(Some(written)),
             Some(Row::Absent) => Ok(None),
             Some(Row::Unknown) | None => {
@@ -82,12 +80,10 @@ impl Writer {
     }
 
     /// Whether something was written before.
-    pub(super) fn has_row(&mut self, number: Number, key: &SessionKey) -> rusqlite::Result<bool> {
-        let written = self.written(number, key)?;
+    pub(super) fn has_row(&mut self, number: Number) -> rusqlite::Result<bool> {
+        let written = self.written(number)?;
         let has = written.is_some();
-        if let Some(known) = self.sessions.get_mut(key) {
-            known.row = written.map_or(Row::Absent, Row::Present);
-        }
+        self.rows.insert(number, written.map_or(Row::Absent, Row::Present));
         Ok(has)
     }
 
@@ -160,24 +156,22 @@ impl Writer {
     }
 
     /// Remove a session's row, and take it off the lists and out of the inboxes.
-    pub(super) fn remove_row(&mut self, number: Number, key: &SessionKey) -> rusqlite::Result<()> {
+    pub(super) fn remove_row(&mut self, number: Number, tenant: &str) -> rusqlite::Result<()> {
         let mut find =
             self.connection.prepare_cached("SELECT agents, waits FROM index_rows WHERE number = ?1")?;
         let found =
             find.query_row([number], |row| Ok((agents::decode(row.get_ref(0)?)?, row.get::<_, Vec<u8>>(1)?)));
         let found = found.optional()?;
         drop(find);
-        if let Some(known) = self.sessions.get_mut(key) {
-            known.row = Row::Absent;
-        }
+        self.rows.insert(number, Row::Absent);
         let Some((agents, waits)) = found else { return Ok(()) };
         for agent in agents.iter().map(|agent| Some(&**agent)).chain([None]) {
-            let list = self.list(&key.tenant, agent)?;
+            let list = self.list(tenant, agent)?;
             let mut delete =
                 self.connection.prepare_cached("DELETE FROM index_listed WHERE list = ?1 AND number = ?2")?;
             delete.execute([list, number])?;
         }
-        self.write_waits(number, &key.tenant, &waits, &[])?;
+        self.write_waits(number, tenant, &waits, &[])?;
         self.connection.prepare_cached("DELETE FROM index_rows WHERE number = ?1")?.execute([number])?;
         Ok(())
     }

@@ -1,15 +1,19 @@
 //! The tables, the steps from one version of them to the next, and how connections are set up.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::Options;
 use crate::fault::Fault;
 
 /// Each step takes the file from its place in the list to the next version. A released step never changes.
-const STEPS: &[&str] = &[V1, V2, V3, V4];
+const STEPS: &[&str] = &[V1, V2, V3, V4, V5];
 
 /// The newest version that this release knows.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
@@ -142,6 +146,12 @@ CREATE TABLE index_stored (
 INSERT INTO counters VALUES ('stored', 0);
 ";
 
+/// The journal in front of the database: the last record of it that is in the tables, and the number that its checksums
+/// begin with.
+const V5: &str = "
+INSERT INTO counters VALUES ('journal', 0), ('journal_salt', random());
+";
+
 /// Empties the `index_` tables.
 pub(super) const CLEAR_INDEX: &str = "
 DELETE FROM index_rows;
@@ -172,33 +182,71 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Move what a process that did not close left in the write-ahead log into the database. If that process ended after a
-/// failed sync, some of the log may be in the system's memory and never reach the disk; here it is written once more,
-/// before anything new rests on it. Without room for that the store can still be read, and the log is as good as before.
-pub(super) fn move_log(connection: &Connection) -> Result<(), Fault> {
-    let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-    match moved.map_err(|source| super::fault("moving the write-ahead log", source)) {
-        Err(fault) if !matches!(fault, Fault::Full { .. }) => Err(fault),
-        _ => Ok(()),
-    }
+/// What became of a checkpoint.
+pub(super) struct Moved {
+    /// How many pages are in the write-ahead log.
+    pub(super) pages: u32,
+    /// How many of them the database has, perhaps not durably.
+    pub(super) moved: u32,
+    /// Whether the database has all of them, durably. Not while somebody reads what was before.
+    pub(super) is_complete: bool,
 }
 
-/// The one connection that writes. With `synchronous = FULL` a commit returns after the log of the database is synced.
+/// Move the write-ahead log into the database. SQLite syncs the log before it writes to the database, and syncs the database
+/// when it has all of the log, before it writes over that.
+pub(super) fn checkpoint(connection: &Connection, how: &str) -> rusqlite::Result<Moved> {
+    connection.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |row| {
+        let (busy, pages, moved): (bool, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let count = |pages: i64| pages.try_into().unwrap_or(0);
+        Ok(Moved { pages: count(pages), moved: count(moved), is_complete: !busy && moved == pages })
+    })
+}
+
+/// Write the bytes of the write-ahead log once more, and sync them. After a failed sync some of them may be in the
+/// system's memory and never reach the disk, whatever the next sync says.
+pub(super) fn write_log_again(database: &Path) -> io::Result<()> {
+    let mut log = database.as_os_str().to_owned();
+    log.push("-wal");
+    let file = match File::options().read(true).write(true).open(&log) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let mut piece = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let length = file.read_at(&mut piece, at)?;
+        if length == 0 {
+            break;
+        }
+        file.write_all_at(&piece[..length], at)?;
+        at += length as u64;
+    }
+    if at > 0 { file.sync_data() } else { Ok(()) }
+}
+
+/// The one connection that writes. How it syncs is said with each transaction, and when the write-ahead log moves into the
+/// database is said by others, who want to know what came of it.
 pub(super) fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(
         file,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
+    remove_log_on_close(&connection, false)?;
     connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.pragma_update(None, "page_size", options.page_bytes)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection
-        .query_row(&format!("PRAGMA wal_autocheckpoint = {}", options.checkpoint_pages), [], |_| Ok(()))?;
+    connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
     connection.pragma_update(None, "cache_size", -i64::from(options.writer_cache_kib))?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(connection)
+}
+
+/// Whether the connection moves what is in the write-ahead log and removes it when it is closed as the last. Not before
+/// it is known that nothing failed.
+pub(super) fn remove_log_on_close(connection: &Connection, remove: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !remove).map(drop)
 }
 
 /// A connection that cannot write.

@@ -6,24 +6,9 @@ use crate::log::{Append, Deleted, IndexRow, Outcome, Put, Record, SessionKey, Wa
 pub(super) enum Work {
     Append(Vec<Append>),
     Put(Record, Put),
-    Remove {
-        space: Box<str>,
-        tenant: Box<str>,
-        key: Box<str>,
-    },
-    DeleteFinished {
-        finished_before: u64,
-        now: u64,
-        max: usize,
-    },
-    ForgetTombstones {
-        deleted_before: u64,
-    },
-    /// Count so many events, unless there are fewer than `least`.
-    CountStored {
-        least: u64,
-        most: u64,
-    },
+    Remove { space: Box<str>, tenant: Box<str>, key: Box<str> },
+    DeleteFinished { finished_before: u64, now: u64, max: usize },
+    ForgetTombstones { deleted_before: u64 },
     ClearIndex,
     RestoreIndex(Vec<(SessionKey, IndexRow, Wake)>),
     SetIndexVersion(u32),
@@ -40,13 +25,17 @@ pub(super) enum Reply {
 }
 
 impl Work {
+    /// Whether it goes to the journal. The rest is for the database alone.
+    pub(super) fn is_journaled(&self) -> bool {
+        matches!(self, Work::Append(_) | Work::Probe)
+    }
+
     /// How much of a commit it fills.
     pub(super) fn events(&self) -> usize {
         match self {
             Work::Append(batch) => batch.iter().map(|item| item.events.len().max(1)).sum(),
             Work::DeleteFinished { max, .. } => *max,
             Work::RestoreIndex(rows) => rows.len(),
-            Work::CountStored { most, .. } => usize::try_from(*most).unwrap_or(usize::MAX),
             Work::Put(..) | Work::Remove { .. } | Work::ForgetTombstones { .. } => 1,
             Work::ClearIndex | Work::SetIndexVersion(_) | Work::Probe => 1,
         }
@@ -60,7 +49,6 @@ impl Work {
             Work::Remove { .. } => "removing a record",
             Work::DeleteFinished { .. } => "deleting finished sessions",
             Work::ForgetTombstones { .. } => "forgetting tombstones",
-            Work::CountStored { .. } => "counting what is stored",
             Work::ClearIndex => "clearing the index",
             Work::RestoreIndex(_) => "restoring the index",
             Work::SetIndexVersion(_) => "setting the version of the index",

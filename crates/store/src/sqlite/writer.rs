@@ -1,8 +1,8 @@
 //! The one connection that writes, and what it keeps in memory between commits.
 //!
-//! A commit takes a group of work of several callers. Events are written as they come; the index rows, wake times and
-//! snapshots of the group are gathered and written once per session at the end, in the order of the sessions' numbers,
-//! so that neighbours are written together.
+//! What was appended comes here from the journal, much at a time. Events are written as they come; the index rows, wake
+//! times and snapshots are gathered and written once per session at the end, in the order of the sessions' numbers, so
+//! that neighbours are written together.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,12 +10,13 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::cache::Cache;
+use super::record::Placed;
 use super::rows::Row;
 use super::work::{Reply, Work};
 use super::{Options, checksum, natural, schema, signed};
-use crate::log::{Append, Deleted, Hint, IndexRow, Outcome, Put, Record, SessionKey, Wake};
+use crate::log::{Deleted, IndexRow, Put, Record, SessionKey, Wake};
 
-const SESSIONS_CACHED_MAX: usize = 8192;
+const ROWS_CACHED_MAX: usize = 8192;
 const LISTS_CACHED_MAX: usize = 4096;
 
 pub(super) type Number = i64;
@@ -23,25 +24,19 @@ pub(super) type Number = i64;
 /// Valid until the first fault: then it must be dropped, because what it remembers may not be on disk.
 pub(super) struct Writer {
     pub(super) connection: Connection,
-    pub(super) sessions: Cache<SessionKey, Known>,
+    pub(super) rows: Cache<Number, Row>,
     pub(super) lists: Cache<String, i64>,
-    last_position: i64,
-    last_number: Number,
+    /// The last record of the journal that the database has.
+    pub(super) applied: u64,
+    pub(super) last_position: i64,
+    pub(super) last_number: Number,
+    synced: Option<bool>,
 }
 
-/// What the writer remembers of a session.
-pub(super) struct Known {
-    number: Number,
-    head: i64,
-    pub(super) row: Row,
-}
-
-/// What the items of a group leave to be written for one session: the last of each wins, but the first row says which
+/// What a group of appends leaves to be written for one session: the last of each wins, but the first row says which
 /// agents there are.
 struct Touched<'a> {
     key: &'a SessionKey,
-    /// The last sequence number, if there are new events.
-    grown: Option<i64>,
     agents: &'a [Box<str>],
     row: Option<&'a IndexRow>,
     wake: Wake,
@@ -64,140 +59,130 @@ impl Writer {
         let last_number = last(
             "SELECT max(value, (SELECT ifnull(max(number), 0) FROM sessions)) FROM counters WHERE name = 'number'",
         )?;
+        let applied = natural(last("SELECT value FROM counters WHERE name = 'journal'")?);
         Ok(Writer {
             connection,
-            sessions: Cache::new(SESSIONS_CACHED_MAX),
+            rows: Cache::new(ROWS_CACHED_MAX),
             lists: Cache::new(LISTS_CACHED_MAX),
+            applied,
             last_position,
             last_number,
+            synced: None,
         })
     }
 
-    /// Do all of the work in one durable transaction. Also says whose logs grew.
-    pub(super) fn commit(&mut self, works: &[Work]) -> rusqlite::Result<(Vec<Reply>, Vec<Hint>)> {
-        self.run("BEGIN IMMEDIATE")?;
+    /// Write what was appended, and that the journal is applied up to a record.
+    pub(super) fn apply<'a>(
+        &mut self,
+        items: impl Iterator<Item = &'a Placed>,
+        applied: u64,
+        synced: bool,
+    ) -> rusqlite::Result<()> {
+        self.begin(synced)?;
         let mut group = Group::new();
-        let mut hints = Vec::new();
-        let mut replies = Vec::with_capacity(works.len());
-        for work in works {
-            if !matches!(work, Work::Append(_)) {
-                self.settle(&mut group, &mut hints)?;
-            }
-            replies.push(match work {
-                Work::Append(batch) => {
-                    let outcomes = batch.iter().map(|item| self.append(item, &mut group));
-                    Reply::Outcomes(outcomes.collect::<rusqlite::Result<_>>()?)
-                }
-                Work::Put(record, put) => Reply::Changed(self.put(record, *put)?),
-                Work::Remove { space, tenant, key } => Reply::Changed(self.remove(space, tenant, key)?),
-                Work::DeleteFinished { finished_before, now, max } => {
-                    Reply::Deleted(self.delete_finished(*finished_before, *now, *max)?)
-                }
-                Work::ForgetTombstones { deleted_before } => Reply::Count(self.forget(*deleted_before)?),
-                Work::CountStored { least, most } => Reply::Changed(self.count_stored(*least, *most)?),
-                Work::ClearIndex => self.clear_index().map(|()| Reply::Done)?,
-                Work::RestoreIndex(rows) => self.restore_index(rows).map(|()| Reply::Done)?,
-                Work::SetIndexVersion(version) => {
-                    let sql = "UPDATE counters SET value = ?1 WHERE name = 'index_version'";
-                    self.connection.prepare_cached(sql)?.execute([version])?;
-                    Reply::Done
-                }
-                Work::Probe => {
-                    self.run("UPDATE counters SET value = value + 1 WHERE name = 'probe'")?;
-                    Reply::Done
-                }
-            });
+        for item in items {
+            self.append(item, &mut group)?;
         }
-        self.settle(&mut group, &mut hints)?;
+        self.settle(group)?;
+        let mut keep =
+            self.connection.prepare_cached("UPDATE counters SET value = ?1 WHERE name = 'journal'")?;
+        keep.execute([signed(applied)])?;
+        drop(keep);
         self.run("COMMIT")?;
-        Ok((replies, hints))
+        self.applied = applied;
+        Ok(())
+    }
+
+    /// Do all of the work in one durable transaction.
+    pub(super) fn commit(&mut self, works: &[Work]) -> rusqlite::Result<Vec<Reply>> {
+        self.begin(true)?;
+        let replies = works.iter().map(|work| self.work(work)).collect::<rusqlite::Result<_>>()?;
+        self.run("COMMIT")?;
+        Ok(replies)
+    }
+
+    fn work(&mut self, work: &Work) -> rusqlite::Result<Reply> {
+        Ok(match work {
+            Work::Append(_) => unreachable!("what is appended is decided first"),
+            Work::Put(record, put) => Reply::Changed(self.put(record, *put)?),
+            Work::Remove { space, tenant, key } => Reply::Changed(self.remove(space, tenant, key)?),
+            Work::DeleteFinished { finished_before, now, max } => {
+                Reply::Deleted(self.delete_finished(*finished_before, *now, *max)?)
+            }
+            Work::ForgetTombstones { deleted_before } => Reply::Count(self.forget(*deleted_before)?),
+            Work::ClearIndex => self.clear_index().map(|()| Reply::Done)?,
+            Work::RestoreIndex(rows) => self.restore_index(rows).map(|()| Reply::Done)?,
+            Work::SetIndexVersion(version) => {
+                let sql = "UPDATE counters SET value = ?1 WHERE name = 'index_version'";
+                self.connection.prepare_cached(sql)?.execute([version])?;
+                Reply::Done
+            }
+            Work::Probe => {
+                self.run("UPDATE counters SET value = value + 1 WHERE name = 'probe'")?;
+                Reply::Done
+            }
+        })
+    }
+
+    /// Begin a transaction that is durable when it is committed, or one that need not be, because the journal has what is
+    /// in it or because it can be done again. In either case nothing moves from the write-ahead log into the database
+    /// before the log is synced.
+    fn begin(&mut self, synced: bool) -> rusqlite::Result<()> {
+        if self.synced != Some(synced) {
+            self.connection.pragma_update(None, "synchronous", if synced { "FULL" } else { "NORMAL" })?;
+            self.synced = Some(synced);
+        }
+        self.run("BEGIN IMMEDIATE")
     }
 
     fn run(&self, sql: &str) -> rusqlite::Result<()> {
         self.connection.prepare_cached(sql)?.execute([]).map(|_| ())
     }
 
-    fn append<'a>(&mut self, item: &'a Append, group: &mut Group<'a>) -> rusqlite::Result<Outcome> {
-        let (number, before) = match self.find(&item.key)? {
-            Some((_, head)) if head != signed(item.expected) => {
-                return Ok(Outcome::Conflict { head: natural(head) });
-            }
-            Some(found) => found,
-            None => {
-                if let Some(deleted_at) = tombstone(&self.connection, &item.key)? {
-                    return Ok(Outcome::Tombstone { deleted_at });
-                }
-                if item.expected != 0 || item.events.is_empty() {
-                    return Ok(Outcome::Conflict { head: 0 });
-                }
-                (self.start(&item.key)?, 0)
-            }
-        };
-        let first = self.last_position + 1;
-        let mut head = before;
+    fn append<'a>(&mut self, item: &'a Placed, group: &mut Group<'a>) -> rusqlite::Result<()> {
+        let Placed { append, number, first } = item;
+        if append.expected == 0 {
+            let mut insert = self.connection.prepare_cached("INSERT INTO sessions VALUES (?1, ?2, ?3)")?;
+            insert.execute(params![number, append.key.tenant, append.key.session])?;
+            self.rows.insert(*number, Row::Absent);
+            self.last_number = self.last_number.max(*number);
+        }
         let mut insert = self.connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
-        for bytes in &item.events {
-            self.last_position += 1;
-            head += 1;
-            let checksum = checksum(&item.key, natural(head), bytes);
-            insert.execute(params![self.last_position, number, head, checksum, bytes])?;
+        for ((bytes, position), seq) in append.events.iter().zip(*first..).zip(append.expected + 1..) {
+            insert.execute(params![
+                position,
+                number,
+                signed(seq),
+                checksum(&append.key, seq, bytes),
+                bytes
+            ])?;
+            self.last_position = self.last_position.max(position);
         }
         drop(insert);
-        if let Some(known) = self.sessions.get_mut(&item.key) {
-            known.head = head;
-        }
-        let touched = group.entry(number).or_insert(Touched {
-            key: &item.key,
-            grown: None,
+        let touched = group.entry(*number).or_insert(Touched {
+            key: &append.key,
             agents: &[],
             row: None,
             wake: Wake::Unchanged,
             snapshot: None,
         });
-        touched.grown = (head > before).then_some(head).or(touched.grown);
-        touched.snapshot = item.snapshot.as_deref().map(|bytes| (head, bytes)).or(touched.snapshot);
-        if let Some(row) = &item.row {
+        touched.snapshot = append.snapshot.as_deref().map(|bytes| (item.head(), bytes)).or(touched.snapshot);
+        if let Some(row) = &append.row {
             if touched.row.is_none() {
                 touched.agents = &row.agents;
             }
             touched.row = Some(row);
         }
         let has_row = touched.row.is_some();
-        if item.wake != Wake::Unchanged && (has_row || self.has_row(number, &item.key)?) {
-            touched.wake = item.wake;
+        if append.wake != Wake::Unchanged && (has_row || self.has_row(*number)?) {
+            touched.wake = append.wake;
         }
-        Ok(Outcome::Appended { first: natural(first) })
-    }
-
-    /// The number and the head of a session.
-    fn find(&mut self, key: &SessionKey) -> rusqlite::Result<Option<(Number, i64)>> {
-        if let Some(known) = self.sessions.get_mut(key) {
-            return Ok(Some((known.number, known.head)));
-        }
-        let mut find = self.connection.prepare_cached(
-            "SELECT number, (SELECT ifnull(max(seq), 0) FROM events e WHERE e.number = s.number)
-             FROM sessions s WHERE session = ?1 AND tenant = ?2",
-        )?;
-        let found =
-            find.query_row([&*key.session, &*key.tenant], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-        if let Some((number, head)) = found {
-            self.sessions.insert(key.clone(), Known { number, head, row: Row::Unknown });
-        }
-        Ok(found)
-    }
-
-    fn start(&mut self, key: &SessionKey) -> rusqlite::Result<Number> {
-        self.last_number += 1;
-        let number = self.last_number;
-        let mut insert = self.connection.prepare_cached("INSERT INTO sessions VALUES (?1, ?2, ?3)")?;
-        insert.execute(params![number, key.tenant, key.session])?;
-        self.sessions.insert(key.clone(), Known { number, head: 0, row: Row::Absent });
-        Ok(number)
+        Ok(())
     }
 
     /// Write the rows, wake times and snapshots that the group has gathered, once per session.
-    fn settle(&mut self, group: &mut Group<'_>, hints: &mut Vec<Hint>) -> rusqlite::Result<()> {
-        for (number, touched) in std::mem::take(group) {
+    fn settle(&mut self, group: Group<'_>) -> rusqlite::Result<()> {
+        for (number, touched) in group {
             match touched.row {
                 Some(row) => self.write_row(number, touched.key, row, touched.agents, touched.wake)?,
                 None => self.write_wake(number, touched.wake)?,
@@ -205,7 +190,6 @@ impl Writer {
             if let Some((seq, bytes)) = touched.snapshot {
                 self.write_snapshot(number, touched.key, seq, bytes)?;
             }
-            hints.extend(touched.grown.map(|head| Hint { key: touched.key.clone(), head: natural(head) }));
         }
         Ok(())
     }
@@ -256,7 +240,7 @@ impl Writer {
     }
 
     fn delete(&mut self, number: Number, key: &SessionKey, now: u64) -> rusqlite::Result<()> {
-        self.remove_row(number, key)?;
+        self.remove_row(number, &key.tenant)?;
         for sql in [
             "DELETE FROM index_snapshots WHERE number = ?1",
             "DELETE FROM events WHERE number = ?1",
@@ -266,7 +250,7 @@ impl Writer {
         }
         let mut insert = self.connection.prepare_cached("INSERT INTO tombstones VALUES (?1, ?2, ?3)")?;
         insert.execute(params![key.session, key.tenant, signed(now)])?;
-        self.sessions.remove(key);
+        self.rows.remove(&number);
         Ok(())
     }
 
@@ -282,8 +266,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Count what was appended since it was last counted. Says whether there is more.
-    fn count_stored(&self, least: u64, most: u64) -> rusqlite::Result<bool> {
+    /// Count what was appended since it was last counted. Says whether there is more. What is lost of it in a crash is
+    /// counted again.
+    pub(super) fn count_stored(&mut self, least: u64, most: u64) -> rusqlite::Result<bool> {
+        self.begin(false)?;
+        let more = self.count(least, most)?;
+        self.run("COMMIT")?;
+        Ok(more)
+    }
+
+    fn count(&self, least: u64, most: u64) -> rusqlite::Result<bool> {
         let counted: i64 = self
             .connection
             .prepare_cached("SELECT value FROM counters WHERE name = 'stored'")?
@@ -324,21 +316,28 @@ impl Writer {
 
     fn clear_index(&mut self) -> rusqlite::Result<()> {
         self.connection.execute_batch(schema::CLEAR_INDEX)?;
-        self.sessions.clear();
+        self.rows.clear();
         self.lists.clear();
         Ok(())
     }
 
     fn restore_index(&mut self, rows: &[(SessionKey, IndexRow, Wake)]) -> rusqlite::Result<()> {
         for (key, row, wake) in rows {
-            if let Some((number, _)) = self.find(key)? {
+            if let Some(number) = self.find(key)? {
                 // Without one before, the new row says which agents there are.
                 let wake = if *wake == Wake::Unchanged { self.wake(number)? } else { *wake };
-                self.remove_row(number, key)?;
+                self.remove_row(number, &key.tenant)?;
                 self.write_row(number, key, row, &row.agents, wake)?;
             }
         }
         Ok(())
+    }
+
+    fn find(&self, key: &SessionKey) -> rusqlite::Result<Option<Number>> {
+        let mut find = self
+            .connection
+            .prepare_cached("SELECT number FROM sessions WHERE session = ?1 AND tenant = ?2")?;
+        find.query_row([&*key.session, &*key.tenant], |row| row.get(0)).optional()
     }
 }
 

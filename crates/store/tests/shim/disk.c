@@ -3,13 +3,15 @@
  * directory and remembers what was there before, until a sync makes it durable.
  *
  *   DISK_DIR        the directory
- *   DISK_COUNT      a file that holds the number of syncs that succeeded, as eight bytes
+ *   DISK_COUNT      a file that holds the number of syncs that succeeded, and of those that failed, as eight bytes each
  *   DISK_FAIL_SYNC  the number of the first sync that fails with EIO. As on Linux, what it was to make durable then
  *                   counts as clean: a later sync does not save it, only writing it again does
  *   DISK_FAIL_MORE  how many syncs after that one fail too
  *   DISK_LOSE_SYNC  the number of the sync at which the power goes: all that is not durable is undone, the process ends
  *   DISK_TEAR       a seed: when the power goes, only some of what is not durable is undone
  *   DISK_NO_SYNC    if set, syncs say that they succeeded and do nothing
+ *   DISK_ONLY       a pattern of names, as in a shell: if set, only syncs of such files fail or do nothing, and only they are
+ *                   counted for DISK_FAIL_SYNC
  *
  * The power also goes when a file named "lose" in the directory is synced. The process then ends with status 77.
  * Memory-mapped files (SQLite's -shm, which is made anew after a crash) are not watched.
@@ -18,6 +20,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +28,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define PAGE 4096
 
 /* What was in a file before a write, and how long it was. */
 struct undo {
@@ -41,9 +46,10 @@ struct undo {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct undo *newest;
-static uint64_t syncs_tried, syncs_done;
+static uint64_t syncs_tried, syncs_chosen, syncs_done[2];
 
 static ssize_t (*real_write)(int, const void *, size_t);
+static ssize_t (*real_pread)(int, void *, size_t, off_t);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static int (*real_ftruncate)(int, off_t);
 static int (*real_fsync)(int);
@@ -51,6 +57,7 @@ static int (*real_fsync)(int);
 static void load(void) {
     if (real_fsync) return;
     real_write = dlsym(RTLD_NEXT, "write");
+    real_pread = dlsym(RTLD_NEXT, "pread");
     real_pwrite = dlsym(RTLD_NEXT, "pwrite");
     real_ftruncate = dlsym(RTLD_NEXT, "ftruncate");
     real_fsync = dlsym(RTLD_NEXT, "fsync");
@@ -73,24 +80,36 @@ static int watched(int fd, char *path, size_t size) {
     return !strncmp(path, dir, strlen(dir)) && path[strlen(dir)] == '/';
 }
 
-/* Call before the bytes change. */
-static void remember(int fd, const char *path, off_t offset, size_t length) {
-    struct stat stat;
-    if (fstat(fd, &stat)) abort();
+static void remember_piece(int fd, const char *path, const struct stat *stat, off_t offset, size_t length) {
     struct undo *undo = malloc(sizeof *undo + length);
     strcpy(undo->path, path);
-    undo->inode = stat.st_ino;
-    undo->size = stat.st_size;
+    undo->inode = stat->st_ino;
+    undo->size = stat->st_size;
     undo->offset = offset;
     undo->length = length;
-    ssize_t kept = pread(fd, undo->bytes, length, offset);
+    ssize_t kept = real_pread(fd, undo->bytes, length, offset);
     undo->kept = kept > 0 ? kept : 0;
     undo->failed = 0;
     /* Writing again what a failed sync gave up makes it wait for the next sync. */
     for (struct undo *other = newest; other; other = other->older)
-        if (other->inode == undo->inode && other->offset == offset && other->length == length) other->failed = 0;
+        if (other->inode == undo->inode && other->offset >= offset
+            && other->offset + other->length <= offset + length)
+            other->failed = 0;
     undo->older = newest;
     newest = undo;
+}
+
+/* Call before the bytes change. Page by page, as they are written to the disk, or not. */
+static void remember(int fd, const char *path, off_t offset, size_t length) {
+    struct stat stat;
+    if (fstat(fd, &stat)) abort();
+    while (length > 0) {
+        size_t piece = PAGE - offset % PAGE;
+        if (piece > length) piece = length;
+        remember_piece(fd, path, &stat, offset, piece);
+        offset += piece;
+        length -= piece;
+    }
 }
 
 static void lose(void) {
@@ -108,6 +127,7 @@ static void lose(void) {
         if (length && real_pwrite(fd, undo->bytes, length, undo->offset) < 0) abort();
         if (shorten && real_ftruncate(fd, undo->size)) abort();
         close(fd);
+
     }
     _exit(77);
 }
@@ -120,14 +140,17 @@ static int sync_file(int fd) {
     const char *name = strrchr(path, '/') + 1;
     syncs_tried++;
     if (!strcmp(name, "lose") || syncs_tried == setting("DISK_LOSE_SYNC")) lose();
-    if (getenv("DISK_NO_SYNC")) {
+    const char *only = getenv("DISK_ONLY");
+    int chosen = !only || !fnmatch(only, name, 0);
+    syncs_chosen += chosen;
+    if (chosen && getenv("DISK_NO_SYNC")) {
         pthread_mutex_unlock(&mutex);
         return 0;
     }
     struct stat stat;
     if (fstat(fd, &stat)) abort();
     uint64_t first = setting("DISK_FAIL_SYNC");
-    int fails = first && syncs_tried >= first && syncs_tried <= first + setting("DISK_FAIL_MORE");
+    int fails = chosen && first && syncs_chosen >= first && syncs_chosen <= first + setting("DISK_FAIL_MORE");
     for (struct undo **at = &newest; *at;) {
         struct undo *undo = *at;
         if (undo->inode == stat.st_ino && fails) undo->failed = 1;
@@ -138,11 +161,11 @@ static int sync_file(int fd) {
             at = &undo->older;
         }
     }
-    if (!fails) syncs_done++;
+    syncs_done[fails]++;
     const char *count = getenv("DISK_COUNT");
     int out = count ? open(count, O_WRONLY | O_CREAT, 0600) : -1;
     if (out >= 0) {
-        if (real_pwrite(out, &syncs_done, sizeof syncs_done, 0) < 0) abort();
+        if (real_pwrite(out, syncs_done, sizeof syncs_done, 0) < 0) abort();
         close(out);
     }
     pthread_mutex_unlock(&mutex);
@@ -155,6 +178,19 @@ static int sync_file(int fd) {
 
 int fsync(int fd) { return sync_file(fd); }
 int fdatasync(int fd) { return sync_file(fd); }
+
+/* Without power nobody reads what was undone: whoever tries waits until the process ends. */
+ssize_t pread(int fd, void *bytes, size_t length, off_t offset) {
+    char path[512];
+    load();
+    if (!watched(fd, path, sizeof path)) return real_pread(fd, bytes, length, offset);
+    pthread_mutex_lock(&mutex);
+    ssize_t found = real_pread(fd, bytes, length, offset);
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t offset) { return pread(fd, bytes, length, offset); }
 
 ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
     char path[512];
@@ -189,6 +225,25 @@ int ftruncate(int fd, off_t size) {
     if (fstat(fd, &stat)) abort();
     if (stat.st_size > size) remember(fd, path, size, stat.st_size - size);
     int result = real_ftruncate(fd, size);
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+/* What was written to a file that is no more can change no other, also not one that gets its name or its inode. */
+int unlink(const char *path) {
+    static int (*real_unlink)(const char *);
+    if (!real_unlink) real_unlink = dlsym(RTLD_NEXT, "unlink");
+    pthread_mutex_lock(&mutex);
+    int result = real_unlink(path);
+    for (struct undo **at = &newest; result == 0 && *at;) {
+        struct undo *undo = *at;
+        if (!strcmp(undo->path, path)) {
+            *at = undo->older;
+            free(undo);
+        } else {
+            at = &undo->older;
+        }
+    }
     pthread_mutex_unlock(&mutex);
     return result;
 }

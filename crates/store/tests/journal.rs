@@ -195,7 +195,12 @@ fn the_files_of_the_journal_are_used_in_turns_and_do_not_grow() {
     let files = ["journal-0", "journal-1"].map(|name| dir.path().join(name));
     let (mut turns, mut active, mut longest) = (0, 0, 0);
     let mut before = [Vec::new(), Vec::new()];
-    for at in 0..2000 {
+    let mut appended = 0;
+    // When a file is free again depends on what else the machine does: until each had its turn twice.
+    while turns < 4 {
+        assert!(appended < 100_000, "expected turns, found {turns}");
+        let at = appended;
+        appended += 1;
         append(&store, at % 7, (at / 7) as u64, 400);
         if at % 20 == 0 {
             // So that the database has it, whatever else the machine does.
@@ -207,7 +212,6 @@ fn the_files_of_the_journal_are_used_in_turns_and_do_not_grow() {
             longest = longest.max(before[0].len().max(before[1].len()));
         }
     }
-    assert!(turns >= 4, "expected turns, found {turns}");
     assert!(longest <= 8 << 20, "expected files of a few megabytes, found {longest}");
     let modes = files.each_ref().map(|file| fs::metadata(file).unwrap().permissions().mode() & 0o777);
     assert_eq!(modes, [0o600; 2]);
@@ -219,14 +223,14 @@ fn the_files_of_the_journal_are_used_in_turns_and_do_not_grow() {
         fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
     }
     let copied = SqliteStore::open(copy.path()).unwrap();
-    assert_eq!(copied.last_position().unwrap(), 2000);
+    assert_eq!(copied.last_position().unwrap(), appended as u64);
     assert_eq!(copied.feed(&Feed::Everything, 0, 3000).unwrap().len().min(1), 1);
     drop((store, copied));
     for dir in [&dir, &copy] {
         assert!(!dir.path().join("journal-0").exists() && !dir.path().join("journal-1").exists());
         let store = SqliteStore::open(dir.path()).unwrap();
-        assert_eq!(store.last_position().unwrap(), 2000);
-        assert_eq!(store.head(&key(0)).unwrap(), Some(286));
+        assert_eq!(store.last_position().unwrap(), appended as u64);
+        assert_eq!(store.head(&key(0)).unwrap(), Some(appended.div_ceil(7) as u64));
     }
 }
 

@@ -187,7 +187,14 @@ impl Core {
         let Some(last) = self.pending.last() else {
             return Ok(());
         };
-        self.settle_freely(last).map_err(|failure| failure.fault("writing what was appended to the database"))
+        let settled = self.settle_freely(last);
+        settled.map_err(|failure| failure.fault("writing what was appended to the database"))?;
+        // Where readers leave nothing to settle, the thread that does it would never see how long the log has become.
+        let behind = last.saturating_sub(self.durable.load(Ordering::Acquire));
+        if behind >= u64::from(self.options.checkpoint_pages / 8) {
+            self.pending.nudge();
+        }
+        Ok(())
     }
 
     /// The same for one session.

@@ -52,6 +52,13 @@ pub fn alike(one: &Command, other: &Command) -> bool {
     one.by == other.by && words(&one.act) == words(&other.act)
 }
 
+/// Whether the second of them may not be refused as another message: a log may say of old that whoever read was at a safe point,
+/// but a safe point is not taken for having read.
+pub fn is_repeated(one: &Command, other: &Command) -> bool {
+    let reads = |command: &Command| matches!(command.act, Act::Task(TaskAct::Read { .. }));
+    alike(one, other) && reads(one) == reads(other)
+}
+
 fn words(act: &Act) -> Act {
     let mut act = act.clone();
     match &mut act {

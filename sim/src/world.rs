@@ -598,7 +598,7 @@ impl World {
                 if *refusal == Refusal::DuplicateMessage {
                     let other = own.filter(|(_, owner)| *owner != op);
                     let other = other.map(|(_, owner)| &self.ops[owner].command);
-                    if other.is_none_or(|other| script::alike(other, &self.ops[op].command)) {
+                    if other.is_none_or(|other| script::is_repeated(other, &self.ops[op].command)) {
                         return Err(format!("op {op} was refused as another message, and is none"));
                     }
                     self.reused += u64::from(!self.ops[op].done);

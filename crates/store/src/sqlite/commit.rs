@@ -365,9 +365,20 @@ impl Core {
         self.write_with(&mut self.slot(), |writer| {
             let is_long =
                 schema::checkpoint(&writer.connection, "NOOP")?.pages >= self.options.checkpoint_pages;
-            if is_long && schema::checkpoint(&writer.connection, "PASSIVE")?.is_complete {
-                self.durable.fetch_max(writer.applied, Ordering::AcqRel);
+            if !is_long {
+                return Ok(());
             }
+            let applied = writer.applied;
+            if !schema::checkpoint(&writer.connection, "PASSIVE")?.is_complete {
+                // Somebody reads what was before, perhaps for long. The log itself can be synced all the same, so that the
+                // journal does not grow with it.
+                let behind = applied.saturating_sub(self.durable.load(Ordering::Acquire));
+                if behind < u64::from(self.options.checkpoint_pages) {
+                    return Ok(());
+                }
+                writer.apply([].iter(), applied, true)?;
+            }
+            self.durable.fetch_max(applied, Ordering::AcqRel);
             Ok(())
         })
     }

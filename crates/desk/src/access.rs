@@ -130,7 +130,7 @@ impl Rule {
     }
 }
 
-fn names(key: &str, value: &Value) -> Result<Vec<String>, String> {
+pub(crate) fn names(key: &str, value: &Value) -> Result<Vec<String>, String> {
     let wrong = || format!("having in {key} {NAMES}");
     let name = |value: &Value| {
         let name = value.as_str().filter(|name| !name.is_empty() && !starred(name).contains('*'));
@@ -145,7 +145,7 @@ fn starred(pattern: &str) -> &str {
 }
 
 /// Whether a name is one of these, or begins as one of these that ends with a star.
-fn matches(patterns: &[String], name: &str) -> bool {
+pub(crate) fn matches(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
         None => pattern == name,

@@ -42,7 +42,7 @@ impl Desk {
     }
 
     /// Put a command that the rates have let through.
-    pub async fn submit(&self, pass: Pass<'_>, session: &str, command: Command) -> Result<Accepted, No> {
+    pub async fn submit(&self, pass: Pass<'_>, session: &str, mut command: Command) -> Result<Accepted, No> {
         let act = command.act.name();
         tracing::trace!(agent = %pass.caller().agent, session, act, "let through by the rates");
         let participants = command.act.start().map_or(0, |start| start.participants.len());
@@ -53,6 +53,7 @@ impl Desk {
             }
             return Err(refusal.into());
         }
+        self.bind_approvals(pass.caller(), &mut command)?;
         self.directory.touch(&pass.caller().tenant, &pass.caller().agent);
         // As it was read, as it is decided and as it is stored, until it is durable.
         let _held = self.gate.hold(pass.caller(), COPIES * command.weight() as u64)?;
@@ -73,7 +74,7 @@ impl Desk {
         }
         tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
-        let owes = matches!(command.act, Act::Commit(_) | Act::Cancel { .. });
+        let owes = matches!(command.act, Act::Commit(_) | Act::Cancel { .. } | Act::Decide { .. });
         let observer = pass.caller().observer.then(|| pass.caller().agent.clone());
         let submitted = self.gate.submit(pass, key.clone(), command).await;
         if let (Some(agent), Err(Denied::Refused(Refusal::NotParticipant { .. }))) = (observer, &submitted) {
@@ -145,6 +146,7 @@ impl Desk {
             | Act::Resume { .. }
             | Act::Tick
             | Act::Commit(_)
+            | Act::Decide { .. }
             | Act::Task(_)
             | Act::Handoff(_)
             | Act::SettleErrand { .. } => return Ok(()),
@@ -225,6 +227,7 @@ fn scope_of(act: &Act) -> Option<&str> {
         | Act::Resume { .. }
         | Act::Tick
         | Act::Commit(_)
+        | Act::Decide { .. }
         | Act::Task(_)
         | Act::Handoff(_)
         | Act::SettleErrand { .. } => None,
@@ -254,6 +257,7 @@ fn has_begun(session: &Session, caller: &Caller, act: &Act) -> bool {
         | Act::Resume { .. }
         | Act::Tick
         | Act::Commit(_)
+        | Act::Decide { .. }
         | Act::Task(_)
         | Act::Handoff(_)
         | Act::SettleErrand { .. } => false,

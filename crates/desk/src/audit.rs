@@ -72,6 +72,10 @@ pub enum What {
     PolicyUnregistered,
     /// Work was handed out.
     TaskDelegated,
+    /// Something was proposed that needs an approval.
+    ApprovalAsked,
+    /// Somebody decided about what was proposed.
+    ApprovalDecided,
     /// An agent took work, by itself or by a handoff.
     TaskAccepted,
     /// Responsibility was offered.
@@ -102,7 +106,7 @@ pub enum What {
 
 impl What {
     /// Everything that can happen.
-    pub const ALL: [What; 22] = [
+    pub const ALL: [What; 24] = [
         What::AuthenticationFailed,
         What::Forbidden,
         What::Limited,
@@ -112,6 +116,8 @@ impl What {
         What::PolicyRegistered,
         What::PolicyUnregistered,
         What::TaskDelegated,
+        What::ApprovalAsked,
+        What::ApprovalDecided,
         What::TaskAccepted,
         What::HandoffOffered,
         What::HandoffAccepted,
@@ -139,6 +145,8 @@ impl What {
             What::PolicyRegistered => "policy_registered",
             What::PolicyUnregistered => "policy_unregistered",
             What::TaskDelegated => "task_delegated",
+            What::ApprovalAsked => "approval_asked",
+            What::ApprovalDecided => "approval_decided",
             What::TaskAccepted => "task_accepted",
             What::HandoffOffered => "handoff_offered",
             What::HandoffAccepted => "handoff_accepted",
@@ -172,6 +180,8 @@ impl What {
             | What::PolicyRegistered
             | What::PolicyUnregistered
             | What::TaskDelegated
+            | What::ApprovalAsked
+            | What::ApprovalDecided
             | What::TaskAccepted
             | What::HandoffOffered
             | What::HandoffAccepted
@@ -364,6 +374,8 @@ fn telling(fact: &Fact) -> Option<(What, &str, &'static str)> {
             Some((What::SessionExpired, "", "suspension_cap"))
         }
         Fact::Cancelled { .. } => Some((What::SessionCancelled, "", "")),
+        Fact::Proposed { what, .. } => Some((What::ApprovalAsked, "", what.name())),
+        Fact::Decided { ruling, .. } => Some((What::ApprovalDecided, "", ruling.name())),
         Fact::Started(_)
         | Fact::Suspended { .. }
         | Fact::Resumed { .. }

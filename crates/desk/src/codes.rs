@@ -106,6 +106,7 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::NotTarget { .. }
         | Refusal::NotAuthority { .. }
         | Refusal::NotRuntime
+        | Refusal::NotApprover { .. }
         | Refusal::AlreadyReported => FORBIDDEN,
         Refusal::Invalid { .. }
         | Refusal::ReservedId { .. }
@@ -135,8 +136,15 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::TooManyQuestions { .. }
         | Refusal::TooManyMessages { .. }
         | Refusal::TooManyChildren { .. }
-        | Refusal::TooManyOffers { .. } => INVALID,
-        Refusal::ReassignmentDenied | Refusal::HandOnDenied | Refusal::OutputRequired => POLICY_DENIED,
+        | Refusal::TooManyOffers { .. }
+        | Refusal::NoProposal { .. }
+        | Refusal::AlreadyDecided { .. }
+        | Refusal::TooManyProposals { .. } => INVALID,
+        Refusal::ReassignmentDenied
+        | Refusal::HandOnDenied
+        | Refusal::OutputRequired
+        | Refusal::ApprovalNeeded { .. }
+        | Refusal::NotApproved { .. } => POLICY_DENIED,
         Refusal::PolicyInvalid { .. } => {
             meaning("INVALID_POLICY_DEFINITION", Grpc::InvalidArgument, 400, INVALID_PARAMS, false)
         }
@@ -222,7 +230,7 @@ pub fn message(denied: &Denied) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use handover_kernel::{AgentId, HandoffId, QuestionKey, Text};
+    use handover_kernel::{AgentId, HandoffId, QuestionKey, Seq, Text};
 
     use super::*;
     use crate::limit::{Kind, Limit, Whose};
@@ -298,6 +306,11 @@ mod tests {
             Refusal::OutcomeMismatch { action: text() },
             Refusal::PolicyInvalid { what: text() },
             Refusal::PolicyUnknown { id: text() },
+            Refusal::ApprovalNeeded { proposal: Seq(2) },
+            Refusal::NotApproved { proposal: Seq(2), how: "rejected", words: text() },
+            Refusal::NotApprover { agent: agent() },
+            Refusal::NoProposal { proposal: Seq(2) },
+            Refusal::AlreadyDecided { by: agent(), how: "approved" },
             Refusal::PayloadTooLarge { limit: 1, found: 2 },
             Refusal::TooManyParticipants { limit: 1, found: 2 },
             Refusal::TooManySteers { limit: 1 },
@@ -305,6 +318,7 @@ mod tests {
             Refusal::TooManyMessages { limit: 1 },
             Refusal::TooManyChildren { limit: 1 },
             Refusal::TooManyOffers { limit: 1 },
+            Refusal::TooManyProposals { limit: 1 },
             Refusal::LogFull { limit: 1, unit: "events" },
             Refusal::TooManySessions { limit: 1 },
             Refusal::Busy,

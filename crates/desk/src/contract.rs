@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use handover_engine::locks::lock;
+use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::command::{Act, Answer, Contract, NewQuestion, Next, Opening, Reply, TaskAct};
 use handover_kernel::event::Question;
 use handover_kernel::{AgentId, Blob, QuestionKey, Session};
@@ -88,7 +89,9 @@ impl Contracts {
 
     /// Whether a look at the session is needed to check the command.
     pub fn needs_session(act: &Act) -> bool {
-        matches!(act, Act::Task(TaskAct::Complete { .. } | TaskAct::Answer { .. } | TaskAct::Say { .. }))
+        let in_task =
+            matches!(act, Act::Task(TaskAct::Complete { .. } | TaskAct::Answer { .. } | TaskAct::Say { .. }));
+        in_task || matches!(act, Act::Decide { .. })
     }
 
     async fn check_one(&self, gate: &Gate, caller: &Caller, wanted: Wanted) -> Result<(), No> {
@@ -157,12 +160,18 @@ fn wanted(act: &Act, session: Option<&Session>, by: &AgentId) -> Vec<Wanted> {
             let open = task.map_or(&[][..], |task| task.phase.questions());
             answers.iter().filter_map(|answer| answered(open, answer)).collect()
         }
+        // What is approved with another input, or proposed again with one, must fit as well.
+        Act::Decide { ruling: Ruling::Approved(Changes { input: Some(input), .. }), .. } => {
+            of_skill(session, input)
+        }
+        Act::Task(TaskAct::Request(request)) => of_skill(session, &request.input),
         Act::Start(_)
         | Act::Cancel { .. }
         | Act::Pause { .. }
         | Act::Resume { .. }
         | Act::Tick
         | Act::Commit(_)
+        | Act::Decide { .. }
         | Act::Task(_)
         | Act::Handoff(_)
         | Act::SettleErrand { .. } => Vec::new(),
@@ -176,6 +185,16 @@ fn wanted(act: &Act, session: Option<&Session>, by: &AgentId) -> Vec<Wanted> {
 fn question((index, question): (usize, &NewQuestion)) -> Wanted {
     let named = || question.key.clone().unwrap_or_else(|| QuestionKey::from((index + 1).to_string()));
     Wanted { part: Part::Question(named()), schema: question.schema.clone(), value: None }
+}
+
+/// What the skill of a session is called with.
+fn of_skill(session: Option<&Session>, input: &Blob) -> Vec<Wanted> {
+    let contract = session.and_then(|session| session.binding.contract.as_ref());
+    let wanted = |contract: &Arc<Contract>| {
+        let (part, schema) = (Part::Input, contract.input.clone());
+        Wanted { part, schema, value: Some(input.clone()) }
+    };
+    contract.map(wanted).into_iter().collect()
 }
 
 /// What the skill of a session is to return.

@@ -215,7 +215,7 @@ impl Desk {
     }
 }
 
-fn start(mode: ModeKind, charter: Charter, policy: &str, configuration: &str) -> Start {
+pub(crate) fn start(mode: ModeKind, charter: Charter, policy: &str, configuration: &str) -> Start {
     Start {
         mode,
         participants: Vec::new(),

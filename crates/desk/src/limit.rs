@@ -41,7 +41,7 @@ pub struct Limit(&'static str);
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 18] = [
+    pub const ALL: [Limit; 19] = [
         Limit("session_starts"),
         Limit("messages"),
         Limit("requests"),
@@ -58,6 +58,7 @@ impl Limit {
         Limit("messages_per_task"),
         Limit("children"),
         Limit("offers"),
+        Limit("proposals"),
         Limit("log"),
         Limit("queue"),
     ];
@@ -78,6 +79,7 @@ impl Limit {
             "TOO_MANY_MESSAGES" => "messages_per_task",
             "TOO_MANY_CHILDREN" => "children",
             "TOO_MANY_OFFERS" => "offers",
+            "TOO_MANY_PROPOSALS" => "proposals",
             "LOG_FULL" => "log",
             "BUSY" => "queue",
             _ => return None,

@@ -12,6 +12,7 @@ use handover_kernel::{Event, Refusal, Session, SessionId, Timestamp};
 use handover_store::{Cursor, Filter, Order, SessionKey, is_full};
 use prost::Message;
 
+use crate::approvals::conceals;
 use crate::caller::{Caller, sees};
 use crate::memory::Lease;
 use crate::no::No;
@@ -170,12 +171,18 @@ impl Desk {
             ..Filter::default()
         };
         let order = if query.newest_first { Order::Newest } else { Order::Oldest };
-        let store = Arc::clone(&self.store);
+        let (store, own) = (Arc::clone(&self.store), filter.agent.clone());
         let (found, next): (Vec<_>, Option<Cursor>) = blocking(move || {
             let mut found = Vec::new();
             loop {
                 let page = store.list(&filter, order, after, max - found.len())?;
-                found.extend(page.sessions);
+                found.extend(page.sessions.into_iter().filter(|listed| {
+                    let shown = |agent: &Box<str>| {
+                        let summary = Summary::decode(&*listed.row.summary).unwrap_or_default();
+                        summary.is_shown_to(&listed.row.requester, agent)
+                    };
+                    own.as_ref().is_none_or(shown)
+                }));
                 match page.next {
                     Some(next) if !is_full(&found, max) => after = Some(next),
                     next => return Ok((found, next)),
@@ -201,7 +208,9 @@ impl Desk {
             for event in page {
                 bytes += event.weight() as usize;
                 last = event.seq.0;
-                events.push(event);
+                if !conceals(caller, &session, &event) {
+                    events.push(event);
+                }
                 if events.len() >= max || bytes >= page::BYTES_MAX {
                     break 'pages;
                 }
@@ -213,7 +222,7 @@ impl Desk {
             let bytes = (READING * bytes as u64).min(held.room().max() / 2);
             held.grow_to(bytes).map_err(|limited| self.gate.limited(caller, limited))?;
         }
-        let next = (last < session.head.0 && !events.is_empty()).then_some(last);
+        let next = (last < session.head.0 && last > after).then_some(last);
         Ok(History { session, events, next, _held: held.map(Arc::new) })
     }
 

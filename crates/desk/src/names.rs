@@ -57,6 +57,7 @@ pub(crate) fn check_all(session: &str, command: &Command) -> Result<(), Refusal>
         | Act::Pause { .. }
         | Act::Resume { .. }
         | Act::Tick
+        | Act::Decide { .. }
         | Act::SettleErrand { .. } => Ok(()),
     }
 }

@@ -15,6 +15,7 @@ use handover_store::{Fault, MemoryStore, Put, SqliteStore, Store};
 use prometheus_client::registry::Registry;
 
 use crate::access::Access;
+use crate::approvals::Rules;
 use crate::audit::{self, Audit, Record};
 use crate::checks::{self, Checks};
 use crate::contract::Contracts;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub gate: gate::Settings,
     /// Who may reach whom.
     pub access: Access,
+    /// What needs whose approval.
+    pub approvals: Rules,
     /// What checks of values against schemas may use.
     pub checks: checks::Settings,
     /// How long calls wait.
@@ -114,6 +117,7 @@ pub struct Parts {
     /// What sessions can be bound to.
     pub policies: Policies,
     pub(crate) contracts: Contracts,
+    pub(crate) approvals: Rules,
     pub(crate) waits: wait::Settings,
     pub(crate) signals: Signals,
     /// What makes derived ids unguessable.
@@ -163,7 +167,8 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         })));
     }
     if audit.is_on() {
-        note_access(&*store, &audit, &settings.access, identity.tokens()).map_err(failed)?;
+        note_access(&*store, &audit, &settings.access, &settings.approvals, identity.tokens())
+            .map_err(failed)?;
     }
     let engine_counters = handover_engine::Counters::new();
     let engine =
@@ -174,6 +179,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         keys: Arc::new(Keys::new(Arc::clone(&store))),
         policies: Policies::new(Arc::clone(&store)),
         contracts: Contracts::new(Checks::new(settings.checks)),
+        approvals: settings.approvals,
         waits: settings.waits,
         signals: Signals::default(),
         secret: Secret::open(&*store).map_err(failed)?,
@@ -194,6 +200,7 @@ fn note_access(
     store: &dyn Store,
     audit: &Audit,
     access: &Access,
+    approvals: &Rules,
     tokens: Option<&Tokens>,
 ) -> Result<(), Fault> {
     let rules = access.to_value();
@@ -206,6 +213,12 @@ fn note_access(
             Access::default().to_value().to_string().into_bytes(),
             rules.to_string().into_bytes(),
             format!("{count} rules"),
+        ),
+        (
+            "approvals.rules",
+            Rules::default().to_value().to_string().into_bytes(),
+            approvals.to_value().to_string().into_bytes(),
+            format!("{} rules", approvals.to_value().as_array().map_or(0, Vec::len)),
         ),
         (
             "identity.tokens",
@@ -297,7 +310,8 @@ mod tests {
         let start = |rules: &str, tokens: &str| {
             let audit = Audit::open(&path, 1_000_000, Counters::new([])).unwrap();
             let tokens = Tokens::parse(tokens).unwrap();
-            note_access(&*store, &audit, &Access::parse(rules).unwrap(), Some(&tokens)).unwrap();
+            note_access(&*store, &audit, &Access::parse(rules).unwrap(), &Rules::default(), Some(&tokens))
+                .unwrap();
             audit.stop();
             let text = std::fs::read_to_string(&path).unwrap();
             text.matches("access_changed").count()

@@ -1,7 +1,8 @@
 //! Everything that happened in a session, in words and JSON: for timelines on any face, the console and the command
 //! line. Bytes are shown as JSON where they are JSON, as text where they are text, and as base64 where they are neither.
 
-use handover_kernel::command::{Answer, Progress, Reply};
+use handover_kernel::approval::{Changes, Proposed, Ruling};
+use handover_kernel::command::{Answer, NewOffer, Progress, Reply};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question};
 use handover_kernel::{Event, Face, Fact, Session};
@@ -141,6 +142,29 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
             let next = next.map(rfc3339);
             ("check_in_missed", json!({ "message": message.0, "next": next, "gives_up": gives_up }))
         }
+        Fact::Proposed { what, held } => {
+            let (_, proposed) = match &**what {
+                Proposed::Request(request) => describe(&Fact::Requested(request.clone())),
+                Proposed::Commitment(made) => describe(&Fact::Committed(Box::new(made.clone()))),
+                Proposed::Offer(offer) => {
+                    let NewOffer { handoff, target, scope, reason, .. } = offer.clone();
+                    describe(&Fact::Offered { handoff, target, scope, reason })
+                }
+            };
+            ("proposed", json!({ "what": what.name(), "proposed": proposed, "held": held }))
+        }
+        Fact::Decided { proposal, ruling } => {
+            let mut detail = json!({ "proposal": proposal.0, "ruling": ruling.name() });
+            if let Some(words) = ruling.words() {
+                detail["words"] = json!(&**words);
+            }
+            if let Ruling::Approved(changes) = ruling
+                && *changes != Changes::default()
+            {
+                detail["changes"] = changed(changes);
+            }
+            ("decided", detail)
+        }
         Fact::FellSilent { since } => ("fell_silent", json!({ "since": rfc3339(*since) })),
         Fact::KeySet { key } => ("key_set", json!({ "key": key.as_deref() })),
         Fact::ChildAdded { child } => ("child_added", json!({ "child": child.as_str() })),
@@ -224,4 +248,19 @@ mod tests {
         let (_, detail) = describe(&Fact::Updated { progress, withdrawn: Vec::new() });
         assert_eq!(detail["progress"], Value::Null);
     }
+}
+
+/// What an approver changed.
+fn changed(changes: &Changes) -> Value {
+    let Changes { title, instructions, input, reason } = changes;
+    let mut shown = json!({});
+    for (key, text) in [("title", title), ("instructions", instructions), ("reason", reason)] {
+        if let Some(text) = text {
+            shown[key] = json!(&**text);
+        }
+    }
+    if let Some(input) = input {
+        shown["input"] = bytes(input);
+    }
+    shown
 }

@@ -32,6 +32,7 @@ pub fn preflight(key: &SessionKey, command: &Command) -> Option<(Key, Command)> 
         | Act::Resume { .. }
         | Act::Tick
         | Act::Commit(_)
+        | Act::Decide { .. }
         | Act::Task(_)
         | Act::SettleErrand { .. } => return None,
     };

@@ -44,6 +44,7 @@ impl Names {
             | Act::Resume { .. }
             | Act::Tick
             | Act::Commit(_)
+            | Act::Decide { .. }
             | Act::Task(_)
             | Act::Handoff(_)
             | Act::SettleErrand { .. } => {}

@@ -74,6 +74,17 @@ pub struct Summary {
     /// By whom; absent if the runtime did.
     #[prost(string, optional, tag = "7")]
     pub cancelled_by: Option<String>,
+    /// While its opening is not approved, those who know of it beside the requester.
+    #[prost(string, repeated, tag = "8")]
+    pub held_back_for: Vec<String>,
+}
+
+impl Summary {
+    /// Whether an agent on whose lists the session is may know of it.
+    pub fn is_shown_to(&self, requester: &str, agent: &str) -> bool {
+        let known = || self.held_back_for.iter().any(|known| known == agent);
+        self.held_back_for.is_empty() || requester == agent || known()
+    }
 }
 
 /// The number of a standing in the index. Stored: never change one, add a new one.
@@ -147,6 +158,10 @@ pub fn row(session: &Session) -> IndexRow {
         intent: binding.intent.to_string(),
         cancelled,
         cancelled_by,
+        held_back_for: match (&binding.charter.approvals, session.is_held_back()) {
+            (Some(approvals), true) => approvals.all().map(ToString::to_string).collect(),
+            (Some(_) | None, _) => Vec::new(),
+        },
     };
     IndexRow {
         kind: kind_number(session.kind()),
@@ -160,7 +175,8 @@ pub fn row(session: &Session) -> IndexRow {
     }
 }
 
-/// The agents whose lists show the session: the requester, the participants, and those who may bind its outcome.
+/// The agents whose lists may show the session: the requester, the participants, and those who may bind its outcome or
+/// decide about it.
 pub fn agents(binding: &Binding) -> Vec<Box<str>> {
     use handover_kernel::charter::Authority;
     let mut agents: Vec<Box<str>> = vec![binding.requester.as_str().into()];
@@ -168,7 +184,9 @@ pub fn agents(binding: &Binding) -> Vec<Box<str>> {
         Authority::Designated(designated) => Some(designated),
         Authority::Requester | Authority::AnyParticipant => None,
     };
-    for agent in binding.participants.iter().chain(designated.into_iter().flatten()) {
+    let others = binding.participants.iter().chain(designated.into_iter().flatten());
+    let approvers = binding.charter.approvals.iter().flat_map(|approvals| approvals.all());
+    for agent in others.chain(approvers) {
         if agents.iter().all(|known| **known != *agent.as_str()) {
             agents.push(agent.as_str().into());
         }
@@ -186,7 +204,7 @@ fn assignee(session: &Session) -> Option<&AgentId> {
 
 fn title(session: &Session) -> Option<&Text> {
     match (session.task(), session.handoff()) {
-        (Some(task), _) => task.phase.request().map(|request| &request.title),
+        (Some(_), _) => session.wanted().map(|request| &request.title),
         (None, Some(handoff)) => handoff.offers.last().map(|offer| &offer.scope),
         (None, None) => None,
     }

@@ -4,9 +4,11 @@
 //! charters.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Approvals;
 use crate::command::CheckInTerms;
 use crate::id::{AgentId, Millis};
 
@@ -54,6 +56,8 @@ pub struct Charter {
     pub implicit_accept_ms: Option<Millis>,
     /// What is expected of an assignee at work.
     pub liveness: Option<Liveness>,
+    /// Whose approval is needed for what.
+    pub approvals: Option<Arc<Approvals>>,
 }
 
 /// The signs of life that are expected of an assignee at work.
@@ -169,6 +173,7 @@ impl Charter {
             suspension_cap_ms: SUSPENSION_CAP_DEFAULT_MS,
             implicit_accept_ms: None,
             liveness: None,
+            approvals: None,
         }
     }
 

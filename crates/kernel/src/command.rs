@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Ruling;
 use crate::charter::Charter;
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -37,6 +38,9 @@ pub struct Command {
     pub takes_orders: bool,
     /// Whether acting on a task accepts it whatever the charter says, on wires that have no word for accepting.
     pub accepts: bool,
+    /// Whether what needs an approval is kept until it has one. Else it is refused, and sent again then: on wires whose
+    /// readers see what is accepted at once.
+    pub held: bool,
     /// When its sender says that it was sent: no part of what makes two messages the same.
     pub sent_at: Option<Timestamp>,
     /// The trace that it belongs to: no part of what makes two messages the same.
@@ -59,6 +63,7 @@ impl Command {
             mode: None,
             takes_orders: false,
             accepts: false,
+            held: true,
             sent_at: None,
             trace: None,
             act,
@@ -77,6 +82,7 @@ impl Command {
             mode: None,
             takes_orders: false,
             accepts: false,
+            held: true,
             sent_at: None,
             trace: None,
             act,
@@ -94,6 +100,7 @@ impl Command {
     pub fn in_session_scope(mut self) -> Command {
         self.id_scope = IdScope::Session;
         self.second_start = SecondStart::Refused;
+        self.held = false;
         self
     }
 }
@@ -133,6 +140,8 @@ pub enum Act {
     Tick,
     /// Bind the outcome.
     Commit(Box<Commitment>),
+    /// Decide about what was proposed.
+    Decide { proposal: Seq, ruling: Ruling },
     /// Something of the task mode.
     Task(TaskAct),
     /// Something of the handoff mode.
@@ -225,7 +234,7 @@ pub enum Opening {
 }
 
 /// An offer of a responsibility.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewOffer {
     /// The name of the offer.
     pub handoff: HandoffId,
@@ -510,7 +519,7 @@ pub enum HandoffAct {
 }
 
 /// What is attached to an offer when it is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferContext {
     /// The media type of the body.
     pub content_type: Text,
@@ -534,6 +543,7 @@ impl Act {
             Act::Resume { .. } => "resume",
             Act::Tick => "tick",
             Act::Commit(_) => "commit",
+            Act::Decide { .. } => "decide",
             Act::Task(act) => act.name(),
             Act::Handoff(act) => match act {
                 HandoffAct::Offer(_) => "offer",
@@ -555,6 +565,7 @@ impl Act {
             | Act::Resume { .. }
             | Act::Tick
             | Act::Commit(_)
+            | Act::Decide { .. }
             | Act::Task(_)
             | Act::Handoff(_)
             | Act::SettleErrand { .. } => None,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::{Proposed, Ruling};
 use crate::command::{Answer, CheckInTerms, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -195,6 +196,15 @@ pub enum Fact {
     },
     /// The target turned it down.
     OfferDeclined { handoff: HandoffId, reason: Text },
+
+    /// Something was proposed that needs an approval.
+    Proposed {
+        what: Box<Proposed>,
+        /// Whether it takes effect when it is approved. Else it was refused, and is sent again then.
+        held: bool,
+    },
+    /// An approver decided about a proposal.
+    Decided { proposal: Seq, ruling: Ruling },
 }
 
 /// How a session began.
@@ -269,7 +279,9 @@ impl Fact {
             | Fact::CheckInMissed { .. }
             | Fact::FellSilent { .. }
             | Fact::KeySet { .. }
-            | Fact::ChildAdded { .. } => false,
+            | Fact::ChildAdded { .. }
+            | Fact::Proposed { .. }
+            | Fact::Decided { .. } => false,
         }
     }
 }

@@ -308,6 +308,8 @@ impl Handoff {
             | Fact::Acknowledged
             | Fact::CheckInMissed { .. }
             | Fact::FellSilent { .. }
+            | Fact::Proposed { .. }
+            | Fact::Decided { .. }
             | Fact::KeySet { .. }
             | Fact::ChildAdded { .. } => {}
         }

@@ -21,6 +21,8 @@ pub struct Limits {
     pub children_per_task_max: usize,
     /// Offers that a handoff session may see.
     pub offers_per_handoff_max: usize,
+    /// Proposals that may follow each other without one that took effect.
+    pub proposals_max: usize,
     /// Events that a session's log may hold before it takes only what brings the session to its end.
     pub log_events_max: u64,
     /// Bytes that the events of a log may weigh, likewise.
@@ -38,6 +40,7 @@ impl Default for Limits {
             messages_per_task_max: 10_000,
             children_per_task_max: 1000,
             offers_per_handoff_max: 1000,
+            proposals_max: 100,
             log_events_max: 200_000,
             log_bytes_max: 256 * 1024 * 1024,
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::id::{AgentId, HandoffId, QuestionKey, Text};
+use crate::id::{AgentId, HandoffId, QuestionKey, Seq, Text};
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident $({ $($field:ident : $kind:ty),+ })? = $code:literal, $text:literal $(, $arg:expr)*;)+) => {
@@ -131,6 +131,17 @@ refusals! {
     /// No policy has that id.
     PolicyUnknown { id: Text } = "POLICY_UNKNOWN", "there is no policy {id:?}";
 
+    /// It was proposed, and takes effect only once somebody approves it.
+    ApprovalNeeded { proposal: Seq } = "APPROVAL_NEEDED", "this needs an approval and was proposed as proposal {proposal}: send it again once that is approved";
+    /// An approver has said no to the very same.
+    NotApproved { proposal: Seq, how: &'static str, words: Text } = "NOT_APPROVED", "proposal {proposal} of the same was decided ({how}): {words}";
+    /// Somebody else decides about it.
+    NotApprover { agent: AgentId } = "NOT_APPROVER", "{agent} may not decide about this proposal: expected one of its approvers, and nobody decides about its own";
+    /// There is no such proposal, or another took its place.
+    NoProposal { proposal: Seq } = "NO_PROPOSAL", "there is no proposal {proposal} to decide about: it took effect, or another took its place";
+    /// Somebody was first.
+    AlreadyDecided { by: AgentId, how: &'static str } = "ALREADY_DECIDED", "{by} has decided about this proposal: {how}";
+
     // Limits.
     PayloadTooLarge { limit: usize, found: usize } = "PAYLOAD_TOO_LARGE", "expected at most {limit} bytes, found {found}";
     TooManyParticipants { limit: usize, found: usize } = "TOO_MANY_PARTICIPANTS", "expected at most {limit} participants, found {found}";
@@ -139,6 +150,7 @@ refusals! {
     TooManyMessages { limit: usize } = "TOO_MANY_MESSAGES", "the conversation has {limit} messages and takes no more";
     TooManyChildren { limit: usize } = "TOO_MANY_CHILDREN", "the task has {limit} subtasks and takes no more";
     TooManyOffers { limit: usize } = "TOO_MANY_OFFERS", "the session has seen {limit} offers and takes no more";
+    TooManyProposals { limit: usize } = "TOO_MANY_PROPOSALS", "{limit} proposals in a row took no effect: no more are taken";
     LogFull { limit: u64, unit: &'static str } = "LOG_FULL", "the session's log is full: it holds at most {limit} {unit}; the session can still be cancelled, reported or committed";
     /// Kept by the engine.
     TooManySessions { limit: u64 } = "TOO_MANY_SESSIONS", "the agent has {limit} open sessions and may start no more";

@@ -59,6 +59,7 @@ pub fn rehearse(id: &SessionId, history: &[Event], charter: &Charter) -> Rehears
         messages_per_task_max: usize::MAX,
         children_per_task_max: usize::MAX,
         offers_per_handoff_max: usize::MAX,
+        proposals_max: usize::MAX,
         log_events_max: u64::MAX,
         log_bytes_max: u64::MAX,
     };
@@ -148,6 +149,8 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
             questions: questions.iter().map(asked_again).collect(),
             progress: progress.clone(),
         }),
+        Fact::Proposed { what, held: true } => what.act(),
+        Fact::Decided { proposal, ruling } => Act::Decide { proposal: *proposal, ruling: ruling.clone() },
         Fact::Checkpointed => Act::Task(TaskAct::Checkpoint),
         Fact::Delivered { up_to, .. } => Act::Task(TaskAct::Deliver { up_to: *up_to }),
         Fact::Answered { answers } => Act::Task(TaskAct::Answer {
@@ -203,6 +206,7 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         | Fact::ErrandSettled { .. }
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
+        | Fact::Proposed { held: false, .. }
         | Fact::ChildAdded { .. } => return None,
     })
 }

@@ -3,6 +3,7 @@
 //! Who keeps the log looks the event up, and only when an id comes again: a session keeps no more of a message than where
 //! it is.
 
+use crate::approval::Proposed;
 use crate::command::{
     Act, Command, Delegation, HandoffAct, Need, NewOffer, NewQuestion, Next, OfferContext, Opening, Request,
     Start, TaskAct,
@@ -42,6 +43,9 @@ impl Act {
                 let undated = |start: &Start| Start { sent_at: None, ..start.clone() };
                 undated(start) == undated(&started.start)
             }
+            (Act::Decide { proposal, ruling }, Fact::Decided { proposal: stored, ruling: said }) => {
+                (proposal, ruling) == (stored, said)
+            }
             (Act::Delegate(delegation), Fact::Started(started)) => delegation.says(&started.start, after),
             (
                 Act::Cancel { reason, keeps_children },
@@ -53,6 +57,10 @@ impl Act {
             )
             | (Act::Resume { reason }, Fact::Resumed { reason: stored, .. }) => reason == stored,
             (Act::Commit(commitment), Fact::Committed(stored)) => commitment == stored,
+            (
+                Act::Commit(_) | Act::Task(TaskAct::Request(_)) | Act::Handoff(HandoffAct::Offer(_)),
+                Fact::Proposed { what, .. },
+            ) => what.act() == *self,
             (Act::Task(act), fact) => act.says(command, binding, event.seq, fact, after),
             (Act::Handoff(act), fact) => act.says(fact, after),
             (
@@ -63,6 +71,7 @@ impl Act {
                 | Act::Resume { .. }
                 | Act::Tick
                 | Act::Commit(_)
+                | Act::Decide { .. }
                 | Act::SettleErrand { .. },
                 _,
             ) => false,
@@ -207,6 +216,11 @@ impl Delegation {
             (Opening::Request(request), Fact::Requested(stored)) => {
                 request.asks(stored, self.start.contract.is_some())
             }
+            (Opening::Request(request), Fact::Proposed { what, .. }) => match &**what {
+                Proposed::Request(stored) => request.asks(stored, self.start.contract.is_some()),
+                Proposed::Offer(_) | Proposed::Commitment(_) => false,
+            },
+            (Opening::Offer(offer), Fact::Proposed { what, .. }) => **what == Proposed::Offer(offer.clone()),
             (Opening::Offer(offer), fact) => offer.says(fact, after.first()),
             (Opening::Request(_), _) => false,
         };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Proposal;
 use crate::charter::{Authority, Charter};
 use crate::command::{Command, Contract, ModeKind};
 use crate::commitment::{Commitment, Versions};
@@ -20,11 +21,11 @@ use crate::limits::Limits;
 use crate::orders::Order;
 use crate::refusal::Refusal;
 use crate::seen::Seen;
-use crate::session::decide::{Decision, accept};
+use crate::session::decide::accept;
 use crate::task::Task;
 
 pub use crate::session::apply::apply;
-pub(crate) use crate::session::decide::Draft;
+pub(crate) use crate::session::decide::{Decision, Draft};
 
 /// A start's timestamp that is older than this says nothing about when the session's time began.
 pub const START_AGE_MAX_MS: Millis = 60_000;
@@ -34,7 +35,7 @@ pub const START_AGE_MAX_MS: Millis = 60_000;
 pub struct Step {
     /// The events that were accepted: first what was due, then what the command led to.
     pub events: Vec<Event>,
-    /// What to tell the sender. A refused command leaves no trace; what was due happens all the same.
+    /// What to tell the sender. A refused command leaves no trace but what it proposes; what was due happens all the same.
     pub answer: Result<Receipt, Refusal>,
 }
 
@@ -67,12 +68,16 @@ pub fn step(
     }
     let decision = match slot.as_ref() {
         Some(session) => session.decide(command, limits, now),
-        None => Session::decide_start(command, limits, now).map(Decision::New),
+        None => Session::decide_start(command, limits, now),
     };
     let answer = match decision {
         Ok(Decision::New(drafts)) => Ok(accept(slot, id, command, drafts, now, &mut events)),
         Ok(Decision::Duplicate { seq, at }) => {
             Ok(Receipt { seq, at, duplicate: true, changed: false, orders: Vec::new() })
+        }
+        Ok(Decision::Put(draft, refusal)) => {
+            accept(slot, id, command, vec![draft], now, &mut events);
+            Err(refusal)
         }
         Err(refusal) => Err(refusal),
     };
@@ -141,7 +146,7 @@ impl std::error::Error for Unreadable {}
 
 /// The layout of a serialised [`Session`]: raised whenever it changes, so that a snapshot of another layout is thrown away
 /// and the session read from its log instead.
-pub const SNAPSHOT_LAYOUT: u32 = 7;
+pub const SNAPSHOT_LAYOUT: u32 = 8;
 
 /// One session. It can be serialised and read back, as a snapshot that saves replaying its log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,6 +173,8 @@ pub struct Session {
     pub activity: Activities,
     /// What it owes to other sessions.
     pub errands: Vec<Errand>,
+    /// What was proposed last, if it has not taken effect.
+    pub proposal: Option<Box<Proposal>>,
     /// What it is about.
     pub mode: Mode,
     seen: Seen,
@@ -400,11 +407,20 @@ impl Session {
 
     /// Whether the agent has a part in the session.
     pub fn involves(&self, agent: &AgentId) -> bool {
+        let approvals = self.binding.charter.approvals.as_ref();
+        if *agent == self.binding.requester
+            || approvals.is_some_and(|approvals| approvals.all().any(|named| named == agent))
+        {
+            return true;
+        }
+        if self.is_held_back() {
+            return false;
+        }
         let designated = match &self.binding.charter.authority {
             Authority::Designated(agents) => agents.contains(agent),
             Authority::Requester | Authority::AnyParticipant => false,
         };
-        designated || *agent == self.binding.requester || self.binding.participants.contains(agent)
+        designated || self.binding.participants.contains(agent)
     }
 
     /// When the session next needs a tick: at that time, and not before, something is due.

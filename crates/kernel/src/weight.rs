@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::approval::{Changes, Proposed, Ruling};
 use crate::command::{
     Act, Answer, Command, Contract, Failure, HandoffAct, NewOffer, NewQuestion, Next, OfferContext, Opening,
     Progress, Request, Start, TaskAct,
@@ -46,6 +47,7 @@ impl Act {
             Act::Cancel { reason, .. } | Act::Pause { reason, .. } | Act::Resume { reason } => reason.len(),
             Act::Tick | Act::SettleErrand { .. } => 0,
             Act::Commit(commitment) => commitment.weight(),
+            Act::Decide { ruling, .. } => ruling.weight(),
             Act::Task(act) => act.weight(),
             Act::Handoff(act) => match act {
                 HandoffAct::Offer(offer) => offer.weight(),
@@ -114,6 +116,8 @@ impl Fact {
             Fact::KeySet { key } => key.as_ref().map_or(0, |key| key.len()),
             Fact::Offered { scope, reason, .. } => scope.len() + reason.len(),
             Fact::ContextAdded { content_type, body, .. } => content_type.len() + body.len(),
+            Fact::Proposed { what, .. } => what.weight(),
+            Fact::Decided { ruling, .. } => ruling.weight(),
             Fact::Expired { .. }
             | Fact::ErrandSettled { .. }
             | Fact::Checkpointed
@@ -197,6 +201,28 @@ impl OfferContext {
     }
 }
 
+impl Proposed {
+    fn weight(&self) -> usize {
+        match self {
+            Proposed::Request(request) => request.weight(),
+            Proposed::Offer(offer) => offer.weight(),
+            Proposed::Commitment(commitment) => commitment.weight(),
+        }
+    }
+}
+
+impl Ruling {
+    fn weight(&self) -> usize {
+        match self {
+            Ruling::Approved(Changes { title, instructions, input, reason }) => {
+                let texts = [title, instructions, reason].into_iter().flatten();
+                texts.map(|text| text.len()).sum::<usize>() + input.as_ref().map_or(0, |input| input.len())
+            }
+            Ruling::ChangesAsked(words) | Ruling::Rejected(words) => words.len(),
+        }
+    }
+}
+
 impl Failure {
     fn weight(&self) -> usize {
         self.code.len() + self.reason.len() + self.output.len()
@@ -213,7 +239,14 @@ impl Session {
             Mode::Task(task) => task.weight(),
             Mode::Handoff(handoff) => handoff.offers.iter().map(|offer| offer.scope.len()).sum(),
         };
-        SESSION_BYTES + binding.intent.len() + binding.context_id.len() + participants + contract + mode
+        let proposal = self.proposal.as_ref().map_or(0, |proposal| proposal.what.weight());
+        SESSION_BYTES
+            + proposal
+            + binding.intent.len()
+            + binding.context_id.len()
+            + participants
+            + contract
+            + mode
     }
 }
 

@@ -6,11 +6,14 @@ mod stage;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use handover_kernel::approval::{Changes, Proposed, Ruling};
+use handover_kernel::command::{NewOffer, Request};
+use handover_kernel::commitment::Commitment;
 use handover_kernel::event::ExpiryCause;
 use handover_kernel::orders::OrderKind;
 use handover_kernel::session::{Lifecycle, apply};
 use handover_kernel::{
-    Act, AgentId, Charter, Command, Event, Fact, IdScope, Limits, Millis, QuestionKey, Seq, Session,
+    Act, AgentId, Charter, Command, Event, Fact, IdScope, Limits, Millis, QuestionKey, Refusal, Seq, Session,
     SessionId, Step, Timestamp, replay, step,
 };
 use plays::{Play, for_all, plays};
@@ -89,7 +92,10 @@ fn a_refusal_changes_nothing() {
     let refusals = RefCell::new(BTreeMap::<&str, u32>::new());
     for_all(1_000, plays(100), |play| {
         perform(&play, |before, (_, now), step, after| {
-            if let Err(refusal) = &step.answer {
+            // But that something was proposed.
+            if let Err(refusal) = &step.answer
+                && !matches!(refusal, Refusal::ApprovalNeeded { .. })
+            {
                 let (due, ticked) = tick(before, *now);
                 prop_assert_eq!(&step.events, &due);
                 prop_assert_eq!(after, &ticked);
@@ -203,6 +209,78 @@ fn there_is_never_a_second_assignee() {
         })?;
         Ok(())
     });
+}
+
+// What needs an approval takes effect only once the very same was approved, and until its opening was nobody knows of the
+// session but the requester and those who decide.
+#[test]
+fn nothing_takes_effect_unapproved() {
+    let approved = RefCell::new(0);
+    for_all(4_000, plays(60), |play| {
+        let Some(approvals) = play.charter.approvals.clone() else { return Ok(()) };
+        let mut waiting: Option<Proposed> = None;
+        let mut may: Option<Proposed> = None;
+        perform(&play, |_, _, step, after| {
+            for event in &step.events {
+                let effect = match &event.fact {
+                    Fact::Proposed { what, .. } => {
+                        (waiting, may) = (Some(Proposed::clone(what)), None);
+                        continue;
+                    }
+                    Fact::Decided { ruling: Ruling::Approved(changes), .. } => {
+                        prop_assert_eq!(event.author.agent(), Some(&stage::agent("lead")));
+                        may = waiting.take().map(|what| with(what, changes));
+                        continue;
+                    }
+                    Fact::Requested(request) => Proposed::Request(request.clone()),
+                    Fact::Offered { handoff, target, scope, reason } => {
+                        let (handoff, target) = (handoff.clone(), target.clone());
+                        let (scope, reason) = (scope.clone(), reason.clone());
+                        Proposed::Offer(NewOffer { handoff, target, scope, reason, context: None })
+                    }
+                    Fact::Committed(made) if made.positive || !event.is_by_runtime() => {
+                        Proposed::Commitment((**made).clone())
+                    }
+                    _ => continue,
+                };
+                if !approvals.of(&effect).is_empty() {
+                    let allowed = may.take().map(without_context);
+                    prop_assert_eq!(allowed, Some(effect));
+                    *approved.borrow_mut() += 1;
+                }
+            }
+            if let Some(session) = after
+                && session.is_held_back()
+            {
+                let known = ["worker", "helper"].map(|who| session.involves(&stage::agent(who)));
+                prop_assert_eq!(known, [false, false]);
+            }
+            Ok(())
+        })?;
+        Ok(())
+    });
+    assert!(*approved.borrow() > 100, "too few took effect: {}", approved.borrow());
+}
+
+fn with(what: Proposed, changes: &Changes) -> Proposed {
+    match what {
+        Proposed::Request(request) => {
+            Proposed::Request(Request { title: changes.title.clone().unwrap_or(request.title), ..request })
+        }
+        Proposed::Offer(offer) => {
+            Proposed::Offer(NewOffer { reason: changes.reason.clone().unwrap_or(offer.reason), ..offer })
+        }
+        Proposed::Commitment(made) => {
+            Proposed::Commitment(Commitment { reason: changes.reason.clone().unwrap_or(made.reason), ..made })
+        }
+    }
+}
+
+fn without_context(what: Proposed) -> Proposed {
+    match what {
+        Proposed::Offer(offer) => Proposed::Offer(NewOffer { context: None, ..offer }),
+        Proposed::Request(_) | Proposed::Commitment(_) => what,
+    }
 }
 
 // (f) Two agents race: however their messages interleave, one has the task and the other is refused.

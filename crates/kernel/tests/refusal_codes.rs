@@ -3,12 +3,14 @@
 mod stage;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use handover_kernel::approval::{Approvals, Ruling};
 use handover_kernel::command::ModeKind;
 use handover_kernel::policy::{Descriptor, Scope};
-use handover_kernel::{Act, Charter, Refusal, Text};
+use handover_kernel::{Act, Charter, Refusal, Seq, Text};
 use stage::acts::*;
-use stage::{Stage, start};
+use stage::{Stage, agent, start};
 
 /// What the engine says: it alone knows of other sessions, of the log, of the registered policies and of its own queues.
 const OF_THE_ENGINE: [&str; 4] = ["DUPLICATE_MESSAGE", "POLICY_UNKNOWN", "TOO_MANY_SESSIONS", "BUSY"];
@@ -23,6 +25,7 @@ fn one() -> handover_kernel::Limits {
         messages_per_task_max: 0,
         children_per_task_max: 0,
         offers_per_handoff_max: 0,
+        proposals_max: 1,
         log_events_max: 3,
         log_bytes_max: u64::MAX,
     }
@@ -53,7 +56,24 @@ fn scenarios() -> Vec<(Stage, &'static str, Act)> {
     let mut output = Stage::working(Charter { require_output: true, ..macp() });
     output.ok("worker", complete(""));
     let begin = || Act::Start(Box::new(start(ModeKind::Task, macp())));
+    let approvals = Approvals { opening: vec![agent("lead")], commitment: Vec::new() };
+    let guarded = || Charter { approvals: Some(Arc::new(approvals.clone())), ..macp() };
+    let proposed = || {
+        let mut stage = Stage::task(guarded());
+        stage.no("planner", request(None));
+        stage
+    };
+    let decide =
+        |seq, words: &str| Act::Decide { proposal: Seq(seq), ruling: Ruling::Rejected(Text::from(words)) };
+    let ask = Act::Decide { proposal: Seq(2), ruling: Ruling::ChangesAsked(Text::from("smaller")) };
+    let asked = || after(proposed(), &[("lead", ask.clone())]);
     vec![
+        (Stage::task(guarded()), "planner", request(None)),
+        (asked(), "planner", request(None)),
+        (proposed(), "planner", decide(2, "no")),
+        (proposed(), "lead", decide(1, "no")),
+        (asked(), "lead", decide(2, "no")),
+        (proposed().with_limits(|limits| limits.proposals_max = 1), "planner", request(Some("worker"))),
         (Stage::empty(), "planner", pause()),
         (Stage::task(macp()), "planner", begin()),
         (suspended(), "worker", update("so far")),
@@ -79,7 +99,7 @@ fn scenarios() -> Vec<(Stage, &'static str, Act)> {
         (Stage::working(macp()), "planner", commit_success()),
         (Stage::conversation(), "planner", commit_success()),
         (Stage::requested(macp()), "planner", can_hand_on("planner", "worker")),
-        (Stage::waiting(macp()), "worker", ask("q")),
+        (Stage::waiting(macp()), "worker", stage::acts::ask("q")),
         (Stage::waiting(macp()), "planner", answer("q2")),
         (Stage::working(macp()), "planner", resume()),
         (suspended(), "planner", pause()),
@@ -97,7 +117,7 @@ fn scenarios() -> Vec<(Stage, &'static str, Act)> {
         (tight(Stage::working(macp())), "worker", complete(&"x".repeat(41))),
         (Stage { limits: one(), ..Stage::empty() }, "planner", begin()),
         (tight(Stage::working(macp())), "planner", steer("left")),
-        (tight(Stage::working(macp())), "worker", ask("q")),
+        (tight(Stage::working(macp())), "worker", stage::acts::ask("q")),
         (tight(Stage::working(macp())), "planner", message("hello")),
         (tight(Stage::working(macp())), "planner", can_have_child("planner")),
         (tight(Stage::handoff(macp())), "planner", offer("h1", "worker")),

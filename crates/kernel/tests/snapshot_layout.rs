@@ -5,9 +5,12 @@ mod stage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use handover_kernel::approval::{Approvals, Ruling};
 use handover_kernel::charter::{Authority, CHECK_IN_DEFAULT_MS};
 use handover_kernel::command::{Contract, ModeKind, Start};
-use handover_kernel::{Act, Charter, Command, Face, SNAPSHOT_LAYOUT, Session, SessionId, Text, Timestamp};
+use handover_kernel::{
+    Act, Charter, Command, Face, SNAPSHOT_LAYOUT, Seq, Session, SessionId, Text, Timestamp,
+};
 use stage::acts::*;
 use stage::{BEGIN, Stage, TTL_MS, agent, start};
 
@@ -88,8 +91,19 @@ fn gallery() -> Vec<Session> {
     taken.ok("helper", take("h2"));
     taken.ok("planner", commit_transfer());
 
-    let all =
-        [waiting, pausing, many, failed, reported, resolved, cancelled, expired, declined, offered, taken];
+    let lead = || vec![agent("lead")];
+    let approvals = Approvals { opening: lead(), commitment: lead() };
+    let guarded = Charter { approvals: Some(Arc::new(approvals)), ..Charter::mcp() };
+    let mut proposed = begun(Face::Mcp, rich(ModeKind::Task, guarded));
+    proposed.ok("planner", request(None));
+    let mut refused = proposed.clone();
+    let ruling = Ruling::ChangesAsked(Text::from("smaller"));
+    refused.ok("lead", Act::Decide { proposal: Seq(2), ruling });
+
+    let all = [
+        waiting, pausing, many, failed, reported, resolved, cancelled, expired, declined, offered, taken,
+        proposed, refused,
+    ];
     all.iter().map(|stage| stage.session().clone()).collect()
 }
 
@@ -104,7 +118,7 @@ fn hash(bytes: &[u8]) -> u64 {
 #[test]
 fn the_layout_of_a_snapshot_is_the_one_of_its_number() {
     let bytes = postcard::to_allocvec(&gallery()).expect("a session can be kept");
-    assert_eq!((SNAPSHOT_LAYOUT, hash(&bytes)), (7, 15_166_747_765_604_798_797));
+    assert_eq!((SNAPSHOT_LAYOUT, hash(&bytes)), (8, 2_719_438_953_905_897_193));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
 use self::kind::{
-    Kind, access_list, address, admin, audit_file, auto_or, directory, file_or_nothing, hosts, networks,
-    number, one_of, some_of, switch, text, text_or_nothing, texts,
+    Kind, access_list, address, admin, approval_rules, audit_file, auto_or, directory, file_or_nothing,
+    hosts, networks, number, one_of, some_of, switch, text, text_or_nothing, texts,
 };
 use self::network::Network;
 use handover_desk::identity::jwt::settings::ALGORITHMS;
@@ -186,6 +186,11 @@ keys! {
     access: Access {
         /// The access list: rules, each for some agents of a tenant. Without one, everybody of a tenant reaches everybody.
         rules: handover_desk::access::Access = "[]", access_list();
+    }
+    /// What needs somebody's approval.
+    approvals: Approvals {
+        /// Rules about what needs whose approval before it takes effect, and roles. Without one, nothing does.
+        rules: handover_desk::approvals::Rules = "[]", approval_rules();
     }
     /// How everything that listens is encrypted.
     tls: Tls {

@@ -109,6 +109,7 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
         },
         gate: gate_settings(limits, identity),
         access: config.access.rules.clone(),
+        approvals: config.approvals.rules.clone(),
         checks: checks::Settings {
             threads: limits
                 .check_threads

@@ -26,7 +26,7 @@ pub const NAMES_MAX: usize = 100_000;
 const RESERVED_PREFIXES: [&str; 4] = ["task_", "work_", "agent_", "handoff_"];
 
 /// The tools that this server has, and those of the Grid: names that read like them without their separators are theirs too.
-const RESERVED: [&str; 41] = [
+const RESERVED: [&str; 44] = [
     "agent_list",
     "agent_register",
     "agent_unregister",
@@ -45,6 +45,9 @@ const RESERVED: [&str; 41] = [
     "task_answer",
     "task_cancel",
     "task_commit",
+    "task_propose",
+    "approval_list",
+    "approval_decide",
     "task_complete",
     "task_list",
     "task_message",

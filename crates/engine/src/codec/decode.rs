@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use handover_kernel::approval::{Approvals, Changes, Proposed, Ruling};
 use handover_kernel::charter::{Authority, Liveness};
-use handover_kernel::command::{Answer, CheckInTerms, Contract, Failure, Progress, Reply, Request, Start};
+use handover_kernel::command::{
+    Answer, CheckInTerms, Contract, Failure, NewOffer, OfferContext, Progress, Reply, Request, Start,
+};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
@@ -112,12 +115,19 @@ fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
             Fact::ChildAdded { child: required("child_added.child", fact.child)?.into() }
         }
 
-        wire::Fact::Offered(fact) => Fact::Offered {
-            handoff: required("offered.handoff", fact.handoff)?.into(),
-            target: required("offered.target", fact.target)?.into(),
-            scope: fact.scope.into(),
-            reason: fact.reason.into(),
+        wire::Fact::Proposed(fact) => Fact::Proposed {
+            what: Box::new(proposed(required("proposed.what", fact.what)?)?),
+            held: fact.held,
         },
+        wire::Fact::Decided(fact) => Fact::Decided {
+            proposal: Seq(required("decided.proposal", fact.proposal)?),
+            ruling: ruling(required("decided.ruling", fact.ruling)?),
+        },
+
+        wire::Fact::Offered(fact) => {
+            let NewOffer { handoff, target, scope, reason, .. } = offered(fact)?;
+            Fact::Offered { handoff, target, scope, reason }
+        }
         wire::Fact::ContextAdded(fact) => Fact::ContextAdded {
             handoff: required("context_added.handoff", fact.handoff)?.into(),
             content_type: fact.content_type.into(),
@@ -182,6 +192,10 @@ fn charter(charter: wire::Charter) -> Result<Charter, Error> {
         check_in_ms: charter.check_in_ms,
         suspension_cap_ms: required("charter.suspension_cap_ms", charter.suspension_cap_ms)?,
         implicit_accept_ms: charter.implicit_accept_ms,
+        approvals: charter.approvals.map(|approvals| {
+            let (opening, commitment) = (texts(approvals.opening), texts(approvals.commitment));
+            Arc::new(Approvals { opening, commitment })
+        }),
         liveness: match charter.liveness {
             Some(liveness) => {
                 let then = numbered("charter.liveness.then", liveness.then)?;
@@ -190,6 +204,45 @@ fn charter(charter: wire::Charter) -> Result<Charter, Error> {
             None => None,
         },
     })
+}
+
+fn proposed(what: wire::WhatProposed) -> Result<Proposed, Error> {
+    Ok(match what {
+        wire::WhatProposed::Request(request) => Proposed::Request(requested(request)),
+        wire::WhatProposed::Commitment(commitment) => Proposed::Commitment(committed(commitment)?),
+        wire::WhatProposed::Offer(offer) => {
+            let context = offer.context.map(|context| OfferContext {
+                content_type: context.content_type.into(),
+                body: blob(context.body),
+            });
+            Proposed::Offer(NewOffer { context, ..offered(required("proposed.offer", offer.offer)?)? })
+        }
+    })
+}
+
+fn offered(offered: wire::Offered) -> Result<NewOffer, Error> {
+    Ok(NewOffer {
+        handoff: required("offered.handoff", offered.handoff)?.into(),
+        target: required("offered.target", offered.target)?.into(),
+        scope: offered.scope.into(),
+        reason: offered.reason.into(),
+        context: None,
+    })
+}
+
+fn ruling(ruling: wire::Ruling) -> Ruling {
+    match ruling {
+        wire::Ruling::Approved(wire::Changes { title, instructions, input, reason }) => {
+            Ruling::Approved(Changes {
+                title: title.map(Into::into),
+                instructions: instructions.map(Into::into),
+                input: input.map(blob),
+                reason: reason.map(Into::into),
+            })
+        }
+        wire::Ruling::ChangesAsked(words) => Ruling::ChangesAsked(words.into()),
+        wire::Ruling::Rejected(words) => Ruling::Rejected(words.into()),
+    }
 }
 
 fn committed(committed: wire::Committed) -> Result<Commitment, Error> {

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use handover_kernel::approval::{Changes, Proposed, Ruling};
 use handover_kernel::charter::{Authority, Liveness};
-use handover_kernel::command::{Answer, Contract, Failure, Progress, Reply, Request, Start};
+use handover_kernel::command::{
+    Answer, Contract, Failure, NewOffer, OfferContext, Progress, Reply, Request, Start,
+};
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{Question, Started};
-use handover_kernel::{Author, Blob, Charter, Event, Fact, Trace};
+use handover_kernel::{AgentId, Author, Blob, Charter, Event, Fact, HandoffId, Text, Trace};
 use prost::bytes::Bytes;
 
 use super::wire::{self, Numbered};
@@ -117,12 +120,17 @@ fn wire_fact(fact: &Fact) -> wire::Fact {
             wire::Fact::ChildAdded(wire::ChildAdded { child: Some(string(child.as_str())) })
         }
 
-        Fact::Offered { handoff, target, scope, reason } => wire::Fact::Offered(wire::Offered {
-            handoff: Some(string(handoff.as_str())),
-            target: Some(string(target.as_str())),
-            scope: string(scope),
-            reason: string(reason),
-        }),
+        Fact::Proposed { what, held } => {
+            wire::Fact::Proposed(Box::new(wire::Proposed { what: Some(proposed(what)), held: *held }))
+        }
+        Fact::Decided { proposal, ruling } => wire::Fact::Decided(Box::new(wire::Decided {
+            proposal: Some(proposal.0),
+            ruling: Some(wire_ruling(ruling)),
+        })),
+
+        Fact::Offered { handoff, target, scope, reason } => {
+            wire::Fact::Offered(offered(handoff, target, scope, reason))
+        }
         Fact::ContextAdded { handoff, content_type, body } => wire::Fact::ContextAdded(wire::ContextAdded {
             handoff: Some(string(handoff.as_str())),
             content_type: string(content_type),
@@ -196,6 +204,7 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         suspension_cap_ms,
         implicit_accept_ms,
         liveness,
+        approvals,
     } = charter;
     wire::Charter {
         authority: Some(match authority {
@@ -220,8 +229,53 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         suspension_cap_ms: Some(*suspension_cap_ms),
         implicit_accept_ms: *implicit_accept_ms,
         ends_pause: *ends_pause,
+        approvals: approvals.as_ref().map(|approvals| wire::Approvals {
+            opening: approvals.opening.iter().map(|agent| string(agent.as_str())).collect(),
+            commitment: approvals.commitment.iter().map(|agent| string(agent.as_str())).collect(),
+        }),
         liveness: liveness
             .map(|Liveness { window_ms, then }| wire::Liveness { window_ms, then: then.number() }),
+    }
+}
+
+fn proposed(what: &Proposed) -> wire::WhatProposed {
+    match what {
+        Proposed::Request(request) => wire::WhatProposed::Request(requested(request)),
+        Proposed::Commitment(commitment) => wire::WhatProposed::Commitment(committed(commitment)),
+        Proposed::Offer(NewOffer { handoff, target, scope, reason, context }) => {
+            wire::WhatProposed::Offer(wire::ProposedOffer {
+                offer: Some(offered(handoff, target, scope, reason)),
+                context: context.as_ref().map(|OfferContext { content_type, body }| wire::ContextAdded {
+                    handoff: None,
+                    content_type: string(content_type),
+                    body: bytes(body),
+                }),
+            })
+        }
+    }
+}
+
+fn offered(handoff: &HandoffId, target: &AgentId, scope: &Text, reason: &Text) -> wire::Offered {
+    wire::Offered {
+        handoff: Some(string(handoff.as_str())),
+        target: Some(string(target.as_str())),
+        scope: string(scope),
+        reason: string(reason),
+    }
+}
+
+fn wire_ruling(ruling: &Ruling) -> wire::Ruling {
+    match ruling {
+        Ruling::Approved(Changes { title, instructions, input, reason }) => {
+            wire::Ruling::Approved(wire::Changes {
+                title: title.as_deref().map(string),
+                instructions: instructions.as_deref().map(string),
+                input: input.as_ref().map(bytes),
+                reason: reason.as_deref().map(string),
+            })
+        }
+        Ruling::ChangesAsked(words) => wire::Ruling::ChangesAsked(string(words)),
+        Ruling::Rejected(words) => wire::Ruling::Rejected(string(words)),
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) struct Event {
     pub sent_at: Option<u64>,
     #[prost(
         oneof = "Fact",
-        tags = "10, 11, 12, 13, 14, 15, 16, \
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, \
                 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, \
                 60, 61, 62, 63"
     )]
@@ -156,6 +156,11 @@ pub(super) enum Fact {
     ChildAdded(ChildAdded),
     #[prost(message, tag = "48")]
     FellSilent(FellSilent),
+
+    #[prost(message, tag = "17")]
+    Proposed(Box<Proposed>),
+    #[prost(message, tag = "18")]
+    Decided(Box<Decided>),
 
     #[prost(message, tag = "60")]
     Offered(Offered),
@@ -248,6 +253,79 @@ pub(super) struct Charter {
     pub ends_pause: bool,
     #[prost(message, optional, tag = "19")]
     pub liveness: Option<Liveness>,
+    #[prost(message, optional, tag = "20")]
+    pub approvals: Option<Approvals>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Approvals {
+    #[prost(string, repeated, tag = "1")]
+    pub opening: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub commitment: Vec<String>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Proposed {
+    #[prost(oneof = "WhatProposed", tags = "1, 2, 3")]
+    pub what: Option<WhatProposed>,
+    #[prost(bool, tag = "4")]
+    pub held: bool,
+}
+
+/// Fields of [`Proposed`]. Never reuse a number.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum WhatProposed {
+    #[prost(message, tag = "1")]
+    Request(Requested),
+    #[prost(message, tag = "2")]
+    Offer(ProposedOffer),
+    #[prost(message, tag = "3")]
+    Commitment(Committed),
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ProposedOffer {
+    #[prost(message, optional, tag = "1")]
+    pub offer: Option<Offered>,
+    #[prost(message, optional, tag = "2")]
+    pub context: Option<ContextAdded>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Decided {
+    #[prost(uint64, optional, tag = "1")]
+    pub proposal: Option<u64>,
+    #[prost(oneof = "Ruling", tags = "2, 3, 4")]
+    pub ruling: Option<Ruling>,
+}
+
+/// Fields of [`Decided`]. Never reuse a number.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum Ruling {
+    #[prost(message, tag = "2")]
+    Approved(Changes),
+    #[prost(string, tag = "3")]
+    ChangesAsked(String),
+    #[prost(string, tag = "4")]
+    Rejected(String),
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Changes {
+    #[prost(string, optional, tag = "1")]
+    pub title: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    pub instructions: Option<String>,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub input: Option<Bytes>,
+    #[prost(string, optional, tag = "4")]
+    pub reason: Option<String>,
 }
 
 /// Never reuse a number.

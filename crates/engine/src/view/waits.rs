@@ -7,7 +7,7 @@ use handover_kernel::conversation::Party;
 use handover_kernel::handoff::{Handoff, OfferAnswer};
 use handover_kernel::session::{Lifecycle, Mode};
 use handover_kernel::task::{Phase, Task};
-use handover_kernel::{AgentId, Session};
+use handover_kernel::{AgentId, Seq, Session};
 use handover_store::Waits;
 
 /// Why a session waits for an agent. The numbers are stored: never change one, add a new one, and raise
@@ -36,11 +36,15 @@ pub enum WaitKind {
     Reply = 8,
     /// An offer of the agent's own that its target has not answered: it waits for another, and can be taken back.
     Offered = 9,
+    /// A proposal that the agent may decide about, unless the session is suspended.
+    Approval = 10,
+    /// A proposal of the agent's own that was not approved: it can propose another.
+    Revision = 11,
 }
 
 impl WaitKind {
     /// Every kind.
-    pub const ALL: [WaitKind; 10] = [
+    pub const ALL: [WaitKind; 12] = [
         WaitKind::TaskOffer,
         WaitKind::HandoffOffer,
         WaitKind::InHand,
@@ -51,6 +55,8 @@ impl WaitKind {
         WaitKind::Orders,
         WaitKind::Reply,
         WaitKind::Offered,
+        WaitKind::Approval,
+        WaitKind::Revision,
     ];
 
     /// Its bit in the `kinds` of [`Waits`].
@@ -74,6 +80,8 @@ pub(super) struct Causes {
     declined: usize,
     /// How many offers were made: only the last one can be outstanding.
     offers: usize,
+    /// What was proposed last.
+    proposal: Option<Seq>,
     requester_unread: bool,
     receiver_unread: bool,
 }
@@ -86,6 +94,11 @@ impl Causes {
             Mode::Task(task) => Causes::of_task(task, open),
             Mode::Handoff(handoff) => Causes::of_handoff(handoff, open),
         };
+        if let Some(proposal) = &session.proposal {
+            causes.proposal = Some(proposal.id);
+            causes.add(WaitKind::Approval, open && proposal.is_open());
+            causes.add(WaitKind::Revision, open && proposal.was_refused());
+        }
         if let (Mode::Task(task), true) = (&session.mode, session.binding.charter.notices) {
             causes.receiver_unread = !task.conversation.side(Party::Receiver).unread.is_empty();
         }
@@ -154,6 +167,15 @@ pub fn waits(session: &Session) -> Vec<Waits> {
     }
     if causes.has(WaitKind::Review) {
         for_review(session, &mut waits);
+    }
+    if let Some(proposal) = &session.proposal {
+        if causes.has(WaitKind::Approval) {
+            let others = session.approvers().iter().filter(|agent| **agent != proposal.by);
+            others.for_each(|agent| waits.add(agent, WaitKind::Approval));
+        }
+        if causes.has(WaitKind::Revision) {
+            waits.add(&proposal.by, WaitKind::Revision);
+        }
     }
     waits.0.into_iter().map(|(agent, kinds)| Waits { agent: agent.as_str().into(), kinds }).collect()
 }

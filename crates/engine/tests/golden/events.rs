@@ -4,9 +4,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use handover_engine::codec::id_scope;
+use handover_kernel::approval::{Approvals, Changes, Proposed, Ruling};
 use handover_kernel::charter::{Authority, Cancel, Liveness, OnDecline, OnSilence, PauseAt, Settlement};
 use handover_kernel::command::{
-    Answer, CheckInTerms, Contract, Failure, ModeKind, Need, Progress, Reply, Request, Start,
+    Answer, CheckInTerms, Contract, Failure, ModeKind, Need, NewOffer, OfferContext, Progress, Reply,
+    Request, Start,
 };
 use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
@@ -103,7 +105,9 @@ kinds!(
     Offered,
     ContextAdded,
     OfferAccepted,
-    OfferDeclined
+    OfferDeclined,
+    Proposed,
+    Decided
 );
 
 /// Any event of any kind.
@@ -210,6 +214,12 @@ fn fact(kind: Kind) -> BoxedStrategy<Fact> {
         Kind::OfferDeclined => {
             (id(), text()).prop_map(|(handoff, reason)| Fact::OfferDeclined { handoff, reason }).boxed()
         }
+        Kind::Proposed => (proposed(), any::<bool>())
+            .prop_map(|(what, held)| Fact::Proposed { what: Box::new(what), held })
+            .boxed(),
+        Kind::Decided => {
+            (seq(), ruling()).prop_map(|(proposal, ruling)| Fact::Decided { proposal, ruling }).boxed()
+        }
     }
 }
 
@@ -252,13 +262,16 @@ fn charter() -> impl Strategy<Value = Charter> {
     let enums =
         (one::<Settlement>(), one::<Settlement>(), one::<OnDecline>(), one::<Cancel>(), one::<PauseAt>());
     let liveness = (number(), one::<OnSilence>()).prop_map(|(window_ms, then)| Liveness { window_ms, then });
-    let spans = (option::of(number()), number(), option::of(number()), option::of(liveness));
+    let approvals = (vec(id(), 0..3), vec(id(), 0..3))
+        .prop_map(|(opening, commitment)| Arc::new(Approvals { opening, commitment }));
+    let spans =
+        (option::of(number()), number(), option::of(number()), option::of(liveness), option::of(approvals));
     (authority, enums, any::<[bool; 7]>(), spans).prop_map(|(authority, enums, flags, spans)| {
         let (on_complete, on_fail, on_decline, cancel, pause) = enums;
         let [ends_pause, flags @ ..] = flags;
         let [reassignment, require_output, acting_accepts, message_answers, commit_completes, notices] =
             flags;
-        let (check_in_ms, suspension_cap_ms, implicit_accept_ms, liveness) = spans;
+        let (check_in_ms, suspension_cap_ms, implicit_accept_ms, liveness, approvals) = spans;
         Charter {
             authority,
             on_complete,
@@ -277,8 +290,32 @@ fn charter() -> impl Strategy<Value = Charter> {
             suspension_cap_ms,
             implicit_accept_ms,
             liveness,
+            approvals,
         }
     })
+}
+
+fn proposed() -> impl Strategy<Value = Proposed> {
+    let context = (text(), blob()).prop_map(|(content_type, body)| OfferContext { content_type, body });
+    let offer = (id(), id(), text(), text(), option::of(context)).prop_map(
+        |(handoff, target, scope, reason, context)| NewOffer { handoff, target, scope, reason, context },
+    );
+    prop_oneof![
+        request().prop_map(Proposed::Request),
+        offer.prop_map(Proposed::Offer),
+        commitment().prop_map(Proposed::Commitment),
+    ]
+}
+
+fn ruling() -> impl Strategy<Value = Ruling> {
+    let words = || option::of(text());
+    let changes = (words(), words(), option::of(blob()), words())
+        .prop_map(|(title, instructions, input, reason)| Changes { title, instructions, input, reason });
+    prop_oneof![
+        changes.prop_map(Ruling::Approved),
+        text().prop_map(Ruling::ChangesAsked),
+        text().prop_map(Ruling::Rejected),
+    ]
 }
 
 fn commitment() -> impl Strategy<Value = Commitment> {

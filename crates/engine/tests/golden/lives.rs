@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use handover_kernel::approval::{Approvals, Changes, Ruling};
 use handover_kernel::charter::{Charter, Liveness, OnSilence, SUSPENSION_CAP_DEFAULT_MS};
 use handover_kernel::command::{
     Answer, CheckInTerms, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion,
@@ -14,7 +15,7 @@ use handover_kernel::commitment::{Commitment, Supersedes};
 use handover_kernel::errand::Verdict;
 use handover_kernel::policy::{Descriptor, Scope};
 use handover_kernel::{
-    Act, AgentId, Blob, Command, Event, Face, HandoffId, Limits, Millis, QuestionKey, Seq, Session,
+    Act, AgentId, Blob, Command, Event, Face, HandoffId, Limits, Millis, QuestionKey, Refusal, Seq, Session,
     SessionId, Text, Timestamp, Trace, step,
 };
 
@@ -48,6 +49,8 @@ pub fn all() -> Vec<Life> {
         grid_task_given_up(),
         grid_task_read_with_orders(),
         mcp_task_freed_from_a_silent_worker(),
+        mcp_task_approved_with_changes(),
+        macp_handoff_approved_and_sent_again(),
     ]
 }
 
@@ -62,6 +65,15 @@ impl Life {
         let id = SessionId::from(self.name);
         let done = step(&mut self.session, &id, &command, &Limits::default(), self.now);
         assert!(done.answer.is_ok(), "{}: {command:?} was refused: {:?}", self.name, done.answer);
+        self.events.extend(done.events);
+    }
+
+    /// Put a command that is refused because it needs an approval.
+    fn refused(&mut self, later: Millis, command: Command) {
+        self.now = self.now.plus(later);
+        let id = SessionId::from(self.name);
+        let done = step(&mut self.session, &id, &command, &Limits::default(), self.now);
+        assert!(matches!(done.answer, Err(Refusal::ApprovalNeeded { .. })), "{:?}", done.answer);
         self.events.extend(done.events);
     }
 
@@ -469,6 +481,64 @@ fn mcp_task_freed_from_a_silent_worker() -> Life {
     life.task(2, "worker", Face::Mcp, accept());
     life.runtime(6_000, Act::Tick);
     life.task(3, "helper", Face::Mcp, accept());
+    life
+}
+
+/// Whose approval the openings and the commitments of these sessions need.
+fn guarded(charter: Charter) -> Charter {
+    let lead = || vec![AgentId::from("lead")];
+    let approvals = Approvals { opening: lead(), commitment: lead() };
+    Charter { approvals: Some(Arc::new(approvals)), ..charter }
+}
+
+fn decide(proposal: u64, ruling: Ruling) -> Act {
+    Act::Decide { proposal: Seq(proposal), ruling }
+}
+
+fn mcp_task_approved_with_changes() -> Life {
+    let mut life = Life::new("mcp-task-approved-with-changes");
+    life.start("planner", Face::Mcp, start(ModeKind::Task, guarded(Charter::mcp()), &["worker"]));
+    life.task(1, "planner", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
+    let asked = Ruling::ChangesAsked(Text::from("say which quarter"));
+    life.put(2, command("lead", Face::Grid, decide(2, asked)));
+    let again = Request { instructions: Text::from("of the last quarter"), ..request("worker") };
+    life.task(3, "planner", Face::Mcp, TaskAct::Request(Box::new(again)));
+    let changes =
+        Changes { title: Some(Text::from("Q3")), input: Some(Blob::from(&b"{}"[..])), ..Changes::default() };
+    life.put(4, command("lead", Face::Grid, decide(4, Ruling::Approved(changes))));
+    life.task(
+        5,
+        "worker",
+        Face::Mcp,
+        TaskAct::Accept { task: None, assignee: None, reason: Text::default() },
+    );
+    let (output, summary) = (Blob::from(&b"42"[..]), Text::default());
+    let complete = TaskAct::Complete { task: None, assignee: None, output, summary };
+    life.task(6, "worker", Face::Mcp, complete);
+    life.put(7, command("lead", Face::Mcp, decide(9, Ruling::Approved(Changes::default()))));
+    life
+}
+
+fn macp_handoff_approved_and_sent_again() -> Life {
+    let mut life = Life::new("macp-handoff-approved-and-sent-again");
+    life.start(
+        "planner",
+        Face::Macp,
+        start(ModeKind::Handoff, guarded(Charter::macp()), &["planner", "worker"]),
+    );
+    let offer = HandoffAct::Offer(NewOffer {
+        handoff: HandoffId::from("h1"),
+        target: AgentId::from("worker"),
+        scope: Text::from("on call"),
+        reason: Text::default(),
+        context: None,
+    });
+    life.refused(1, command("planner", Face::Macp, Act::Handoff(offer.clone())).with_id("m2"));
+    life.put(2, command("lead", Face::Mcp, decide(2, Ruling::Approved(Changes::default()))));
+    life.put(3, handoff("planner", offer).with_id("m2"));
+    let (handoff_id, reason) = (HandoffId::from("h1"), Text::default());
+    let accept = HandoffAct::Accept { handoff: handoff_id, by: None, reason, implicit: false };
+    life.put(4, handoff("worker", accept));
     life
 }
 

@@ -1,5 +1,6 @@
 //! What an event makes of a session.
 
+use crate::approval::Proposal;
 use crate::command::ModeKind;
 use crate::commitment::Versions;
 use crate::errand::{Errand, What};
@@ -59,6 +60,7 @@ impl Session {
             last_at: event.at,
             activity: Activities::default(),
             errands,
+            proposal: None,
             mode: match start.mode {
                 ModeKind::Task => Mode::Task(Box::default()),
                 ModeKind::Handoff => Mode::Handoff(Box::default()),
@@ -112,6 +114,15 @@ impl Session {
                 }
                 self.errands.retain(|owed| owed.id != *errand);
             }
+            Fact::Proposed { what, held } => {
+                let proposal = Proposal::of(self.proposal.as_deref(), event, what, *held);
+                self.proposal = proposal.map(Box::new);
+            }
+            Fact::Decided { ruling, .. } => {
+                if let (Some(proposal), Some(by)) = (&mut self.proposal, event.author.agent()) {
+                    proposal.apply(by, ruling);
+                }
+            }
             Fact::Requested(_)
             | Fact::Accepted { .. }
             | Fact::Declined { .. }
@@ -135,6 +146,9 @@ impl Session {
             | Fact::ContextAdded { .. }
             | Fact::OfferAccepted { .. }
             | Fact::OfferDeclined { .. } => {}
+        }
+        if matches!(event.fact, Fact::Requested(_) | Fact::Offered { .. } | Fact::Committed(_)) {
+            self.proposal = None;
         }
         if self.lifecycle.is_terminal() && self.ended_at.is_none() {
             self.ended_at = Some(event.at);

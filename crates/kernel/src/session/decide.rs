@@ -1,5 +1,6 @@
 //! What a session makes of a command.
 
+use crate::approval::guard;
 use crate::charter::{Authority, Cancel, PauseAt};
 use crate::command::{
     Act, Command, HandoffAct, ModeKind, Opening, RESERVED_PREFIXES, SecondStart, Start, TaskAct,
@@ -61,15 +62,47 @@ impl Draft {
         self
     }
 
+    /// The same of another fact.
+    pub(crate) fn saying(self, fact: Fact) -> Draft {
+        Draft { fact, ..self }
+    }
+
+    /// The same without the command's id, so that that can be used again.
+    pub(crate) fn unnamed(self) -> Draft {
+        Draft { primary: false, id: None, ..self }
+    }
+
+    pub(crate) fn fact(&self) -> &Fact {
+        &self.fact
+    }
+
+    pub(crate) fn author(&self) -> &Author {
+        &self.author
+    }
+
+    pub(crate) fn is_primary(&self) -> bool {
+        self.primary
+    }
+
+    pub(crate) fn is_by_runtime(&self) -> bool {
+        self.by_runtime
+    }
+
     pub(crate) fn with_id(mut self, id: MessageId) -> Draft {
         self.id = Some(id);
         self
     }
 }
 
-pub(super) enum Decision {
+/// What is made of a command that is not refused outright.
+pub(crate) enum Decision {
     New(Vec<Draft>),
-    Duplicate { seq: Seq, at: Timestamp },
+    Duplicate {
+        seq: Seq,
+        at: Timestamp,
+    },
+    /// It is written down that this was proposed, and the command refused.
+    Put(Draft, Refusal),
 }
 
 /// Turn drafts into events and apply them.
@@ -176,7 +209,11 @@ impl Session {
         if !drafts.is_empty() && !command.always_fits() {
             self.check_room(drafts.len() as u64, command, limits)?;
         }
-        Ok(Decision::New(drafts))
+        if matches!(command.act, Act::Decide { .. }) {
+            // What takes effect so was approved.
+            return Ok(Decision::New(drafts));
+        }
+        guard(self.binding.charter.approvals.as_deref(), Some(self), command, drafts, limits)
     }
 
     /// Whether a message came under the id of this command before: it is answered as that was, or refused as another.
@@ -205,6 +242,7 @@ impl Session {
             Act::Pause { reason, gently } => self.decide_pause(command, reason, *gently, now),
             Act::Resume { reason } => self.decide_resume(command, reason),
             Act::Commit(commitment) => self.decide_commit(command, commitment),
+            Act::Decide { proposal, ruling } => self.decide_ruling(command, *proposal, ruling, limits),
             Act::SettleErrand { errand, verdict } => self.decide_settle_errand(command, *errand, verdict),
             Act::Task(act) => match &self.mode {
                 Mode::Task(task) => task.decide(self, command, act, limits, now),
@@ -221,7 +259,7 @@ impl Session {
         command: &Command,
         limits: &Limits,
         now: Timestamp,
-    ) -> Result<Vec<Draft>, Refusal> {
+    ) -> Result<Decision, Refusal> {
         let Some(start) = command.act.start() else {
             return Err(Refusal::SessionNotFound);
         };
@@ -253,7 +291,7 @@ impl Session {
                 }
             }
         }
-        Ok(drafts)
+        guard(start.charter.approvals.as_deref(), None, command, drafts, limits)
     }
 
     /// Refuses unless the session is open.
@@ -298,7 +336,9 @@ impl Session {
     fn is_authority(&self, agent: &AgentId) -> bool {
         match &self.binding.charter.authority {
             Authority::Requester => *agent == self.binding.requester,
-            Authority::AnyParticipant => self.involves(agent),
+            Authority::AnyParticipant => {
+                *agent == self.binding.requester || self.binding.participants.contains(agent)
+            }
             Authority::Designated(agents) => agents.contains(agent),
         }
     }
@@ -439,6 +479,7 @@ impl Command {
             | Act::Resume { .. }
             | Act::Tick
             | Act::Commit(_)
+            | Act::Decide { .. }
             | Act::SettleErrand { .. } => true,
             Act::Start(_) | Act::Delegate(_) | Act::Pause { .. } => false,
             Act::Task(act) => match act {

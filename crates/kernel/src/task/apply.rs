@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::approval::was_approved;
 use crate::command::{CheckInTerms, Progress};
 use crate::conversation::Party;
 use crate::event::{Event, Fact, Question};
@@ -24,7 +25,7 @@ impl Task {
     /// what the requester commits, and settles what the assignee has reported or turned down.
     pub fn follows(&self, event: &Event) -> bool {
         let acted = matches!(self.phase, Phase::Reported { .. }) || !self.declined.is_empty();
-        acted && event.is_by_runtime() && event.author.agent().is_some()
+        acted && event.is_by_runtime() && event.author.agent().is_some() && !was_approved(event)
     }
 
     /// Tell the other side of the conversation that the state changed.
@@ -151,6 +152,8 @@ impl Task {
             }
             Fact::Started(_)
             | Fact::FellSilent { .. }
+            | Fact::Proposed { .. }
+            | Fact::Decided { .. }
             | Fact::Resumed { .. }
             | Fact::Expired { .. }
             | Fact::Committed(_)

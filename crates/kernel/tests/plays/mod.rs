@@ -4,17 +4,19 @@
 //! delivered is settled on stage. So most moves make sense, and the interesting states are reached often.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
+use handover_kernel::approval::{Approvals, Changes, Ruling};
 use handover_kernel::charter::{Authority, Liveness, OnSilence};
 use handover_kernel::command::{ModeKind, Need};
 use handover_kernel::errand::Verdict;
 use handover_kernel::session::{Mode, Session};
-use handover_kernel::{Act, Charter, Command, Face, Limits, SessionId, Timestamp};
+use handover_kernel::{Act, Charter, Command, Face, Limits, Seq, SessionId, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestRunner};
 
 use crate::stage::acts::*;
-use crate::stage::{BEGIN, by, start};
+use crate::stage::{BEGIN, agent, by, start};
 
 /// Run a property over many plays. The same ones every time, unless PROPTEST_RNG_SEED asks for others.
 pub fn for_all<T: Debug>(
@@ -110,6 +112,7 @@ pub enum Deed {
     CommitSuccess,
     CommitFailure,
     SettleErrand,
+    Decide,
     Tick,
 }
 
@@ -143,7 +146,8 @@ const TASK_DEEDS: &[(u64, Deed)] = &[
     (1, Deed::CommitFailure),
     (3, Deed::SettleErrand),
     (3, Deed::Tick),
-    (1, Deed::Request),
+    (4, Deed::Decide),
+    (2, Deed::Request),
     (1, Deed::Offer),
 ];
 
@@ -159,6 +163,7 @@ const HANDOFF_DEEDS: &[(u64, Deed)] = &[
     (1, Deed::CommitFailure),
     (6, Deed::SettleErrand),
     (6, Deed::Tick),
+    (6, Deed::Decide),
     (1, Deed::Accept),
 ];
 
@@ -254,7 +259,16 @@ fn charters(mode: ModeKind) -> impl Strategy<Value = Charter> {
         }
     };
     let caps = prop_oneof![Just(Charter::macp().suspension_cap_ms), Just(2_000)];
-    (base, caps).prop_map(|(charter, suspension_cap_ms)| Charter { suspension_cap_ms, ..charter })
+    let lead = |so: bool| if so { vec![agent("lead")] } else { Vec::new() };
+    let approvals = (any::<bool>(), any::<bool>()).prop_map(move |(opening, commitment)| {
+        Some(Arc::new(Approvals { opening: lead(opening), commitment: lead(commitment) }))
+    });
+    let approvals = prop_oneof![4 => Just(None), 1 => approvals];
+    (base, caps, approvals).prop_map(|(charter, suspension_cap_ms, approvals)| Charter {
+        suspension_cap_ms,
+        approvals,
+        ..charter
+    })
 }
 
 /// Plays of either mode, with up to this many moves.
@@ -292,6 +306,7 @@ impl Play {
             messages_per_task_max: 10,
             children_per_task_max: 2,
             offers_per_handoff_max: 3,
+            proposals_max: 3,
             log_events_max: 40,
             ..Limits::default()
         }
@@ -306,7 +321,13 @@ impl Play {
         let mut opening = vec![by("planner", Face::Macp, Act::Start(Box::new(begin)))];
         if self.mode == ModeKind::Task {
             let named = self.sent_before_ms.is_multiple_of(2).then_some("worker");
-            opening.push(by("planner", Face::Macp, request(named)));
+            // Half of what needs an approval is held and approved, so that the play goes on.
+            let held = self.charter.approvals.is_some() && self.tight;
+            opening.push(by("planner", if held { Face::Mcp } else { Face::Macp }, request(named)));
+            if held && !self.has_parent {
+                let ruling = Ruling::Approved(Changes::default());
+                opening.push(by("lead", Face::Mcp, Act::Decide { proposal: Seq(2), ruling }));
+            }
         }
         opening
     }
@@ -358,6 +379,7 @@ impl Move {
             Decline | Update | Withdraw | Ask | AskUnnamed | Checkpoint | Hold | Deliver | Complete
             | Fail | HandIn | Take | TurnDown | Acknowledge => Some(receiver),
             Say | Read | SetKey => Some(if self.pick < 4 { "planner".to_owned() } else { receiver }),
+            Deed::Decide => Some("lead".to_owned()),
             HandOn | AddChild | SettleErrand | Tick => None,
         }
     }
@@ -429,6 +451,17 @@ impl Move {
                 let errand = session.errands.get(self.pick % session.errands.len().max(1));
                 let verdict = if self.pick < 6 { Verdict::Done } else { refused("SESSION_ENDED") };
                 settle(errand.map_or(self.pick as u64, |errand| errand.id.0), verdict)
+            }
+            Deed::Decide => {
+                let proposal = session.proposal.as_ref().map_or(session.head, |proposal| proposal.id);
+                let ruling = match self.pick {
+                    0 => Ruling::Rejected("no".into()),
+                    1 => Ruling::ChangesAsked("less".into()),
+                    2 => Ruling::Approved(Changes { reason: Some("so".into()), ..Changes::default() }),
+                    3 => Ruling::Approved(Changes { title: Some("so".into()), ..Changes::default() }),
+                    _ => Ruling::Approved(Changes::default()),
+                };
+                Act::Decide { proposal, ruling }
             }
             Deed::Tick => Act::Tick,
         }

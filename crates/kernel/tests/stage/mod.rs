@@ -42,7 +42,7 @@ kinds! {
     Started, Cancelled, Suspended, Resumed, Expired, Committed, ErrandSettled,
     Requested, Accepted, Declined, Updated, Asked, Checkpointed, Delivered, Answered, Steered, PauseRequested,
     Completed, Failed, Said, Read, Acknowledged, CheckInMissed, FellSilent, KeySet, ChildAdded,
-    Offered, ContextAdded, OfferAccepted, OfferDeclined,
+    Offered, ContextAdded, OfferAccepted, OfferDeclined, Proposed, Decided,
 }
 
 /// The names of these events' kinds.
@@ -186,7 +186,8 @@ impl Stage {
         self.log.extend(step.events.iter().cloned());
         let replayed = replay(&self.id, &self.log).expect("a log of accepted events can be read");
         assert_eq!(replayed, self.slot, "the log replays to another session after {command:?}");
-        if step.answer.is_err() {
+        let proposed = matches!(step.answer, Err(Refusal::ApprovalNeeded { .. }));
+        if step.answer.is_err() && !proposed {
             let mut ticked = before;
             let tick = Command::runtime(Act::Tick);
             let due = handover_kernel::step(&mut ticked, &self.id, &tick, &self.limits, self.now);

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use handover_desk::access::Access;
+use handover_desk::approvals::Rules;
 use toml::Value;
 
 use super::network::Network;
@@ -146,6 +147,11 @@ pub(super) fn audit_file() -> Kind<AuditFile> {
 /// Who may reach whom.
 pub(super) fn access_list() -> Kind<Access> {
     Kind { parse: Box::new(Access::parse), print: Box::new(Access::to_value) }
+}
+
+/// What needs whose approval.
+pub(super) fn approval_rules() -> Kind<Rules> {
+    Kind { parse: Box::new(Rules::parse), print: Box::new(Rules::to_value) }
 }
 
 fn split(text: &str) -> impl Iterator<Item = &str> {

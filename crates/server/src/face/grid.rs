@@ -12,7 +12,8 @@
 //!
 //! Every request stands for itself: the face keeps nothing between two of them.
 
-pub mod calls;
+pub mod approvals;
+mod calls;
 pub mod describe;
 pub mod http;
 pub mod message;
@@ -156,6 +157,9 @@ pub(crate) async fn answer(
         Asked::Steer(asked) => shown(call.steer(*asked).await),
         Asked::Pause(asked) => shown(call.pause(*asked).await),
         Asked::Resume(asked) => shown(call.resume(*asked).await),
+        Asked::Approvals(asked) => shown(call.approvals(*asked).await),
+        Asked::Decide(asked) => shown(call.decide(*asked).await),
+        Asked::Propose(asked) => shown(call.propose(*asked).await),
     }
 }
 

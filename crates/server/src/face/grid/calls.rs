@@ -135,7 +135,7 @@ impl Call<'_> {
         task::of(session, &self.caller.agent).ok_or_else(|| No(Refusal::SessionNotFound.into()).into())
     }
 
-    fn one(&self, accepted: &Accepted) -> Result<One, Refused> {
+    pub(super) fn one(&self, accepted: &Accepted) -> Result<One, Refused> {
         Ok(One { task: self.view(&accepted.session)? })
     }
 

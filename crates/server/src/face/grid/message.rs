@@ -1,6 +1,7 @@
 //! What happened in a task, as messages of its conversation: what the parties said, and what the system says when the state
 //! changes.
 
+use handover_desk::approvals::decides;
 use handover_desk::calendar::rfc3339;
 use handover_kernel::command::{Answer, Reply, Request};
 use handover_kernel::errand::is_parents;
@@ -49,6 +50,8 @@ pub enum Kind {
     NoAck,
     /// The receiver has shown no sign of life for too long.
     Silent,
+    /// Something was proposed that needs an approval, or was decided about.
+    Approval,
 }
 
 /// One message of a conversation.
@@ -179,6 +182,18 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
         Fact::FellSilent { since } => {
             let what = format!("no sign of life of the receiver since {}", rfc3339(*since));
             (*reader == session.binding.requester).then(|| (Kind::Silent, text(what)))
+        }
+        // What led to a task concerns those who proposed and decided it.
+        Fact::Proposed { what, .. } => {
+            let what = format!("a {} that needs an approval was proposed", what.name());
+            decides(session, reader).then(|| (Kind::Approval, text(what)))
+        }
+        Fact::Decided { proposal, ruling } => {
+            let by = event.author.agent().map_or("somebody", |agent| agent.as_str());
+            let how = ruling.name().replace('_', " ");
+            let what = format!("{how} by {by}: proposal {proposal}");
+            let words = ruling.words().map_or("", |words| &**words);
+            decides(session, reader).then(|| (Kind::Approval, because(&what, words)))
         }
         Fact::Started(_)
         | Fact::ErrandSettled { .. }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::approvals::{Decide, ListApprovals, Proposal, Propose, WaitingApprovals};
 use super::message::Message;
 use super::parts::Part;
 use super::state::State;
@@ -142,6 +143,12 @@ methods! {
     "task/pause" Pause(EndTask) -> One;
     /// Let a paused task go on.
     "task/resume" Resume(EndTask) -> One;
+    /// What waits for your approval, the oldest first.
+    "approval/list" Approvals(ListApprovals) -> WaitingApprovals;
+    /// Approve what was proposed, as it is or changed, send it back for changes, or reject it.
+    "approval/decide" Decide(Decide) -> Proposal;
+    /// Propose again, changed, what you proposed and was sent back.
+    "task/propose" Propose(Propose) -> One;
 }
 
 impl Method {

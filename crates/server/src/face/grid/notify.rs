@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use handover_desk::approvals::decides;
 use handover_desk::caller::Caller;
 use handover_desk::follow::{Events, Over, Stay, place_of};
 use handover_desk::{Delivery, Desk};
@@ -40,6 +41,8 @@ pub enum Kind {
     NoAck,
     /// The receiver has shown no sign of life for too long.
     Silent,
+    /// Something waits for your approval, or was decided about what you proposed.
+    Approval,
     /// The sender wants something to be taken into account.
     Steer,
     /// The sender wants the task to be paused.
@@ -76,7 +79,12 @@ pub fn of(session: &Session, event: &Event, agent: &AgentId) -> Option<Notificat
     let (task, binding) = (session.task()?, &session.binding);
     let author = event.author.agent().filter(|_| !event.is_by_runtime());
     let is_sender = *agent == binding.requester;
-    if author == Some(agent) || !(is_sender || binding.participants.contains(agent)) {
+    let about = matches!(event.fact, Fact::Proposed { .. } | Fact::Decided { .. });
+    let concerned = match about {
+        true => decides(session, agent),
+        false => is_sender || binding.participants.contains(agent),
+    };
+    if author == Some(agent) || !concerned {
         return None;
     }
     // Whoever might have taken a task is told of it, and of no more once somebody else has.
@@ -87,7 +95,7 @@ pub fn of(session: &Session, event: &Event, agent: &AgentId) -> Option<Notificat
     if made && task.follows(event) {
         return None;
     }
-    if !is_sender && others && kind != Kind::Task {
+    if !is_sender && others && !about && kind != Kind::Task {
         return None;
     }
     let key = |party| task.conversation.side(party).key.as_ref().map(ToString::to_string);
@@ -118,6 +126,7 @@ fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
         Fact::Read { .. } => Some(Kind::Read),
         Fact::CheckInMissed { .. } => so(to_sender, Kind::NoAck),
         Fact::FellSilent { .. } => so(to_sender, Kind::Silent),
+        Fact::Proposed { .. } | Fact::Decided { .. } => Some(Kind::Approval),
         Fact::Accepted { .. }
         | Fact::Declined { .. }
         | Fact::Failed(_)

@@ -2,6 +2,7 @@
 
 use handover_desk::status_number;
 use handover_kernel::Session;
+use handover_kernel::approval::NOT_APPROVED;
 use handover_kernel::command::Need;
 use handover_kernel::event::Fact;
 use handover_kernel::session::{Lifecycle, Standing};
@@ -99,7 +100,9 @@ pub fn of(session: &Session) -> State {
             | Phase::Reported { .. } => State::Failed,
         },
         Lifecycle::Expired { .. } => State::Failed,
-        Lifecycle::Cancelled { reason, .. } if **reason == *NO_ASSIGNEE => State::Rejected,
+        Lifecycle::Cancelled { reason, .. } if [NO_ASSIGNEE, NOT_APPROVED].contains(&&**reason) => {
+            State::Rejected
+        }
         Lifecycle::Cancelled { .. } => State::Canceled,
     }
 }
@@ -136,6 +139,8 @@ pub fn after(fact: &Fact, session: &Session) -> Option<State> {
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
+        | Fact::Proposed { .. }
+        | Fact::Decided { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. }
         | Fact::Offered { .. }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::state::{self, State};
+use crate::face::approval;
 
 /// A task as one of its agents sees it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -53,6 +54,9 @@ pub struct Task {
     /// Since when the receiver has shown no sign of life, though it should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<String>,
+    /// What waits for somebody's approval, or was not approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<approval::Shown>,
     /// What waits for an answer, where it has a name or a form.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
@@ -119,7 +123,7 @@ pub struct Progress {
 /// A task as this agent sees it.
 pub fn of(session: &Session, reader: &AgentId) -> Option<Task> {
     let (task, binding) = (session.task()?, &session.binding);
-    let (request, conversation) = (task.phase.request(), &task.conversation);
+    let (request, conversation) = (session.wanted(), &task.conversation);
     let key = |party| conversation.side(party).key.as_ref().map(ToString::to_string);
     let named = request.and_then(|request| request.assignee.as_ref());
     let only = (binding.participants.len() == 1).then(|| &binding.participants[0]);
@@ -144,6 +148,7 @@ pub fn of(session: &Session, reader: &AgentId) -> Option<Task> {
         acknowledged: !conversation.unacknowledged,
         check_in: check_in(session),
         silent_since: task.signs.silent_since.map(rfc3339),
+        approval: approval::shown(session),
         questions: questions
             .map(|question| Question {
                 key: question.key.to_string(),

@@ -1,24 +1,27 @@
 //! Our own service beside MACP's, for what MACP has no message for: steer, answer, pause gently, read everything,
 //! be found.
 
-use handover_desk::Accepted;
+use handover_desk::approvals::{self, decides};
 use handover_desk::gate::Caller;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::timeline;
+use handover_desk::{Accepted, WaitKind};
+use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::command::{Act, Answer, Need, Reply, TaskAct};
 use handover_kernel::event;
 use handover_kernel::id::Author;
-use handover_kernel::{Event, MessageId, QuestionKey, Session, Text};
+use handover_kernel::{Event, Fact, MessageId, QuestionKey, Seq, Session, Text};
 use tonic::{Request, Response, Status};
 
 use super::Macp;
 use super::admit;
 use super::proto::handover::handover_server::Handover;
 use super::proto::handover::{
-    AnswerRequest, ListAgentsRequest, ListAgentsResponse, ListQuestionsRequest, ListQuestionsResponse,
-    PauseRequest, Question, QuestionAnswer, ReadTimelineRequest, ReadTimelineResponse, Receipt,
-    RegisterAgentRequest, RegisterAgentResponse, SteerRequest, TimelineEvent, UnregisterAgentRequest,
-    UnregisterAgentResponse, question_answer,
+    AnswerRequest, Approval, DecideRequest, GetApprovalRequest, ListAgentsRequest, ListAgentsResponse,
+    ListApprovalsRequest, ListApprovalsResponse, ListQuestionsRequest, ListQuestionsResponse, PauseRequest,
+    Question, QuestionAnswer, ReadTimelineRequest, ReadTimelineResponse, Receipt, RegisterAgentRequest,
+    RegisterAgentResponse, SteerRequest, TimelineEvent, UnregisterAgentRequest, UnregisterAgentResponse,
+    decide_request, question_answer,
 };
 use super::refused::Refused;
 use super::render::signed;
@@ -78,6 +81,53 @@ impl Handover for Macp {
         let history = history.map_err(Refused::from)?;
         let events = history.events.iter().map(|event| shown(&history.session, event)).collect();
         Ok(Response::new(ReadTimelineResponse { events, more: history.next.is_some() }))
+    }
+
+    async fn list_approvals(
+        &self,
+        request: Request<ListApprovalsRequest>,
+    ) -> Result<Response<ListApprovalsResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let ListApprovalsRequest { page_size, page_token } = request.into_inner();
+        let max = match page_size as usize {
+            0 => PAGE_DEFAULT,
+            size => size.min(PAGE_DEFAULT),
+        };
+        let after = (!page_token.is_empty()).then_some(page_token.as_str());
+        let page = self.desk.inbox(&caller, &[WaitKind::Approval], after, max).await;
+        let page = page.map_err(Refused::from)?;
+        Ok(Response::new(ListApprovalsResponse {
+            approvals: page.sessions.iter().filter_map(|session| approval(session)).collect(),
+            next_page_token: page.next.unwrap_or_default(),
+        }))
+    }
+
+    async fn get_approval(&self, request: Request<GetApprovalRequest>) -> Result<Response<Approval>, Status> {
+        let caller = self.caller(&request)?;
+        let session = self.session(&caller, &request.into_inner().session_id).await?;
+        let found = approval(&session).filter(|_| decides(&session, &caller.agent) || caller.observer);
+        found.map(Response::new).ok_or_else(|| Status::not_found("nothing is proposed in this session"))
+    }
+
+    async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<Receipt>, Status> {
+        let caller = self.caller(&request)?;
+        let DecideRequest { session_id, proposal, ruling, message_id } = request.into_inner();
+        let ruling = match ruling {
+            Some(decide_request::Ruling::Approve(changes)) => Ruling::Approved(Changes {
+                title: changes.title.map(Text::from),
+                instructions: changes.instructions.map(Text::from),
+                input: changes.input.map(Into::into),
+                reason: changes.reason.map(Text::from),
+            }),
+            Some(decide_request::Ruling::AskChanges(words)) => Ruling::ChangesAsked(Text::from(words)),
+            Some(decide_request::Ruling::Reject(words)) => Ruling::Rejected(Text::from(words)),
+            None => {
+                let expected = "expected approve, ask_changes or reject, found no ruling";
+                return Err(Refused::invalid(expected).status());
+            }
+        };
+        let act = Act::Decide { proposal: Seq(proposal), ruling };
+        self.interact(&caller, &session_id, &message_id, act).await
     }
 
     async fn register_agent(
@@ -145,6 +195,24 @@ fn question(open: &event::Question) -> Question {
         text: open.text.to_string(),
         schema: open.schema.to_vec(),
     }
+}
+
+fn approval(session: &Session) -> Option<Approval> {
+    let found = approvals::Approval::of(session)?;
+    let what = Box::new((*found.proposal.what).clone());
+    let (_, detail) = timeline::describe(&Fact::Proposed { what, held: true });
+    Some(Approval {
+        session_id: session.binding.id.to_string(),
+        proposal: found.proposal.id.0,
+        what: found.proposal.what.name().to_owned(),
+        state: found.state.to_owned(),
+        proposed_by: found.proposal.by.to_string(),
+        proposed_at_unix_ms: signed(found.since.0),
+        waits_for: found.waits_for.iter().map(ToString::to_string).collect(),
+        decided_by: found.decided_by.unwrap_or_default().to_owned(),
+        words: found.words.unwrap_or_default().to_owned(),
+        proposed_json: detail["proposed"].to_string(),
+    })
 }
 
 fn receipt(accepted: &Accepted) -> Receipt {

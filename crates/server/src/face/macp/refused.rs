@@ -107,7 +107,12 @@ impl From<Denied> for Refused {
         // A policy's no says why, for machines too.
         let more = match meaning.macp {
             "POLICY_DENIED" => {
-                json!({ "reasons": [message], "denials": [{ "code": denial(code), "message": message }] })
+                let denials = json!([{ "code": denial(code), "message": message }]);
+                let mut more = json!({ "reasons": [message], "denials": denials });
+                if let Some(proposal) = proposal(&denied) {
+                    more["proposal"] = proposal.into();
+                }
+                more
             }
             _ => json!({}),
         };
@@ -171,6 +176,16 @@ impl From<Unauthenticated> for Refused {
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Status {
         refused.status()
+    }
+}
+
+/// The proposal that a no speaks of.
+fn proposal(denied: &Denied) -> Option<u64> {
+    match denied {
+        Denied::Refused(Refusal::ApprovalNeeded { proposal } | Refusal::NotApproved { proposal, .. }) => {
+            Some(proposal.0)
+        }
+        Denied::Refused(_) | Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping => None,
     }
 }
 

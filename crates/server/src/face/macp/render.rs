@@ -182,6 +182,8 @@ fn message(frame: &Frame<'_>, event: &Event, sender: &str) -> Option<(&'static s
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
+        | Fact::Proposed { .. }
+        | Fact::Decided { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. } => return None,
     })

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 
 use futures_core::Stream;
+use handover_desk::approvals::decides;
 use handover_desk::calendar::rfc3339;
 use handover_desk::caller::Caller;
 use handover_desk::clock::now;
@@ -11,10 +12,10 @@ use handover_desk::follow::Stay;
 use handover_desk::limit::Kind;
 use handover_desk::signals::Signal;
 use handover_desk::tell::Listening;
-use handover_desk::{Delivery, WaitKind};
+use handover_desk::{Delivery, WaitKind, timeline};
 use handover_kernel::command::Reply;
 use handover_kernel::orders::{Order, OrderKind};
-use handover_kernel::{Blob, Fact, Seq, Session, Timestamp};
+use handover_kernel::{Blob, Event, Fact, Seq, Session, Timestamp};
 use prost::Message;
 use tonic::Status;
 
@@ -90,6 +91,8 @@ impl Macp {
                         self.hand_over(caller, id, Some(reason), out).await?;
                     } else if let Fact::FellSilent { since } = delivery.event.fact {
                         self.tell_of_silence(caller, id, delivery.event.seq, since, out).await?;
+                    } else if let Fact::Proposed { .. } | Fact::Decided { .. } = delivery.event.fact {
+                        self.tell_of_approval(caller, id, &delivery.event, out).await?;
                     } else if may_free_orders(&delivery) {
                         self.hand_over(caller, id, None, out).await?;
                     }
@@ -115,6 +118,35 @@ impl Macp {
             let envelope = Some(signal(&session, seq, "task.silent", data));
             let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
             // A listener that has gone away is noticed by the loop.
+            _ = out.send(Ok(told)).await;
+        }
+        Ok(())
+    }
+
+    /// Tell those who decide that something was proposed, and whoever proposed it what was decided.
+    async fn tell_of_approval(
+        &self,
+        caller: &Caller,
+        id: &str,
+        event: &Event,
+        out: &Out,
+    ) -> Result<(), Status> {
+        let session = match self.desk.session(caller, id).await {
+            Ok(session) => session,
+            // It is held back from the caller, or gone.
+            Err(no) if no.is_unknown() => return Ok(()),
+            Err(no) => return Err(Refused::from(no).status()),
+        };
+        let own = event.author.agent() == Some(&caller.agent);
+        let name = match &event.fact {
+            Fact::Proposed { .. } if !own => "task.approval",
+            Fact::Decided { .. } if !own => "task.decided",
+            _ => return Ok(()),
+        };
+        if decides(&session, &caller.agent) {
+            let (_, detail) = timeline::describe(&event.fact);
+            let envelope = Some(signal(&session, event.seq, name, detail.to_string().into_bytes()));
+            let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
             _ = out.send(Ok(told)).await;
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use futures_core::Stream;
 use handover_desk::Delivery;
+use handover_desk::approvals::became_known;
 use handover_desk::clock::now;
 use handover_desk::follow::Stay;
 use handover_desk::gate::Caller;
@@ -70,6 +71,11 @@ impl Macp {
                 Err(no) if no.is_unknown() => continue,
                 Err(no) => return Err(Refused::from(no).status()),
             };
+            if let (Fact::Requested(_) | Fact::Offered { .. }, false) =
+                (&delivery.event.fact, became_known(&session, &delivery.event, &caller.agent))
+            {
+                continue;
+            }
             if !tell(&session, kind, render::signed(delivery.event.at.0), out).await {
                 return Ok(());
             }
@@ -172,8 +178,9 @@ fn lifecycle(delivery: &Delivery) -> Option<EventType> {
         Fact::Suspended { .. } => Some(EventType::Suspended),
         Fact::Resumed { .. } => Some(EventType::Resumed),
         Fact::Cancelled { .. } => Some(EventType::Cancelled),
+        // Those who are asked to do it hear of the session with that, if it needed an approval.
+        Fact::Requested(_) | Fact::Offered { .. } => Some(EventType::Created),
         Fact::ErrandSettled { .. }
-        | Fact::Requested(_)
         | Fact::Accepted { .. }
         | Fact::Declined { .. }
         | Fact::Updated { .. }
@@ -190,9 +197,10 @@ fn lifecycle(delivery: &Delivery) -> Option<EventType> {
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
+        | Fact::Proposed { .. }
+        | Fact::Decided { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. }
-        | Fact::Offered { .. }
         | Fact::ContextAdded { .. }
         | Fact::OfferAccepted { .. }
         | Fact::OfferDeclined { .. } => None,

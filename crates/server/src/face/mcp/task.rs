@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use handover_kernel::approval::NOT_APPROVED;
 use handover_kernel::id::{Author, Face};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{NO_ASSIGNEE, Phase, Report, Task};
@@ -13,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::caller::Declared;
 use super::message::{Error, INTERNAL_ERROR, result};
 use super::{content, question};
+use handover_desk::approvals::Approval;
 use handover_desk::calendar::rfc3339;
 use handover_desk::clock::now;
 use handover_desk::codes::own;
@@ -137,6 +139,10 @@ pub fn outcome(session: &Session) -> Option<Outcome> {
             let declined: Vec<&str> = task.declined.keys().map(|agent| agent.as_str()).collect();
             let message = format!("nobody is left who could do this; declined by: {}", declined.join(", "));
             Some(Outcome::Returned(content::failed(message)))
+        }
+        Lifecycle::Cancelled { reason, .. } if **reason == *NOT_APPROVED => {
+            let told = Approval::of(session).map_or_else(|| reason.to_string(), |found| found.sentence());
+            Some(Outcome::Returned(content::failed(told)))
         }
         Lifecycle::Cancelled { reason, .. } => Some(Outcome::Cancelled(reason.to_string())),
     }
@@ -350,6 +356,9 @@ fn message<'a>(
         texts.join(" / ")
     };
     let assignee = || task.phase.assignee().map_or("the assignee", |agent| agent.as_str());
+    if let (Some(approval), false) = (Approval::of(session), session.lifecycle.is_terminal()) {
+        return Some(Cow::Owned(approval.sentence()));
+    }
     match session.standing() {
         Standing::Pending | Standing::Requested => {
             Some(Cow::Owned(waiting(session, task, directory, tenant)))

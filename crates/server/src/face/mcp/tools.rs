@@ -3,6 +3,7 @@
 //! - [`requester`]: to hand out work and watch over it
 //! - [`worker`]: to find work and do it
 //! - [`agents`]: who is there
+//! - [`approvals`]: to decide about what needs an approval
 //! - [`handoffs`]: to hand a responsibility on
 //! - [`conversation`]: to talk about tasks as agents of the Grid do
 //! - `shape`: what they return, and what hosts may assume of them
@@ -11,6 +12,7 @@
 //! one that has never seen them.
 
 pub mod agents;
+pub mod approvals;
 pub mod conversation;
 pub mod handoffs;
 pub mod requester;
@@ -72,6 +74,7 @@ pub(super) enum Run {
     Worker(worker::Tool),
     Handoffs(handoffs::Tool),
     Conversation(conversation::Tool),
+    Approvals(approvals::Tool),
 }
 
 impl Run {
@@ -81,6 +84,7 @@ impl Run {
             Run::Agents(agents::Tool::List),
             Run::Requester(requester::Tool::Message),
             Run::Requester(requester::Tool::Timeline),
+            Run::Approvals(approvals::Tool::Propose),
         ];
         match (profile, self) {
             // Those who want to talk so say so: to others it would be a second way to do the same.
@@ -101,7 +105,8 @@ impl Run {
 }
 
 /// Those of the other tools that a conversation needs.
-const TALKING: [Run; 3] = [
+const TALKING: [Run; 4] = [
+    Run::Approvals(approvals::Tool::Propose),
     Run::Requester(requester::Tool::List),
     Run::Requester(requester::Tool::Cancel),
     Run::Requester(requester::Tool::Timeline),
@@ -110,7 +115,7 @@ const TALKING: [Run; 3] = [
 /// Our own tools by name, as a list shows them.
 static BUILTINS: LazyLock<BTreeMap<&'static str, (&'static Builtin, Value)>> = LazyLock::new(|| {
     let all = agents::TOOLS.iter().chain(requester::TOOLS).chain(worker::TOOLS).chain(handoffs::TOOLS);
-    let all = all.chain(conversation::TOOLS);
+    let all = all.chain(conversation::TOOLS).chain(approvals::TOOLS);
     all.map(|tool| (tool.name, (tool, listed_builtin(tool)))).collect()
 });
 
@@ -269,6 +274,7 @@ impl Mcp {
             Run::Worker(tool) => self.run_worker(caller, tool, given).await,
             Run::Handoffs(tool) => self.run_handoffs(caller, tool, given).await,
             Run::Conversation(tool) => self.run_conversation(caller, tool, given).await,
+            Run::Approvals(tool) => self.run_approvals(caller, tool, given).await,
         }
     }
 }

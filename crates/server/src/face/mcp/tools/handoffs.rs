@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Builtin, Done, Run, Trouble, object, read_arguments};
+use crate::face::approval;
 use crate::face::mcp::Mcp;
 use crate::face::mcp::call::PROFILE;
 use crate::face::mcp::caller::Caller;
@@ -182,13 +183,14 @@ fn shown(session: &Session) -> Value {
     let status = match &session.lifecycle {
         Lifecycle::Resolved { .. } => "settled",
         Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => "ended",
-        Lifecycle::Open | Lifecycle::Suspended { .. } => answer.unwrap_or("offered"),
+        Lifecycle::Open | Lifecycle::Suspended { .. } => answer.unwrap_or("proposed"),
     };
     let moves = session.handoff().is_some_and(|handoff| handoff.moved.is_some());
     let why_not = not_moved(session);
     json!({
         "moved": (moves || why_not.is_some()).then_some(why_not.is_none()),
         "not_moved_because": why_not,
+        "approval": approval::shown(session).map(approval::Shown::for_tools),
         "handoff_id": session.binding.id.as_str(),
         "status": status,
         "from": session.binding.requester.as_str(),

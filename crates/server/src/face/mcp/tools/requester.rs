@@ -22,7 +22,7 @@ use crate::face::mcp::content::structured;
 use crate::face::mcp::resources::TASKS;
 use crate::face::mcp::task::{Status, asker};
 use crate::face::mcp::{Mcp, question};
-use crate::face::silence;
+use crate::face::{approval, silence};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Mcp {
                 (question.key.to_string(), question::put(question, asker(session))["params"].take())
             })
             .collect();
-        let title = task.and_then(|task| task.phase.request()).map(|request| request.title.to_string());
+        let title = session.wanted().map(|request| request.title.to_string());
         let mut view = json!({
             "task_id": shown.task_id,
             "status": shown.status,
@@ -160,6 +160,9 @@ impl Mcp {
         }
         if let Some(since) = task.and_then(|task| task.signs.silent_since) {
             view["silent_since"] = json!(rfc3339(since));
+        }
+        if let Some(approval) = approval::shown(session) {
+            view["approval"] = approval.for_tools();
         }
         if let Some(done) = task.and_then(|task| task.phase.progress().and_then(|progress| progress.done)) {
             view["progress"] = json!(done);
@@ -241,7 +244,8 @@ impl Mcp {
         loop {
             let waits = session.task().is_some_and(|task| !task.phase.questions().is_empty());
             let paused = matches!(session.lifecycle, Lifecycle::Suspended { .. });
-            if session.lifecycle.is_terminal() || waits || paused {
+            let sent_back = session.proposal.as_ref().is_some_and(|proposal| proposal.was_refused());
+            if session.lifecycle.is_terminal() || waits || paused || sent_back {
                 return Ok(structured(self.view(caller, &session)));
             }
             let happened = match stay.next_by(&mut events, until).await {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Run, agents, conversation, handoffs, requester, worker};
+use super::{Run, agents, approvals, conversation, handoffs, requester, worker};
 
 /// What a call of a tool changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,11 @@ fn effect(run: Run) -> Effect {
             handoffs::Tool::Offer => Effect::Adds,
             handoffs::Tool::Accept => Effect::Sets,
             handoffs::Tool::Decline | handoffs::Tool::Commit => Effect::Ends,
+        },
+        Run::Approvals(tool) => match tool {
+            approvals::Tool::List => Effect::Reads,
+            approvals::Tool::Propose => Effect::Sets,
+            approvals::Tool::Decide => Effect::Ends,
         },
         Run::Conversation(tool) => match tool {
             conversation::Tool::Search => Effect::Reads,
@@ -110,6 +115,7 @@ fn task() -> Value {
             "assignee": text(),
             "assignee_seen_at": json!({ "type": ["string", "null"], "description": "The last sign of life of the agent that works on it" }),
             "silent_since": json!({ "type": "string", "description": "Since when the agent that works on it has shown no sign of life, though it should" }),
+            "approval": json!({ "type": "object", "description": "What waits for somebody's approval, or was not approved" }),
             "created_at": text(),
             "updated_at": text(),
             "message": text(),
@@ -206,10 +212,25 @@ pub(super) fn returns(run: Run) -> Value {
         Run::Conversation(conversation::Tool::Search) => page_of("agents", json!({ "type": "object" })),
         Run::Conversation(conversation::Tool::SetStatus) => object(json!({ "status": text() }), &["status"]),
         Run::Conversation(tool) => tool.returns(),
+        Run::Approvals(tool) => {
+            let proposal = object(
+                json!({
+                    "task_id": text(), "kind": { "enum": ["task", "handoff"] }, "requester": text(),
+                    "approval": { "type": ["object", "null"], "description": "None once it has taken effect" },
+                    "decided": text(),
+                }),
+                &["task_id", "kind", "requester"],
+            );
+            match tool {
+                approvals::Tool::List => page_of("proposals", proposal),
+                approvals::Tool::Decide | approvals::Tool::Propose => proposal,
+            }
+        }
         Run::Handoffs(tool) => {
             let handoff = object(
                 json!({
-                    "handoff_id": text(), "status": { "enum": ["offered", "accepted", "declined", "settled", "ended"] },
+                    "approval": { "type": ["object", "null"] },
+                    "handoff_id": text(), "status": { "enum": ["proposed", "offered", "accepted", "declined", "settled", "ended"] },
                     "from": text(), "to": text_or_none(), "scope": text_or_none(),
                     "answer": text_or_none(), "settled": yes_or_no(),
                     "moved": { "type": ["boolean", "null"], "description": "Whether the task it names was handed on" },

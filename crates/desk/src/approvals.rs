@@ -268,13 +268,13 @@ impl<'a> Approval<'a> {
     /// In a sentence.
     pub fn sentence(&self) -> String {
         let what = self.proposal.what.name();
-        match (self.decided_by, self.words) {
-            (None, _) => format!("the {what} waits for the approval of {}", self.waits_for.join(" or ")),
-            (Some(by), Some(words)) => {
-                let how = self.state.replace('_', " ");
-                format!("{how} of the {what} by {by}: {words}")
-            }
-            (Some(by), None) => format!("{by} approved the {what}: it can be sent again"),
+        match &self.proposal.state {
+            State::Open => format!("the {what} waits for the approval of {}", self.waits_for.join(" or ")),
+            State::Decided { by, ruling } => match ruling {
+                Ruling::Approved(_) => format!("{by} approved the {what}: it can be sent again"),
+                Ruling::ChangesAsked(words) => format!("{by} asked for changes of the {what}: {words}"),
+                Ruling::Rejected(words) => format!("{by} rejected the {what}: {words}"),
+            },
         }
     }
 }

@@ -115,6 +115,7 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_AUDIT_FILE", "off"),
         ("HANDOVER_AUDIT_BYTES_MAX", "65536"),
         ("HANDOVER_TLS_CERTIFICATE", "certificate.pem"),
+        ("HANDOVER_APPROVALS_RULES", "[{ commit = true, by = ['lead'] }]"),
         ("HANDOVER_TLS_KEY", "key.pem"),
         ("HANDOVER_TLS_RELOAD_SECONDS", "14"),
         ("HANDOVER_TLS_TERMINATED_ELSEWHERE", "true"),
@@ -345,6 +346,16 @@ fn the_printed_configuration_gives_the_same_configuration_again() {
     let second = load(&file(&first.to_toml())).unwrap();
     assert_eq!(first.config, second.config);
     assert!(second.entries.iter().all(|entry| entry.origin == Origin::File("handover.toml".into())));
+}
+
+#[test]
+fn the_approvals_are_a_list_of_tables_in_the_file() {
+    let rules = "[[approvals.rules]]\nrole = 'ops'\nagents = ['ann']\n\n[[approvals.rules]]\ncommit = true\nby = ['role:ops']";
+    let loaded = load(&file(rules)).unwrap();
+    assert_ne!(loaded.config.approvals.rules, handover_desk::approvals::Rules::default());
+    assert_eq!(load(&file(&loaded.to_toml())).unwrap().config, loaded.config);
+    let wrong = refused(&file("[[approvals.rules]]\ncommit = true"));
+    assert!(wrong.starts_with("approvals.rules (file handover.toml): expected a list of rules"), "{wrong}");
 }
 
 #[test]

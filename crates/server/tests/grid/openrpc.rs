@@ -1,5 +1,6 @@
 //! What the methods are, for machines: the document says what the server does, and no more and no less.
 
+use handover_desk::approvals::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -42,7 +43,7 @@ async fn the_document_is_the_one_of_the_repository() {
 async fn every_method_of_the_document_is_answered_and_takes_what_the_document_says() {
     let stage = Stage::in_memory().await;
     let (document, planner) = (document(&stage).await, Node::new(&stage, "planner"));
-    assert_eq!(names(&document).len(), 16);
+    assert_eq!(names(&document).len(), 19);
     for method in document["methods"].as_array().unwrap() {
         let name = method["name"].as_str().unwrap();
         let answer = planner.answer(name, json!({})).await;
@@ -62,8 +63,12 @@ async fn every_method_of_the_document_is_answered_and_takes_what_the_document_sa
             let field = param["name"].as_str().unwrap();
             let others = method["params"].as_array().unwrap().iter().filter(required);
             let others = others.filter(|other| other["name"] != param["name"]);
+            let fitting = |other: &Value| match other["schema"]["type"] == "integer" {
+                true => json!(1),
+                false => json!("x"),
+            };
             let given: serde_json::Map<String, Value> =
-                others.map(|other| (other["name"].as_str().unwrap().to_owned(), json!("x"))).collect();
+                others.map(|other| (other["name"].as_str().unwrap().to_owned(), fitting(other))).collect();
             let missing = planner.refused(name, Value::Object(given)).await;
             let said = missing["message"].as_str().unwrap();
             assert!(said.contains(&format!("missing field `{field}`")), "{name} {field}: {said}");
@@ -122,7 +127,8 @@ impl Results {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_result_of_a_whole_conversation_is_what_the_document_says() {
-    let stage = Stage::in_memory().await;
+    let rules = r#"[{ delegate = ["mailer"], by = ["lead"] }]"#;
+    let stage = Stage::with(|set| set.approvals = Rules::parse(rules).unwrap()).await;
     let document = document(&stage).await;
     let mut results = Results::of(&document);
     let (planner, worker) = (Node::new(&stage, "planner"), Node::new(&stage, "worker"));
@@ -181,6 +187,25 @@ async fn every_result_of_a_whole_conversation_is_what_the_document_says() {
     let turned_down = planner.sends("worker", "dig").await;
     results.of_call(&worker, "task/reject", json!({ "taskId": turned_down })).await;
     results.of_call(&planner, "task/read", json!({ "taskId": turned_down })).await;
+    let lead = Node::new(&stage, "lead");
+    let held = json!({ "to": "mailer", "message": "send it", "queue": true });
+    let held = results.of_call(&planner, "task/send", held).await["task"]["taskId"].clone();
+    let list = |max: u64| json!({ "max": max });
+    let found = results.of_call(&lead, "approval/list", list(5)).await["approvals"][0].clone();
+    let decided = |found: &Value, decision: &str, reason: Option<&str>| {
+        let proposal = &found["approval"]["proposal"];
+        json!({ "taskId": held, "proposal": proposal, "decision": decision, "reason": reason, "messageId": decision })
+    };
+    let back =
+        results.of_call(&lead, "approval/decide", decided(&found, "ask_changes", Some("to whom?"))).await;
+    assert_eq!(back["approval"]["decidedBy"], "lead");
+    results.of_call(&planner, "task/get", json!({ "taskId": held })).await;
+    let again =
+        json!({ "taskId": held, "title": "mail", "instructions": "to me", "input": 1, "messageId": "p" });
+    results.of_call(&planner, "task/propose", again).await;
+    let found = results.of_call(&lead, "approval/list", list(5)).await["approvals"][0].clone();
+    results.of_call(&lead, "approval/decide", decided(&found, "approve", None)).await;
+    results.of_call(&planner, "task/history", json!({ "taskId": held })).await;
     assert!(results.wrong.is_empty(), "{:#?}", results.wrong);
     let seen: BTreeSet<&str> = results.seen.iter().map(String::as_str).collect();
     assert_eq!(seen, names(&document), "every method was called");

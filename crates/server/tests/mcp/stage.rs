@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_desk::access::Access;
+use handover_desk::approvals::Rules;
 use handover_desk::gate;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
@@ -58,6 +59,7 @@ pub struct Set {
     pub engine: handover_engine::Settings,
     pub limits: gate::Settings,
     pub access: Access,
+    pub approvals: Rules,
     pub waits: wait::Settings,
 }
 
@@ -73,6 +75,7 @@ impl Set {
             face: mcp::Settings::new(&config),
             engine: handover_engine::Settings::default(),
             access: Access::default(),
+            approvals: Rules::default(),
             waits: wait::Settings { plain: PATIENCE, with_progress: PATIENCE },
         }
     }
@@ -119,9 +122,10 @@ impl Stage {
     pub async fn with(change: impl FnOnce(&mut Set)) -> Stage {
         let mut set = Set::new();
         change(&mut set);
-        let Set { identity, store, face, engine, limits, access, waits } = set;
+        let Set { identity, store, face, engine, limits, access, approvals, waits } = set;
         let (trigger, shutdown) = Shutdown::new();
-        let desk = handover_desk::Settings { engine, gate: limits, access, waits, ..Default::default() };
+        let desk =
+            handover_desk::Settings { engine, gate: limits, access, approvals, waits, ..Default::default() };
         let data = Data::Store(Arc::clone(&store));
         let house = House::with(
             data,

@@ -4,6 +4,7 @@
 //! - [`requester`], [`worker`]: the two sides of a task, once for each protocol
 //! - [`checker`]: what the log holds, and what each protocol must say of it
 //! - [`acts`]: what the two sides do, one function for each column of the matrix
+//! - [`approvals`]: what needs somebody's approval, whoever asks, works and decides
 //! - [`matrix`]: the run, and the page that shows what came of it
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -16,6 +17,7 @@ mod grid;
 mod others;
 
 mod acts;
+mod approvals;
 mod checker;
 mod matrix;
 mod requester;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use handover_engine::log::{load, revive};
 use handover_engine::{codec, snapshot, view};
+use handover_kernel::approval::Ruling;
 use handover_kernel::session::{Lifecycle, apply};
 use handover_kernel::{Author, Event, Face, Fact, IdScope, MessageId, Session, SessionId, Timestamp, replay};
 use handover_store::{MemoryStore, SessionKey, Store};
@@ -105,6 +106,40 @@ pub fn inboxes(store: &MemoryStore, agents: &[&str]) -> Result<(), String> {
         }
         if found != expected {
             return Err(format!("the inbox of {agent} holds {found:?}, the logs say {expected:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// What needs an approval took effect only once one of those who may had approved it.
+pub fn approved(log: &[Event]) -> Result<(), String> {
+    let Some(Event { fact: Fact::Started(started), .. }) = log.first() else { return Ok(()) };
+    let Some(approvals) = &started.start.charter.approvals else { return Ok(()) };
+    let (mut waiting, mut allowed) = (None, None);
+    for event in log {
+        let effect = match &event.fact {
+            Fact::Proposed { what, .. } => {
+                (waiting, allowed) = (Some(what), None);
+                continue;
+            }
+            Fact::Decided { ruling: Ruling::Approved(changes), .. } => {
+                let decided =
+                    waiting.and_then(|what| what.changed(changes).ok().map(|changed| (what, changed)));
+                let named = |what| event.author.agent().is_some_and(|by| approvals.of(what).contains(by));
+                allowed = decided.filter(|(what, _)| named(what)).map(|(_, changed)| changed);
+                continue;
+            }
+            Fact::Requested(_) | Fact::Offered { .. } => "opening",
+            Fact::Committed(made) if made.positive || !event.is_by_runtime() => "commitment",
+            _ => continue,
+        };
+        let (needed, kind) = match effect {
+            "opening" => (&approvals.opening, ["request", "offer"]),
+            _ => (&approvals.commitment, ["commitment", "commitment"]),
+        };
+        let was = allowed.take().is_some_and(|allowed| kind.contains(&allowed.name()));
+        if !needed.is_empty() && !was {
+            return Err(format!("event {} took effect without an approval", event.seq));
         }
     }
     Ok(())

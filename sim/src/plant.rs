@@ -25,11 +25,13 @@ pub enum Plant {
     DropRows,
     /// A snapshot lacks what the last event did.
     StaleSnapshot,
+    /// Loading a session forgets what needs an approval.
+    ForgetApprovals,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 9] = [
+    pub const ALL: [Plant; 10] = [
         Plant::SkipSync,
         Plant::AnswerBeforeAppend,
         Plant::ForgetDuplicates,
@@ -39,6 +41,7 @@ impl Plant {
         Plant::HideCut,
         Plant::DropRows,
         Plant::StaleSnapshot,
+        Plant::ForgetApprovals,
     ];
 
     /// The word for it.
@@ -53,6 +56,7 @@ impl Plant {
             Plant::HideCut => "hide-cut",
             Plant::DropRows => "drop-rows",
             Plant::StaleSnapshot => "stale-snapshot",
+            Plant::ForgetApprovals => "forget-approvals",
         }
     }
 }

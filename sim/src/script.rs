@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use handover_kernel::approval::{Approvals, Changes, Ruling, State};
 use handover_kernel::charter::{Authority, Charter, Liveness, OnSilence};
 use handover_kernel::command::{
     Act, Answer, CheckInTerms, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Next, Progress,
@@ -76,6 +77,7 @@ fn words(act: &Act) -> Act {
         | Act::Resume { .. }
         | Act::Tick
         | Act::Commit(_)
+        | Act::Decide { .. }
         | Act::Task(_)
         | Act::Handoff(_)
         | Act::SettleErrand { .. } => {}
@@ -103,6 +105,11 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
     if mode == ModeKind::Task && rng.chance(250) {
         let then = *rng.pick(&[OnSilence::Nothing, OnSilence::Tell, OnSilence::Free, OnSilence::Fail]);
         charter.liveness = Some(Liveness { window_ms: rng.between(500, 20_000), then });
+    }
+    if rng.chance(150) {
+        let mut asked = || if rng.chance(600) { vec![agent(rng), agent(rng)] } else { Vec::new() };
+        let approvals = Approvals { opening: asked(), commitment: asked() };
+        charter.approvals = Some(Arc::new(approvals));
     }
     let mut participants: Vec<AgentId> = AGENTS.into_iter().map(AgentId::from).collect();
     participants.retain(|agent| *agent == requester || rng.chance(700));
@@ -195,6 +202,9 @@ pub fn act(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> (AgentId, A
     if rng.chance(120) {
         return (agent(rng), anything(rng, session, tasks));
     }
+    if let Some(step) = about_proposal(rng, session) {
+        return step;
+    }
     let requester = session.binding.requester.clone();
     match &session.lifecycle {
         Lifecycle::Suspended { .. } if rng.chance(600) => (requester, Act::Resume { reason: text(rng) }),
@@ -214,6 +224,30 @@ pub fn act(rng: &mut Rng, session: &Session, tasks: &[SessionId]) -> (AgentId, A
                 Mode::Handoff(_) => sensible_handoff(rng, session, tasks),
             }
         }
+    }
+}
+
+/// What an approver decides about what was proposed, and what is sent again once it was approved.
+fn about_proposal(rng: &mut Rng, session: &Session) -> Option<(AgentId, Act)> {
+    let proposal = session.proposal.as_ref().filter(|_| rng.chance(600))?;
+    match &proposal.state {
+        State::Open => {
+            let ruling = match rng.below(6) {
+                0 => Ruling::Rejected(text(rng)),
+                1 => Ruling::ChangesAsked(text(rng)),
+                2 => Ruling::Approved(Changes { title: Some(text(rng)), ..Changes::default() }),
+                _ => Ruling::Approved(Changes::default()),
+            };
+            let by = match session.approvers() {
+                [] => agent(rng),
+                approvers => rng.pick(approvers).clone(),
+            };
+            Some((by, Act::Decide { proposal: proposal.id, ruling }))
+        }
+        State::Decided { ruling: Ruling::Approved(_), .. } => {
+            Some((proposal.by.clone(), proposal.what.act()))
+        }
+        State::Decided { .. } => None,
     }
 }
 

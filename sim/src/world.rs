@@ -12,7 +12,7 @@ use handover_engine::repeat::must_repeat;
 use handover_engine::shard::Settings;
 use handover_engine::subscription::read_page;
 use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
-use handover_kernel::{Event, Face, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace};
+use handover_kernel::{Event, Face, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace};
 use handover_store::{Fault, Outcome, SessionKey, Store};
 
 use crate::check::{self, Name};
@@ -488,10 +488,17 @@ impl World {
         }
         let mut log = load(self.disk.store(), key, 1).map_err(Arc::new)?;
         self.kept += u64::from(log.kept != Kept::default());
-        if self.plant == Some(Plant::ForgetDuplicates) {
+        let forgets = [Some(Plant::ForgetDuplicates), Some(Plant::ForgetApprovals)].contains(&self.plant);
+        if forgets {
             for bytes in &mut log.events {
                 if let Ok(mut event) = handover_engine::codec::decode(bytes) {
-                    event.id = None;
+                    match &mut event.fact {
+                        Fact::Started(started) if self.plant == Some(Plant::ForgetApprovals) => {
+                            started.start.charter.approvals = None;
+                        }
+                        _ if self.plant == Some(Plant::ForgetDuplicates) => event.id = None,
+                        _ => {}
+                    }
                     *bytes = handover_engine::codec::encode(&event);
                 }
             }
@@ -715,6 +722,7 @@ impl World {
             };
             check::index(store, key, &session)?;
             check::handed_on(store, key)?;
+            check::approved(&check::log(store, key)?)?;
             check::snapshot(store, key, &session)?;
             check::settled(store, key, &session, self.now)?;
             self.ended += u64::from(session.lifecycle.is_terminal());

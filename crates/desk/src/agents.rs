@@ -9,7 +9,7 @@ use crate::access::To;
 use crate::audit::What;
 use crate::caller::Caller;
 use crate::directory::search::Query;
-use crate::directory::{Agent, Found, Registered, Status, Tool};
+use crate::directory::{Agent, Found, Registered, Skill, Status, Tool};
 use crate::limit::Kind;
 use crate::no::No;
 use crate::{Desk, page};
@@ -28,6 +28,19 @@ const SEARCHED_IN_PLACE_MAX: usize = 2000;
 const CHANGE_MESSAGES: u64 = 20;
 
 impl Desk {
+    /// The agents that a call of a skill may be handed on to, of those that its agent names: whom the caller reaches.
+    pub async fn successors(&self, caller: &Caller, skill: &Skill) -> Result<Vec<AgentId>, No> {
+        let mut found = Vec::new();
+        for name in skill.successors.iter().map(|name| AgentId::from(name.as_str())) {
+            let one = std::slice::from_ref(&name);
+            let away = self.directory.out_of_reach(&caller.tenant, &caller.agent, To::HandOn, one, None);
+            if away.await?.is_none() && name != caller.agent && !found.contains(&name) {
+                found.push(name);
+            }
+        }
+        Ok(found)
+    }
+
     /// Put the caller into the directory, or replace what it said before.
     pub async fn register(&self, caller: &Caller, agent: Agent) -> Result<Registered, No> {
         self.gate.admit(caller, Kind::Message)?;

@@ -23,8 +23,9 @@ pub const AGENT_BYTES_MAX: usize = 1024 * 1024;
 const NAME_BYTES_MAX: usize = 256;
 const WORD_CHARS_MAX: usize = 64;
 
-/// How many agents may be named in `visible_to`, words in `requires` and words in `faces`.
+/// How many agents may be named in `visible_to` and in `successors`, words in `requires` and words in `faces`.
 const VISIBLE_TO_MAX: usize = 1000;
+const SUCCESSORS_MAX: usize = 8;
 const REQUIRES_MAX: usize = 16;
 const FACES_MAX: usize = 16;
 
@@ -132,6 +133,9 @@ pub struct Skill {
     /// Since when the agent has offered it, in milliseconds of the Unix epoch. The directory says.
     #[prost(uint64, tag = "10")]
     pub offered_at: u64,
+    /// The agents that a running call of it may be handed on to.
+    #[prost(string, repeated, tag = "11")]
+    pub successors: Vec<String>,
 }
 
 /// How a skill answers.
@@ -226,6 +230,10 @@ impl Skill {
             all_seen(field, visible::unseen_in_schema(&schema))?;
         }
         words("requires", &self.requires, REQUIRES_MAX)?;
+        at_most("successors", self.successors.len(), SUCCESSORS_MAX, "agents")?;
+        for id in &self.successors {
+            identity::agent_id(id).map_err(|why| format!("successors: {why}"))?;
+        }
         if Answers::try_from(self.answers).is_err() {
             return Err(format!("answers: expected either, at once or task, found {}", self.answers));
         }

@@ -30,6 +30,9 @@ pub(crate) struct NewSkill {
     /// What a caller's client must be able to do.
     #[serde(default)]
     requires: Vec<String>,
+    /// Agents that a running call of it may be handed on to.
+    #[serde(default)]
+    successors: Vec<String>,
     /// Remarks for clients, an object.
     annotations: Option<Value>,
 }
@@ -56,6 +59,7 @@ impl NewSkill {
             answers: answers.into(),
             asks_first: self.asks_first,
             requires: self.requires,
+            successors: self.successors,
             annotations: text(self.annotations),
             ..Skill::default()
         })

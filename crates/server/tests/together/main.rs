@@ -5,6 +5,7 @@
 //! - [`checker`]: what the log holds, and what each protocol must say of it
 //! - [`acts`]: what the two sides do, one function for each column of the matrix
 //! - [`approvals`]: what needs somebody's approval, whoever asks, works and decides
+//! - [`successors`]: a call that is handed on to an agent that its skill names
 //! - [`matrix`]: the run, and the page that shows what came of it
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -21,6 +22,7 @@ mod approvals;
 mod checker;
 mod matrix;
 mod requester;
+mod successors;
 mod worker;
 
 /// What an agent speaks.

@@ -101,6 +101,7 @@ fn skill(found: AgentSkill) -> Skill {
         requires: found.requires,
         annotations: found.annotations,
         offered_at: 0,
+        successors: found.successors,
     }
 }
 
@@ -115,6 +116,7 @@ fn shown(skill: &Skill) -> AgentSkill {
         asks_first: skill.asks_first,
         requires: skill.requires.clone(),
         annotations: skill.annotations.clone(),
+        successors: skill.successors.clone(),
     }
 }
 

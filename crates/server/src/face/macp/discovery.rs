@@ -139,6 +139,7 @@ fn described(skill: &Skill) -> String {
         },
         "asks_first": skill.asks_first,
         "requires": skill.requires,
+        "successors": skill.successors,
     });
     if !skill.title.is_empty() {
         shown["title"] = skill.title.as_str().into();

@@ -131,8 +131,13 @@ impl Mcp {
             None => {
                 let at_once = tool.skill.answers() == Answers::AtOnce;
                 let ttl_ms = self.parts.settings.ttl_ms;
+                let mut agents = self.desk().successors(&caller.who, &tool.skill).await.map_err(No)?;
+                agents.retain(|agent| *agent != tool.agent);
+                agents.insert(0, tool.agent.clone());
                 let work = Work {
-                    agents: vec![tool.agent.clone()],
+                    // Whom the skill names beside its agent may have changed since.
+                    anybody: agents.len() > 1,
+                    agents,
                     assignee: Some(tool.agent.clone()),
                     task: Text::from(&*tool.skill.name),
                     title: Text::from(title_of(&tool.skill)),

@@ -38,6 +38,7 @@ fn skill_schema() -> Value {
             "answers": { "enum": ["at_once", "task", "either"], "description": "Whether callers wait for it, follow it as a task, or as each can (unless given)" },
             "asks_first": { "type": "boolean", "description": "Whether it may ask before it begins in earnest, which is with its first work_update" },
             "requires": { "type": "array", "items": { "type": "string" }, "description": "What a caller's client must be able to do: elicitation, sampling, roots" },
+            "successors": { "type": "array", "items": { "type": "string" }, "description": "Ids of agents that you may hand a running call on to, with handoff_offer" },
             "annotations": { "type": "object" },
         },
         "required": ["name", "description"],

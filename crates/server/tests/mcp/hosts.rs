@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::approvals::Rules;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_server::config::Config;
@@ -339,7 +340,8 @@ async fn a_question_that_nobody_will_see_is_told_of_at_once() {
 /// What every tool of the server's returns is what its schema says, and every one has hints.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_servers_own_tools_return_fits_their_schemas() {
-    let stage = Stage::in_memory().await;
+    let rules = r#"[{ delegate = ["mailer"], by = ["lead"] }]"#;
+    let stage = Stage::with(|set| set.approvals = Rules::parse(rules).unwrap()).await;
     let (planner, worker) = (stage.client("planner"), stage.client("worker"));
     let listed = planner.ok("tools/list", json!({})).await;
     let mut left = BTreeSet::new();
@@ -412,6 +414,22 @@ async fn what_the_servers_own_tools_return_fits_their_schemas() {
         let begun = found.get("task_id").or_else(|| found.get("handoff_id")).and_then(Value::as_str);
         if matches!(name, "delegate_task" | "handoff_offer") {
             task = begun.unwrap().to_owned();
+        }
+    }
+    let mail = json!({ "title": "t", "instructions": "i", "agent": "mailer", "queue": true });
+    let held = planner.tool("delegate_task", mail).await;
+    check("delegate_task", &held);
+    let lead = stage.client("lead");
+    for (decision, reason) in [("ask_changes", Some("whom?")), ("approve", None)] {
+        let waiting = lead.tool("approval_list", json!({})).await;
+        check("approval_list", &waiting);
+        let number = &waiting["proposals"][0]["approval"]["proposal"];
+        let decided =
+            json!({ "task_id": held["task_id"], "proposal": number, "decision": decision, "reason": reason });
+        check("approval_decide", &lead.tool("approval_decide", decided).await);
+        if reason.is_some() {
+            let again = json!({ "task_id": held["task_id"], "instructions": "ann" });
+            check("task_propose", &planner.tool("task_propose", again).await);
         }
     }
     // Only tasks of other protocols wait for a commitment.

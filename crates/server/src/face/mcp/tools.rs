@@ -84,7 +84,6 @@ impl Run {
             Run::Agents(agents::Tool::List),
             Run::Requester(requester::Tool::Message),
             Run::Requester(requester::Tool::Timeline),
-            Run::Approvals(approvals::Tool::Propose),
         ];
         match (profile, self) {
             // Those who want to talk so say so: to others it would be a second way to do the same.
@@ -92,7 +91,7 @@ impl Run {
             (Profile::Conversation, _) => TALKING.contains(&self),
             (Profile::All | Profile::Requester | Profile::Worker, Run::Conversation(_)) => false,
             (Profile::All, _) => true,
-            (Profile::Requester, Run::Requester(_)) => true,
+            (Profile::Requester, Run::Requester(_) | Run::Approvals(approvals::Tool::Propose)) => true,
             (Profile::Worker, Run::Worker(_) | Run::Agents(_) | Run::Handoffs(_)) => true,
             (Profile::Requester | Profile::Worker, _) => both.contains(&self),
         }

@@ -18,6 +18,7 @@ use crate::id;
 use crate::limit::{Kind, Lane};
 use crate::names;
 use crate::no::No;
+use crate::waiting;
 
 /// How many times what a command carries is in memory while it is on its way.
 const COPIES: u64 = 3;
@@ -74,6 +75,7 @@ impl Desk {
         }
         tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
+        let may_wait = waiting::may_wait(&command.act);
         let owes = matches!(command.act, Act::Commit(_) | Act::Cancel { .. } | Act::Decide { .. });
         let observer = pass.caller().observer.then(|| pass.caller().agent.clone());
         let submitted = self.gate.submit(pass, key.clone(), command).await;
@@ -96,6 +98,9 @@ impl Desk {
         );
         if takes_orders && accepted.receipt.duplicate {
             accepted.receipt.orders = self.orders_of(&key, &accepted).await?;
+        }
+        if may_wait && waiting::is_related(&accepted.session) && accepted.receipt.changed {
+            self.tell_of_cycle(&key.tenant, &accepted.session).await;
         }
         if owes {
             accepted.session = self.when_settled(&key, accepted.session).await?;

@@ -395,6 +395,7 @@ fn telling(fact: &Fact) -> Option<(What, &str, &'static str)> {
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
+        | Fact::CycleFound { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. }
         | Fact::ContextAdded { .. }

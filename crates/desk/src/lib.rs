@@ -18,6 +18,7 @@
 //! - [`inbox`]: what waits for an agent
 //! - [`follow`]: what happens, for streams and for calls that wait
 //! - [`wait`]: how long calls wait
+//! - [`waiting`]: which agents wait for which others
 //! - [`tell`], [`signals`]: what is told and not kept
 //! - [`orders`]: what waits for an assignee
 //! - [`errands`]: what an act brings about in other sessions
@@ -85,6 +86,7 @@ pub mod tell;
 pub mod timeline;
 pub mod visible;
 pub mod wait;
+pub mod waiting;
 
 pub use handover_engine::clock;
 pub use handover_engine::view::{WaitKind, status_number};

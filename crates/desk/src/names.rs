@@ -122,7 +122,8 @@ fn check_task_act(act: &TaskAct) -> Result<(), Refusal> {
         | TaskAct::Read { .. }
         | TaskAct::Acknowledge
         | TaskAct::CanHandOn { .. }
-        | TaskAct::CanHaveChild { .. } => Ok(()),
+        | TaskAct::CanHaveChild { .. }
+        | TaskAct::NoteCycle { .. } => Ok(()),
     }
 }
 

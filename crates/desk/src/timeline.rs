@@ -165,6 +165,10 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
             }
             ("decided", detail)
         }
+        Fact::CycleFound { agents } => {
+            let agents: Vec<&str> = agents.iter().map(|agent| agent.as_str()).collect();
+            ("cycle_found", json!({ "agents": agents }))
+        }
         Fact::FellSilent { since } => ("fell_silent", json!({ "since": rfc3339(*since) })),
         Fact::KeySet { key } => ("key_set", json!({ "key": key.as_deref() })),
         Fact::ChildAdded { child } => ("child_added", json!({ "child": child.as_str() })),

@@ -365,6 +365,8 @@ pub enum TaskAct {
     },
     /// Record a subtask.
     AddChild { child: SessionId },
+    /// Record that these agents wait for each other, each for the next and the last for the first.
+    NoteCycle { agents: Vec<AgentId> },
 }
 
 /// The work.
@@ -596,6 +598,7 @@ impl TaskAct {
             TaskAct::CanHaveChild { .. } => "can_have_child",
             TaskAct::HandOn { .. } => "hand_on",
             TaskAct::AddChild { .. } => "add_child",
+            TaskAct::NoteCycle { .. } => "note_cycle",
         }
     }
 }

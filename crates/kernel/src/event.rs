@@ -176,6 +176,8 @@ pub enum Fact {
     KeySet { key: Option<Text> },
     /// A subtask began.
     ChildAdded { child: SessionId },
+    /// The assignee was found to be one of these agents, which wait for each other.
+    CycleFound { agents: Vec<AgentId> },
 
     /// The owner offered the responsibility.
     Offered {
@@ -280,6 +282,7 @@ impl Fact {
             | Fact::FellSilent { .. }
             | Fact::KeySet { .. }
             | Fact::ChildAdded { .. }
+            | Fact::CycleFound { .. }
             | Fact::Proposed { .. }
             | Fact::Decided { .. } => false,
         }

@@ -308,6 +308,7 @@ impl Handoff {
             | Fact::Acknowledged
             | Fact::CheckInMissed { .. }
             | Fact::FellSilent { .. }
+            | Fact::CycleFound { .. }
             | Fact::Proposed { .. }
             | Fact::Decided { .. }
             | Fact::KeySet { .. }

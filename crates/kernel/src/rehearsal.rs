@@ -207,6 +207,7 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
         | Fact::Proposed { held: false, .. }
+        | Fact::CycleFound { .. }
         | Fact::ChildAdded { .. } => return None,
     })
 }

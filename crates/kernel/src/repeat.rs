@@ -169,7 +169,8 @@ impl TaskAct {
                 | TaskAct::CanHandOn { .. }
                 | TaskAct::CanHaveChild { .. }
                 | TaskAct::HandOn { .. }
-                | TaskAct::AddChild { .. },
+                | TaskAct::AddChild { .. }
+                | TaskAct::NoteCycle { .. },
                 _,
             ) => false,
         }

@@ -42,6 +42,8 @@ pub struct Task {
     pub children: Vec<(Seq, SessionId)>,
     /// Whether its assignee is there.
     pub signs: Signs,
+    /// The agents that were found to wait for each other, its assignee among them, unless somebody has acted since.
+    pub cycle: Vec<AgentId>,
     /// Every key that a question ever had.
     keys_used: BTreeSet<QuestionKey>,
 }

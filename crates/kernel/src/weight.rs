@@ -85,7 +85,8 @@ impl TaskAct {
             | TaskAct::CanHandOn { .. }
             | TaskAct::CanHaveChild { .. }
             | TaskAct::HandOn { .. }
-            | TaskAct::AddChild { .. } => 0,
+            | TaskAct::AddChild { .. }
+            | TaskAct::NoteCycle { .. } => 0,
         }
     }
 }
@@ -127,6 +128,7 @@ impl Fact {
             | Fact::CheckInMissed { .. }
             | Fact::FellSilent { .. }
             | Fact::ChildAdded { .. } => 0,
+            Fact::CycleFound { agents } => agents.iter().map(|agent| agent.as_str().len()).sum(),
         }
     }
 }

@@ -115,6 +115,7 @@ fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
             Fact::ChildAdded { child: required("child_added.child", fact.child)?.into() }
         }
 
+        wire::Fact::CycleFound(fact) => Fact::CycleFound { agents: texts(fact.agents) },
         wire::Fact::Proposed(fact) => Fact::Proposed {
             what: Box::new(proposed(required("proposed.what", fact.what)?)?),
             held: fact.held,

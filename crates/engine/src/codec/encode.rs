@@ -120,6 +120,9 @@ fn wire_fact(fact: &Fact) -> wire::Fact {
             wire::Fact::ChildAdded(wire::ChildAdded { child: Some(string(child.as_str())) })
         }
 
+        Fact::CycleFound { agents } => wire::Fact::CycleFound(wire::CycleFound {
+            agents: agents.iter().map(|agent| string(agent.as_str())).collect(),
+        }),
         Fact::Proposed { what, held } => {
             wire::Fact::Proposed(Box::new(wire::Proposed { what: Some(proposed(what)), held: *held }))
         }

@@ -76,7 +76,7 @@ pub(super) struct Event {
     #[prost(
         oneof = "Fact",
         tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, \
-                30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, \
+                30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 55, \
                 60, 61, 62, 63"
     )]
     pub fact: Option<Fact>,
@@ -156,6 +156,9 @@ pub(super) enum Fact {
     ChildAdded(ChildAdded),
     #[prost(message, tag = "48")]
     FellSilent(FellSilent),
+
+    #[prost(message, tag = "55")]
+    CycleFound(CycleFound),
 
     #[prost(message, tag = "17")]
     Proposed(Box<Proposed>),
@@ -642,6 +645,13 @@ pub(super) struct CheckInMissed {
     pub next: Option<u64>,
     #[prost(bool, tag = "3")]
     pub gives_up: bool,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct CycleFound {
+    #[prost(string, repeated, tag = "1")]
+    pub agents: Vec<String>,
 }
 
 /// Never reuse a number.

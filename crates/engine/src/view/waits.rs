@@ -40,11 +40,13 @@ pub enum WaitKind {
     Approval = 10,
     /// A proposal of the agent's own that was not approved: it can propose another.
     Revision = 11,
+    /// A proposal of the agent's own that nobody has decided about: it waits for another.
+    Proposed = 12,
 }
 
 impl WaitKind {
     /// Every kind.
-    pub const ALL: [WaitKind; 12] = [
+    pub const ALL: [WaitKind; 13] = [
         WaitKind::TaskOffer,
         WaitKind::HandoffOffer,
         WaitKind::InHand,
@@ -57,6 +59,7 @@ impl WaitKind {
         WaitKind::Offered,
         WaitKind::Approval,
         WaitKind::Revision,
+        WaitKind::Proposed,
     ];
 
     /// Its bit in the `kinds` of [`Waits`].
@@ -172,6 +175,7 @@ pub fn waits(session: &Session) -> Vec<Waits> {
         if causes.has(WaitKind::Approval) {
             let others = session.approvers().iter().filter(|agent| **agent != proposal.by);
             others.for_each(|agent| waits.add(agent, WaitKind::Approval));
+            waits.add(&proposal.by, WaitKind::Proposed);
         }
         if causes.has(WaitKind::Revision) {
             waits.add(&proposal.by, WaitKind::Revision);

@@ -107,7 +107,8 @@ kinds!(
     OfferAccepted,
     OfferDeclined,
     Proposed,
-    Decided
+    Decided,
+    CycleFound
 );
 
 /// Any event of any kind.
@@ -214,6 +215,7 @@ fn fact(kind: Kind) -> BoxedStrategy<Fact> {
         Kind::OfferDeclined => {
             (id(), text()).prop_map(|(handoff, reason)| Fact::OfferDeclined { handoff, reason }).boxed()
         }
+        Kind::CycleFound => vec(id(), 0..4).prop_map(|agents| Fact::CycleFound { agents }).boxed(),
         Kind::Proposed => (proposed(), any::<bool>())
             .prop_map(|(what, held)| Fact::Proposed { what: Box::new(what), held })
             .boxed(),

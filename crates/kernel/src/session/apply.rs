@@ -142,6 +142,7 @@ impl Session {
             | Fact::FellSilent { .. }
             | Fact::KeySet { .. }
             | Fact::ChildAdded { .. }
+            | Fact::CycleFound { .. }
             | Fact::Offered { .. }
             | Fact::ContextAdded { .. }
             | Fact::OfferAccepted { .. }

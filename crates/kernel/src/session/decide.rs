@@ -489,7 +489,8 @@ impl Command {
                 | TaskAct::Read { .. }
                 | TaskAct::Acknowledge
                 | TaskAct::HandOn { .. }
-                | TaskAct::AddChild { .. } => true,
+                | TaskAct::AddChild { .. }
+                | TaskAct::NoteCycle { .. } => true,
                 TaskAct::Checkpoint => self.takes_orders,
                 TaskAct::Request(_)
                 | TaskAct::Accept { .. }

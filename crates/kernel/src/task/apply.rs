@@ -48,6 +48,10 @@ impl Task {
 
     pub(crate) fn apply(&mut self, binding: &Binding, event: &Event) {
         let (seq, worked) = (event.seq, self.is_busy());
+        // Whoever acts may have ended the waiting.
+        if event.author.agent().is_some() {
+            self.cycle = Vec::new();
+        }
         if let Some(order) = Order::given_by(event, &binding.requester) {
             self.order(order);
         }
@@ -141,6 +145,10 @@ impl Task {
                 }
             }
             Fact::ChildAdded { child } => self.children.push((seq, child.clone())),
+            Fact::CycleFound { agents } => {
+                self.cycle = agents.clone();
+                self.conversation.notice(seq, Some(Party::Receiver));
+            }
             Fact::Suspended { .. } => {
                 self.pause = None;
                 self.orders.drop_pause();

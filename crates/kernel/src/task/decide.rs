@@ -105,6 +105,7 @@ impl Task {
             TaskAct::CanHaveChild { by } => self.can_have_child(&scene, by),
             TaskAct::HandOn { handoff, to, by } => self.hand_on(&scene, handoff, to, by),
             TaskAct::AddChild { child } => self.add_child(&scene, child),
+            TaskAct::NoteCycle { agents } => self.note_cycle(&scene, agents),
         }
     }
 

@@ -42,7 +42,7 @@ kinds! {
     Started, Cancelled, Suspended, Resumed, Expired, Committed, ErrandSettled,
     Requested, Accepted, Declined, Updated, Asked, Checkpointed, Delivered, Answered, Steered, PauseRequested,
     Completed, Failed, Said, Read, Acknowledged, CheckInMissed, FellSilent, KeySet, ChildAdded,
-    Offered, ContextAdded, OfferAccepted, OfferDeclined, Proposed, Decided,
+    Offered, ContextAdded, OfferAccepted, OfferDeclined, Proposed, Decided, CycleFound,
 }
 
 /// The names of these events' kinds.

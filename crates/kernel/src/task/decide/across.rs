@@ -88,4 +88,11 @@ impl Task {
         }
         Ok(vec![scene.says(Fact::ChildAdded { child: child.clone() })])
     }
+
+    /// Agents wait for each other, as whoever looks at all tasks has found.
+    pub(super) fn note_cycle(&self, scene: &Scene<'_>, agents: &[AgentId]) -> Result<Vec<Draft>, Refusal> {
+        scene.runtime_only()?;
+        scene.session.must_be_open()?;
+        Ok(vec![scene.says(Fact::CycleFound { agents: agents.to_vec() })])
+    }
 }

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use super::message;
 use super::methods::{
     Acknowledged, Branch, CancelTask, Canceled, Delegated, EndTask, ListTasks, Listed, MaybeOne, One,
-    OnlyTask, ReadHistory, ReadTask, SendMessage, SendTask, Sent, Steering, UpdateTask, WasRead, WasSaid,
-    WithAgent, Words,
+    OnlyTask, ReadHistory, ReadTask, SendMessage, SendTask, Sent, Steering, UpdateTask, Waits, WasRead,
+    WasSaid, WithAgent, Words,
 };
 use super::parts::{self, Part};
 use super::state::{self, State};
@@ -136,7 +136,7 @@ impl Call<'_> {
     }
 
     pub(super) fn one(&self, accepted: &Accepted) -> Result<One, Refused> {
-        Ok(One { task: self.view(&accepted.session)? })
+        Ok(One { task: self.view(&accepted.session)?, waits: Vec::new() })
     }
 
     fn sent(&self, accepted: &Accepted, sequence: u64, warning: Option<String>) -> Result<Sent, Refused> {
@@ -307,7 +307,14 @@ impl Call<'_> {
     /// `task/get`.
     pub async fn get(&self, asked: OnlyTask) -> Result<One, Refused> {
         let session = self.desk.task(self.caller, &asked.task_id).await?;
-        Ok(One { task: self.view(&session)? })
+        let waits = self.desk.waits_in(self.caller, &session).await?;
+        let waits = waits.iter().map(|edge| Waits {
+            from_node_id: edge.from.to_string(),
+            to_node_id: edge.to.to_string(),
+            why: edge.why.name(),
+            task_id: edge.on.to_string(),
+        });
+        Ok(One { task: self.view(&session)?, waits: waits.collect() })
     }
 
     /// `task/list`.

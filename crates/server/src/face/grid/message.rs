@@ -3,6 +3,7 @@
 
 use handover_desk::approvals::decides;
 use handover_desk::calendar::rfc3339;
+use handover_desk::waiting::cycle;
 use handover_kernel::command::{Answer, Reply, Request};
 use handover_kernel::errand::is_parents;
 use handover_kernel::task::REJECTED;
@@ -50,6 +51,8 @@ pub enum Kind {
     NoAck,
     /// The receiver has shown no sign of life for too long.
     Silent,
+    /// Agents wait for each other, the receiver among them.
+    Cycle,
     /// Something was proposed that needs an approval, or was decided about.
     Approval,
 }
@@ -182,6 +185,9 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
         Fact::FellSilent { since } => {
             let what = format!("no sign of life of the receiver since {}", rfc3339(*since));
             (*reader == session.binding.requester).then(|| (Kind::Silent, text(what)))
+        }
+        Fact::CycleFound { agents } => {
+            (*reader == session.binding.requester).then(|| (Kind::Cycle, text(cycle(agents))))
         }
         // What led to a task concerns those who proposed and decided it.
         Fact::Proposed { what, .. } => {

@@ -352,6 +352,23 @@ pub struct Sent {
 pub struct One {
     /// As it is now.
     pub(super) task: Task,
+    /// Who waits for whom because of it: told by `task/get`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) waits: Vec<Waits>,
+}
+
+/// One agent waits for another.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Waits {
+    /// Who waits.
+    pub(super) from_node_id: String,
+    /// For whom.
+    pub(super) to_node_id: String,
+    /// What for: `question`, `approval`, `review` or `delegated`.
+    pub(super) why: &'static str,
+    /// The task that it waits for.
+    pub(super) task_id: String,
 }
 
 /// A task, if there is one.

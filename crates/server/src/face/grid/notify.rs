@@ -41,6 +41,8 @@ pub enum Kind {
     NoAck,
     /// The receiver has shown no sign of life for too long.
     Silent,
+    /// Agents wait for each other, the receiver among them.
+    Cycle,
     /// Something waits for your approval, or was decided about what you proposed.
     Approval,
     /// The sender wants something to be taken into account.
@@ -126,6 +128,7 @@ fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
         Fact::Read { .. } => Some(Kind::Read),
         Fact::CheckInMissed { .. } => so(to_sender, Kind::NoAck),
         Fact::FellSilent { .. } => so(to_sender, Kind::Silent),
+        Fact::CycleFound { .. } => so(to_sender, Kind::Cycle),
         Fact::Proposed { .. } | Fact::Decided { .. } => Some(Kind::Approval),
         Fact::Accepted { .. }
         | Fact::Declined { .. }

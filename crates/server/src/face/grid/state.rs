@@ -139,6 +139,7 @@ pub fn after(fact: &Fact, session: &Session) -> Option<State> {
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
+        | Fact::CycleFound { .. }
         | Fact::Proposed { .. }
         | Fact::Decided { .. }
         | Fact::KeySet { .. }

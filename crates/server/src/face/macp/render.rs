@@ -182,6 +182,7 @@ fn message(frame: &Frame<'_>, event: &Event, sender: &str) -> Option<(&'static s
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
+        | Fact::CycleFound { .. }
         | Fact::Proposed { .. }
         | Fact::Decided { .. }
         | Fact::KeySet { .. }

@@ -12,10 +12,11 @@ use handover_desk::follow::Stay;
 use handover_desk::limit::Kind;
 use handover_desk::signals::Signal;
 use handover_desk::tell::Listening;
+use handover_desk::waiting::cycle;
 use handover_desk::{Delivery, WaitKind, timeline};
 use handover_kernel::command::Reply;
 use handover_kernel::orders::{Order, OrderKind};
-use handover_kernel::{Blob, Event, Fact, Seq, Session, Timestamp};
+use handover_kernel::{Blob, Event, Fact, Seq, Session};
 use prost::Message;
 use tonic::Status;
 
@@ -90,7 +91,10 @@ impl Macp {
                     if let Fact::Suspended { reason, .. } = &delivery.event.fact {
                         self.hand_over(caller, id, Some(reason), out).await?;
                     } else if let Fact::FellSilent { since } = delivery.event.fact {
-                        self.tell_of_silence(caller, id, delivery.event.seq, since, out).await?;
+                        let since = rfc3339(since);
+                        self.tell_requester(caller, id, delivery.event.seq, "task.silent", since, out).await?;
+                    } else if let Fact::CycleFound { agents } = &delivery.event.fact {
+                        self.tell_requester(caller, id, delivery.event.seq, "task.cycle", cycle(agents), out).await?;
                     } else if let Fact::Proposed { .. } | Fact::Decided { .. } = delivery.event.fact {
                         self.tell_of_approval(caller, id, &delivery.event, out).await?;
                     } else if may_free_orders(&delivery) {
@@ -103,19 +107,19 @@ impl Macp {
         }
     }
 
-    /// Tell the requester that its assignee shows no sign of life.
-    async fn tell_of_silence(
+    /// Tell the requester something of its assignee: that it shows no sign of life, or waits in a circle.
+    async fn tell_requester(
         &self,
         caller: &Caller,
         id: &str,
         seq: Seq,
-        since: Timestamp,
+        name: &str,
+        what: String,
         out: &Out,
     ) -> Result<(), Status> {
         let session = self.desk.session(caller, id).await.map_err(Refused::from)?;
         if session.binding.requester == caller.agent {
-            let data = rfc3339(since).into_bytes();
-            let envelope = Some(signal(&session, seq, "task.silent", data));
+            let envelope = Some(signal(&session, seq, name, what.into_bytes()));
             let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
             // A listener that has gone away is noticed by the loop.
             _ = out.send(Ok(told)).await;

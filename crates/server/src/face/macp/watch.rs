@@ -197,6 +197,7 @@ fn lifecycle(delivery: &Delivery) -> Option<EventType> {
         | Fact::Acknowledged
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
+        | Fact::CycleFound { .. }
         | Fact::Proposed { .. }
         | Fact::Decided { .. }
         | Fact::KeySet { .. }

@@ -19,6 +19,7 @@ use handover_desk::calendar::rfc3339;
 use handover_desk::clock::now;
 use handover_desk::codes::own;
 use handover_desk::directory::Directory;
+use handover_desk::waiting::cycle;
 
 /// A task as one caller sees it.
 #[derive(Debug)]
@@ -358,6 +359,9 @@ fn message<'a>(
     let assignee = || task.phase.assignee().map_or("the assignee", |agent| agent.as_str());
     if let (Some(approval), false) = (Approval::of(session), session.lifecycle.is_terminal()) {
         return Some(Cow::Owned(approval.sentence()));
+    }
+    if !task.cycle.is_empty() && !session.lifecycle.is_terminal() {
+        return Some(Cow::Owned(cycle(&task.cycle)));
     }
     match session.standing() {
         Standing::Pending | Standing::Requested => {

@@ -9,6 +9,7 @@ use handover_desk::converse::{Tasks, unread};
 use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::payload;
+use handover_desk::waiting::Edge;
 use handover_kernel::command::{Act, Answer, CheckInTerms, Next, TaskAct};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
@@ -186,7 +187,14 @@ impl Mcp {
     }
 
     async fn status(&self, caller: &Caller, task_id: &str) -> Done {
-        Ok(structured(self.view(caller, &*self.task(&caller.who, task_id).await?)))
+        let session = self.task(&caller.who, task_id).await?;
+        let mut view = self.view(caller, &session);
+        let waits = self.desk().waits_in(&caller.who, &session).await?;
+        if !waits.is_empty() {
+            let edge = |edge: &Edge| json!({ "from": edge.from.as_str(), "to": edge.to.as_str(), "why": edge.why.name(), "task_id": edge.on.as_str() });
+            view["waits"] = waits.iter().map(edge).collect();
+        }
+        Ok(structured(view))
     }
 
     async fn delegate(&self, caller: &Caller, asked: Delegate) -> Done {

@@ -116,6 +116,7 @@ fn task() -> Value {
             "assignee_seen_at": json!({ "type": ["string", "null"], "description": "The last sign of life of the agent that works on it" }),
             "silent_since": json!({ "type": "string", "description": "Since when the agent that works on it has shown no sign of life, though it should" }),
             "approval": json!({ "type": "object", "description": "What waits for somebody's approval, or was not approved" }),
+            "waits": json!({ "type": "array", "items": { "type": "object" }, "description": "Who waits for whom (from, to), why, and for which task: task_status shows it" }),
             "created_at": text(),
             "updated_at": text(),
             "message": text(),

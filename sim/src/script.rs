@@ -120,6 +120,7 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
         extension_keys: Vec::new(),
         parent: (!tasks.is_empty() && rng.chance(200)).then(|| rng.pick(tasks).clone()),
         contract: None,
+        under: None,
     };
     (requester, face, Act::Start(Box::new(start)))
 }
@@ -144,6 +145,7 @@ pub fn theft() -> Vec<(&'static str, AgentId, Act)> {
             extension_keys: Vec::new(),
             parent: None,
             contract: None,
+            under: None,
         }))
     };
     let accept = || Act::Task(TaskAct::Accept { task: None, assignee: None, reason: words() });

@@ -230,5 +230,6 @@ fn start(mode: ModeKind, charter: Charter, policy: &str, configuration: &str) ->
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }

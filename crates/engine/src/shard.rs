@@ -80,7 +80,7 @@ pub struct Trip {
     /// Who owes it.
     pub from: Key,
     /// Which one it is.
-    pub errand: Seq,
+    pub errand: Errand,
     /// Where it goes.
     pub to: Key,
 }

@@ -326,7 +326,7 @@ fn every_life_replays_from_its_bytes_to_the_session_that_lived_it() {
 }
 
 /// A folder for each step: the version of the envelope, and how often fields were added to it since.
-const STEPS: [&str; 6] = ["v1", "v1.1", "v1.2", "v1.3", "v1.4", "v1.5"];
+const STEPS: [&str; 7] = ["v1", "v1.1", "v1.2", "v1.3", "v1.4", "v1.5", "v1.6"];
 
 /// The logs of every step, after those of new lives have been added to the last one if that is wanted.
 fn stored_logs() -> Vec<PathBuf> {

@@ -4,9 +4,11 @@
 //! charters.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::command::CheckInTerms;
 use crate::id::{AgentId, Millis};
 
@@ -54,6 +56,8 @@ pub struct Charter {
     pub implicit_accept_ms: Option<Millis>,
     /// What is expected of an assignee at work.
     pub liveness: Option<Liveness>,
+    /// How much may be used by the task and everything under it.
+    pub budget: Option<Arc<Budget>>,
 }
 
 /// The signs of life that are expected of an assignee at work.
@@ -169,6 +173,7 @@ impl Charter {
             suspension_cap_ms: SUSPENSION_CAP_DEFAULT_MS,
             implicit_accept_ms: None,
             liveness: None,
+            budget: None,
         }
     }
 

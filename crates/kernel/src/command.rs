@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Amounts, Under};
 use crate::charter::Charter;
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -41,6 +42,8 @@ pub struct Command {
     pub sent_at: Option<Timestamp>,
     /// The trace that it belongs to: no part of what makes two messages the same.
     pub trace: Option<Box<Trace>>,
+    /// What its sender says that it has used for the task since it last said so.
+    pub used: Amounts,
     /// What is asked.
     pub act: Act,
 }
@@ -61,6 +64,7 @@ impl Command {
             accepts: false,
             sent_at: None,
             trace: None,
+            used: Amounts::default(),
             act,
         }
     }
@@ -79,6 +83,7 @@ impl Command {
             accepts: false,
             sent_at: None,
             trace: None,
+            used: Amounts::default(),
             act,
         }
     }
@@ -193,6 +198,8 @@ pub struct Start {
     pub parent: Option<SessionId>,
     /// What the work takes and gives, fixed from now on.
     pub contract: Option<Arc<Contract>>,
+    /// The budgets that it stands under: filled in from its parent, never by who starts it.
+    pub under: Option<Arc<Under>>,
 }
 
 /// The skill that a task was started for, as its agent described it then. Nothing here looks into the schemas.
@@ -356,6 +363,14 @@ pub enum TaskAct {
     },
     /// Record a subtask.
     AddChild { child: SessionId },
+    /// Count a task that is about to start under this one's budget.
+    Reserve {
+        child: SessionId,
+        /// How many levels it will be below this one.
+        depth: u32,
+    },
+    /// Count what a task under this one's budget has used.
+    Spend { from: SessionId, used: Amounts },
 }
 
 /// The work.
@@ -545,6 +560,22 @@ impl Act {
         }
     }
 
+    /// The same, of which more can be said.
+    pub fn start_mut(&mut self) -> Option<&mut Start> {
+        match self {
+            Act::Start(start) => Some(start),
+            Act::Delegate(delegation) => Some(&mut delegation.start),
+            Act::Cancel { .. }
+            | Act::Pause { .. }
+            | Act::Resume { .. }
+            | Act::Tick
+            | Act::Commit(_)
+            | Act::Task(_)
+            | Act::Handoff(_)
+            | Act::SettleErrand { .. } => None,
+        }
+    }
+
     /// How it starts a session, if it starts one.
     pub fn start(&self) -> Option<&Start> {
         match self {
@@ -585,6 +616,8 @@ impl TaskAct {
             TaskAct::CanHaveChild { .. } => "can_have_child",
             TaskAct::HandOn { .. } => "hand_on",
             TaskAct::AddChild { .. } => "add_child",
+            TaskAct::Reserve { .. } => "reserve",
+            TaskAct::Spend { .. } => "spend",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Amounts;
 use crate::command::{Answer, CheckInTerms, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -195,6 +196,17 @@ pub enum Fact {
     },
     /// The target turned it down.
     OfferDeclined { handoff: HandoffId, reason: Text },
+
+    /// A task is about to start under this one's budget.
+    Reserved {
+        child: SessionId,
+        /// How many levels it is below this one.
+        depth: u32,
+    },
+    /// The assignee said what it has used for the task.
+    Used { used: Amounts },
+    /// A task under this one's budget has used something.
+    Spent { from: SessionId, used: Amounts },
 }
 
 /// How a session began.
@@ -269,7 +281,10 @@ impl Fact {
             | Fact::CheckInMissed { .. }
             | Fact::FellSilent { .. }
             | Fact::KeySet { .. }
-            | Fact::ChildAdded { .. } => false,
+            | Fact::ChildAdded { .. }
+            | Fact::Reserved { .. }
+            | Fact::Used { .. }
+            | Fact::Spent { .. } => false,
         }
     }
 }

@@ -309,7 +309,10 @@ impl Handoff {
             | Fact::CheckInMissed { .. }
             | Fact::FellSilent { .. }
             | Fact::KeySet { .. }
-            | Fact::ChildAdded { .. } => {}
+            | Fact::ChildAdded { .. }
+            | Fact::Reserved { .. }
+            | Fact::Used { .. }
+            | Fact::Spent { .. } => {}
         }
     }
 

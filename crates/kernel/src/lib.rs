@@ -11,6 +11,7 @@
 //! - [`session`]: one log, one lifecycle, and [`session::step`], the one way in
 //! - [`task`]: the task mode, with its [`orders`] and its [`conversation`]
 //! - [`handoff`]: the handoff mode
+//! - [`budget`]: bounds that a task shares with everything under it
 //! - [`commitment`]: what every commitment must satisfy
 //! - [`errand`]: what a session owes to another one
 //! - [`repeat`]: whether a message is one that was accepted before
@@ -18,6 +19,7 @@
 //!
 //! Always: `decide` looks and never changes, `apply` changes and never refuses. Never: a protocol's word.
 
+pub mod budget;
 pub mod charter;
 pub mod command;
 pub mod commitment;

@@ -131,6 +131,9 @@ refusals! {
     /// No policy has that id.
     PolicyUnknown { id: Text } = "POLICY_UNKNOWN", "there is no policy {id:?}";
 
+    /// A bound of a budget is reached.
+    BudgetSpent { what: Text } = "BUDGET_SPENT", "{what}";
+
     // Limits.
     PayloadTooLarge { limit: usize, found: usize } = "PAYLOAD_TOO_LARGE", "expected at most {limit} bytes, found {found}";
     TooManyParticipants { limit: usize, found: usize } = "TOO_MANY_PARTICIPANTS", "expected at most {limit} participants, found {found}";

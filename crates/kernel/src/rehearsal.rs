@@ -203,7 +203,10 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         | Fact::ErrandSettled { .. }
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
-        | Fact::ChildAdded { .. } => return None,
+        | Fact::ChildAdded { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. } => return None,
     })
 }
 

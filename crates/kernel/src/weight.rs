@@ -22,7 +22,7 @@ const SESSION_BYTES: usize = 2048;
 impl Command {
     /// How many bytes the command carries.
     pub fn weight(&self) -> usize {
-        wire(&self.verbatim).max(self.act.weight())
+        wire(&self.verbatim).max(self.act.weight()) + self.used.weight()
     }
 }
 
@@ -83,7 +83,9 @@ impl TaskAct {
             | TaskAct::CanHandOn { .. }
             | TaskAct::CanHaveChild { .. }
             | TaskAct::HandOn { .. }
-            | TaskAct::AddChild { .. } => 0,
+            | TaskAct::AddChild { .. }
+            | TaskAct::Reserve { .. } => 0,
+            TaskAct::Spend { used, .. } => used.weight(),
         }
     }
 }
@@ -122,7 +124,9 @@ impl Fact {
             | Fact::Acknowledged
             | Fact::CheckInMissed { .. }
             | Fact::FellSilent { .. }
-            | Fact::ChildAdded { .. } => 0,
+            | Fact::ChildAdded { .. }
+            | Fact::Reserved { .. } => 0,
+            Fact::Used { used } | Fact::Spent { used, .. } => used.weight(),
         }
     }
 }
@@ -134,6 +138,7 @@ impl Start {
             + self.extension_keys.iter().map(|key| key.len()).sum::<usize>()
             + self.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
             + self.contract.as_ref().map_or(0, |contract| contract.weight())
+            + self.charter.budget.as_ref().map_or(0, |budget| budget.weight())
     }
 }
 
@@ -232,7 +237,7 @@ impl Task {
         };
         let orders = self.orders.waiting().map(Order::weight).sum::<usize>();
         let words = self.conversation.last_words.as_ref().map_or(0, |words| words.len());
-        phase + orders + words
+        phase + orders + words + self.ledger.weight()
     }
 }
 

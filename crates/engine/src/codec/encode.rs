@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use handover_kernel::budget::{Amount, Amounts, Budget, Under};
 use handover_kernel::charter::{Authority, Liveness};
 use handover_kernel::command::{Answer, Contract, Failure, Progress, Reply, Request, Start};
 use handover_kernel::commitment::{Commitment, Supersedes};
@@ -112,6 +113,13 @@ fn wire_fact(fact: &Fact) -> wire::Fact {
             gives_up: *gives_up,
         }),
         Fact::FellSilent { since } => wire::Fact::FellSilent(wire::FellSilent { since: Some(since.0) }),
+        Fact::Reserved { child, depth } => {
+            wire::Fact::Reserved(wire::Reserved { child: Some(string(child.as_str())), depth: *depth })
+        }
+        Fact::Used { used } => wire::Fact::Used(wire::Used { used: amounts(used) }),
+        Fact::Spent { from, used } => {
+            wire::Fact::Spent(wire::Spent { from: Some(string(from.as_str())), used: amounts(used) })
+        }
         Fact::KeySet { key } => wire::Fact::KeySet(wire::KeySet { key: key.as_deref().map(string) }),
         Fact::ChildAdded { child } => {
             wire::Fact::ChildAdded(wire::ChildAdded { child: Some(string(child.as_str())) })
@@ -156,6 +164,7 @@ fn started(started: &Started) -> wire::Started {
         extension_keys,
         parent,
         contract,
+        under,
     } = start;
     wire::Started {
         base: Some(base.0),
@@ -174,7 +183,18 @@ fn started(started: &Started) -> wire::Started {
         contract: contract.as_deref().map(|Contract { skill, input, output }| {
             Box::new(wire::Contract { skill: string(skill), input: bytes(input), output: bytes(output) })
         }),
+        under: under.as_deref().map(|Under { root, depth, deepest, until, nested }| wire::Under {
+            root: Some(string(root.as_str())),
+            depth: *depth,
+            deepest: *deepest,
+            until: until.map(|at| at.0),
+            nested: *nested,
+        }),
     }
+}
+
+fn amounts(amounts: &Amounts) -> Vec<wire::Amount> {
+    amounts.iter().map(|(name, Amount(amount))| wire::Amount { name: string(name), amount }).collect()
 }
 
 fn wire_charter(charter: &Charter) -> wire::Charter {
@@ -196,6 +216,7 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         suspension_cap_ms,
         implicit_accept_ms,
         liveness,
+        budget,
     } = charter;
     wire::Charter {
         authority: Some(match authority {
@@ -222,6 +243,12 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         ends_pause: *ends_pause,
         liveness: liveness
             .map(|Liveness { window_ms, then }| wire::Liveness { window_ms, then: then.number() }),
+        budget: budget.as_deref().map(|Budget { tasks, depth, time_ms, numbers }| wire::Budget {
+            tasks: *tasks,
+            depth: *depth,
+            time_ms: *time_ms,
+            numbers: amounts(numbers),
+        }),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use handover_kernel::budget::{Amount, Amounts, Budget, Under};
 use handover_kernel::charter::{Charter, Liveness, OnSilence, SUSPENSION_CAP_DEFAULT_MS};
 use handover_kernel::command::{
     Answer, CheckInTerms, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion,
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Life> {
         grid_task_given_up(),
         grid_task_read_with_orders(),
         mcp_task_freed_from_a_silent_worker(),
+        mcp_task_with_a_budget_under_another(),
     ]
 }
 
@@ -472,6 +474,46 @@ fn mcp_task_freed_from_a_silent_worker() -> Life {
     life
 }
 
+fn mcp_task_with_a_budget_under_another() -> Life {
+    let mut life = Life::new("mcp-task-with-a-budget-under-another");
+    let amounts = |tokens, cost| {
+        let named = [(Text::from("tokens"), Amount(tokens)), (Text::from("cost_usd"), Amount(cost))];
+        Amounts::new(named).expect("they are few")
+    };
+    let budget = Budget {
+        tasks: Some(2),
+        depth: Some(0),
+        time_ms: Some(600_000),
+        numbers: amounts(200_000_000_000, 1_250_000),
+    };
+    let charter = Charter { budget: Some(Arc::new(budget)), ..Charter::mcp() };
+    let mut begin = start(ModeKind::Task, charter, &["worker"]);
+    begin.parent = Some(SessionId::from("parent"));
+    let until = Some(life.now.plus(300_000));
+    let root = SessionId::from("root");
+    begin.under = Some(Arc::new(Under { root, depth: 2, deepest: Some(3), until, nested: 1 }));
+    life.start("planner", Face::Mcp, begin);
+    life.runtime(1, Act::SettleErrand { errand: Seq(1), verdict: Verdict::Done });
+    life.task(1, "planner", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
+    life.task(
+        2,
+        "worker",
+        Face::Mcp,
+        TaskAct::Accept { task: None, assignee: None, reason: Text::default() },
+    );
+    let reserve = TaskAct::Reserve { child: SessionId::from("child"), depth: 1 };
+    life.runtime(3, Act::Task(reserve));
+    let spend = TaskAct::Spend { from: SessionId::from("child"), used: amounts(1_200_000_000, 500_000) };
+    life.runtime(4, Act::Task(spend));
+    let update = TaskAct::Update { task: None, progress: progress("reading", Some(0.1)), withdraws: false };
+    let mut used = command("worker", Face::Mcp, Act::Task(update));
+    used.used = amounts(800_000_000, 1_000_000);
+    life.put(5, used);
+    let code = Text::from("BUDGET_SPENT");
+    life.runtime(6, Act::SettleErrand { errand: Seq(6), verdict: Verdict::Refused { code } });
+    life
+}
+
 fn trace(span: &str, state: &str) -> Option<Box<Trace>> {
     Trace::new(&format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span}-01"), state).map(Box::new)
 }
@@ -500,6 +542,7 @@ fn start(mode: ModeKind, charter: Charter, participants: &[&str]) -> Start {
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }
 

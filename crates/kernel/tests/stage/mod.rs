@@ -42,7 +42,7 @@ kinds! {
     Started, Cancelled, Suspended, Resumed, Expired, Committed, ErrandSettled,
     Requested, Accepted, Declined, Updated, Asked, Checkpointed, Delivered, Answered, Steered, PauseRequested,
     Completed, Failed, Said, Read, Acknowledged, CheckInMissed, FellSilent, KeySet, ChildAdded,
-    Offered, ContextAdded, OfferAccepted, OfferDeclined,
+    Offered, ContextAdded, OfferAccepted, OfferDeclined, Reserved, Used, Spent,
 }
 
 /// The names of these events' kinds.
@@ -70,6 +70,7 @@ pub fn start(mode: ModeKind, charter: Charter) -> Start {
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }
 

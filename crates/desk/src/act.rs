@@ -73,7 +73,7 @@ impl Desk {
         }
         tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
-        let owes = matches!(command.act, Act::Commit(_) | Act::Cancel { .. });
+        let owes = matches!(command.act, Act::Commit(_) | Act::Cancel { .. }) || !command.used.is_empty();
         let observer = pass.caller().observer.then(|| pass.caller().agent.clone());
         let submitted = self.gate.submit(pass, key.clone(), command).await;
         if let (Some(agent), Err(Denied::Refused(Refusal::NotParticipant { .. }))) = (observer, &submitted) {

@@ -385,6 +385,10 @@ fn telling(fact: &Fact) -> Option<(What, &str, &'static str)> {
         | Fact::FellSilent { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
         | Fact::ContextAdded { .. }
         | Fact::OfferDeclined { .. } => None,
     }

@@ -136,7 +136,10 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::TooManyMessages { .. }
         | Refusal::TooManyChildren { .. }
         | Refusal::TooManyOffers { .. } => INVALID,
-        Refusal::ReassignmentDenied | Refusal::HandOnDenied | Refusal::OutputRequired => POLICY_DENIED,
+        Refusal::ReassignmentDenied
+        | Refusal::HandOnDenied
+        | Refusal::OutputRequired
+        | Refusal::BudgetSpent { .. } => POLICY_DENIED,
         Refusal::PolicyInvalid { .. } => {
             meaning("INVALID_POLICY_DEFINITION", Grpc::InvalidArgument, 400, INVALID_PARAMS, false)
         }
@@ -298,6 +301,7 @@ mod tests {
             Refusal::OutcomeMismatch { action: text() },
             Refusal::PolicyInvalid { what: text() },
             Refusal::PolicyUnknown { id: text() },
+            Refusal::BudgetSpent { what: text() },
             Refusal::PayloadTooLarge { limit: 1, found: 2 },
             Refusal::TooManyParticipants { limit: 1, found: 2 },
             Refusal::TooManySteers { limit: 1 },

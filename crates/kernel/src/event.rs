@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::Amounts;
+use crate::budget::{Amount, Amounts};
 use crate::command::{Answer, CheckInTerms, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -207,6 +207,13 @@ pub enum Fact {
     Used { used: Amounts },
     /// A task under this one's budget has used something.
     Spent { from: SessionId, used: Amounts },
+    /// More was used than the budget allows: nothing more starts under it.
+    Overspent {
+        /// Of what.
+        name: Text,
+        of: Amount,
+        used: Amount,
+    },
 }
 
 /// How a session began.
@@ -284,7 +291,8 @@ impl Fact {
             | Fact::ChildAdded { .. }
             | Fact::Reserved { .. }
             | Fact::Used { .. }
-            | Fact::Spent { .. } => false,
+            | Fact::Spent { .. }
+            | Fact::Overspent { .. } => false,
         }
     }
 }

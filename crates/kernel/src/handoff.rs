@@ -312,7 +312,8 @@ impl Handoff {
             | Fact::ChildAdded { .. }
             | Fact::Reserved { .. }
             | Fact::Used { .. }
-            | Fact::Spent { .. } => {}
+            | Fact::Spent { .. }
+            | Fact::Overspent { .. } => {}
         }
     }
 

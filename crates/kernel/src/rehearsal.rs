@@ -206,7 +206,8 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         | Fact::ChildAdded { .. }
         | Fact::Reserved { .. }
         | Fact::Used { .. }
-        | Fact::Spent { .. } => return None,
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. } => return None,
     })
 }
 

@@ -13,7 +13,7 @@ use crate::session::Binding;
 use crate::task::REJECTED;
 
 /// How many events tell of one message, from the one that has its id on.
-pub const REPEAT_EVENTS: usize = 4;
+pub const REPEAT_EVENTS: usize = 5;
 
 impl Command {
     /// Whether this is the message that these events tell of: the one that has its id, and those after it. It is if it

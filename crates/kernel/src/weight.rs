@@ -127,6 +127,7 @@ impl Fact {
             | Fact::ChildAdded { .. }
             | Fact::Reserved { .. } => 0,
             Fact::Used { used } | Fact::Spent { used, .. } => used.weight(),
+            Fact::Overspent { name, .. } => name.len(),
         }
     }
 }

@@ -295,6 +295,7 @@ mod reporting {
         assert!(root.runtime(reserve("a", 1)).answer.is_ok());
         using(&mut root, tokens(1), update("one more")).unwrap();
         assert!(root.session().is_overspent());
+        assert_eq!(root.story()[root.story().len() - 3..], ["Updated", "Used", "Overspent"]);
         let expected = "the budget has no tokens left: the limit is 10, used are 11";
         let refusal = using(&mut root, tokens(1), update("and one")).unwrap_err();
         assert_eq!((refusal.code(), &*refusal.to_string()), ("BUDGET_SPENT", expected));
@@ -302,6 +303,7 @@ mod reporting {
         root.ok("worker", update("without"));
         using(&mut root, tokens(5), complete("page")).unwrap();
         assert_eq!(root.the_task().ledger.spent, tokens(16));
+        assert_eq!(root.count("Overspent"), 1);
     }
 
     #[test]

@@ -114,7 +114,10 @@ fn terminal_is_terminal() {
                     prop_assert!(
                         matches!(
                             event.fact,
-                            Fact::Read { .. } | Fact::ErrandSettled { .. } | Fact::Spent { .. }
+                            Fact::Read { .. }
+                                | Fact::ErrandSettled { .. }
+                                | Fact::Spent { .. }
+                                | Fact::Overspent { .. }
                         ),
                         "{:?}",
                         event
@@ -389,7 +392,7 @@ fn a_budget_is_never_exceeded_in_time_or_tasks() {
         *reserved.borrow_mut() += children.len();
         Ok(())
     });
-    assert!(*reserved.borrow() > 50, "too few were reserved: {}", reserved.borrow());
+    assert!(*reserved.borrow() > 20, "too few were reserved: {}", reserved.borrow());
 }
 
 // (j) RFC-MACP-0001: time spent open never exceeds the time to live.

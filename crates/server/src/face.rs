@@ -4,8 +4,9 @@
 //! - [`macp`]: MACP over gRPC
 //! - [`mcp`]: MCP over HTTP and stdio
 //! - [`grid`]: task conversations over JSON-RPC, with a stream of notifications
-//! - `no`, `silence`, `skill`: what the faces that speak JSON have in common
+//! - `budget`, `no`, `silence`, `skill`: what the faces that speak JSON have in common
 
+mod budget;
 pub mod grid;
 pub mod macp;
 pub mod mcp;

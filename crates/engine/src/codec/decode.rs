@@ -115,6 +115,9 @@ fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
         wire::Fact::Spent(fact) => {
             Fact::Spent { from: required("spent.from", fact.from)?.into(), used: amounts(fact.used) }
         }
+        wire::Fact::Overspent(fact) => {
+            Fact::Overspent { name: fact.name.into(), of: Amount(fact.of), used: Amount(fact.used) }
+        }
         wire::Fact::KeySet(fact) => Fact::KeySet { key: fact.key.map(Into::into) },
         wire::Fact::ChildAdded(fact) => {
             Fact::ChildAdded { child: required("child_added.child", fact.child)?.into() }

@@ -120,6 +120,9 @@ fn wire_fact(fact: &Fact) -> wire::Fact {
         Fact::Spent { from, used } => {
             wire::Fact::Spent(wire::Spent { from: Some(string(from.as_str())), used: amounts(used) })
         }
+        Fact::Overspent { name, of, used } => {
+            wire::Fact::Overspent(wire::Overspent { name: string(name), of: of.0, used: used.0 })
+        }
         Fact::KeySet { key } => wire::Fact::KeySet(wire::KeySet { key: key.as_deref().map(string) }),
         Fact::ChildAdded { child } => {
             wire::Fact::ChildAdded(wire::ChildAdded { child: Some(string(child.as_str())) })

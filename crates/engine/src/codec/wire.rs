@@ -77,7 +77,7 @@ pub(super) struct Event {
         oneof = "Fact",
         tags = "10, 11, 12, 13, 14, 15, 16, \
                 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, \
-                50, 51, 52, \
+                50, 51, 52, 53, \
                 60, 61, 62, 63"
     )]
     pub fact: Option<Fact>,
@@ -164,6 +164,8 @@ pub(super) enum Fact {
     Used(Used),
     #[prost(message, tag = "52")]
     Spent(Spent),
+    #[prost(message, tag = "53")]
+    Overspent(Overspent),
 
     #[prost(message, tag = "60")]
     Offered(Offered),
@@ -646,6 +648,18 @@ pub(super) struct Spent {
     pub from: Option<String>,
     #[prost(message, repeated, tag = "2")]
     pub used: Vec<Amount>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Overspent {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// In millionths.
+    #[prost(uint64, tag = "2")]
+    pub of: u64,
+    #[prost(uint64, tag = "3")]
+    pub used: u64,
 }
 
 /// Never reuse a number.

@@ -107,6 +107,7 @@ kinds!(
     Reserved,
     Used,
     Spent,
+    Overspent,
     OfferDeclined
 );
 
@@ -216,6 +217,9 @@ fn fact(kind: Kind) -> BoxedStrategy<Fact> {
         }
         Kind::Used => amounts().prop_map(|used| Fact::Used { used }).boxed(),
         Kind::Spent => (id(), amounts()).prop_map(|(from, used)| Fact::Spent { from, used }).boxed(),
+        Kind::Overspent => (text(), number(), number())
+            .prop_map(|(name, of, used)| Fact::Overspent { name, of: Amount(of), used: Amount(used) })
+            .boxed(),
         Kind::OfferDeclined => {
             (id(), text()).prop_map(|(handoff, reason)| Fact::OfferDeclined { handoff, reason }).boxed()
         }

@@ -147,7 +147,8 @@ impl Session {
             | Fact::ContextAdded { .. }
             | Fact::OfferAccepted { .. }
             | Fact::OfferDeclined { .. }
-            | Fact::Reserved { .. } => {}
+            | Fact::Reserved { .. }
+            | Fact::Overspent { .. } => {}
         }
         if self.lifecycle.is_terminal() && self.ended_at.is_none() {
             self.ended_at = Some(event.at);

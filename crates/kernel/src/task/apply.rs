@@ -165,6 +165,7 @@ impl Task {
                 self.ledger.spend(binding.budget(), used);
             }
             Fact::Spent { used, .. } => self.ledger.spend(binding.budget(), used),
+            Fact::Overspent { .. } => self.conversation.notice(seq, Some(Party::Receiver)),
         }
         self.note_signs(binding, event, worked);
     }

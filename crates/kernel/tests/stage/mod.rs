@@ -42,7 +42,7 @@ kinds! {
     Started, Cancelled, Suspended, Resumed, Expired, Committed, ErrandSettled,
     Requested, Accepted, Declined, Updated, Asked, Checkpointed, Delivered, Answered, Steered, PauseRequested,
     Completed, Failed, Said, Read, Acknowledged, CheckInMissed, FellSilent, KeySet, ChildAdded,
-    Offered, ContextAdded, OfferAccepted, OfferDeclined, Reserved, Used, Spent,
+    Offered, ContextAdded, OfferAccepted, OfferDeclined, Reserved, Used, Spent, Overspent,
 }
 
 /// The names of these events' kinds.

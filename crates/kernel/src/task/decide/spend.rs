@@ -36,7 +36,8 @@ impl Task {
     ) -> Result<Vec<Draft>, Refusal> {
         scene.runtime_only()?;
         scene.binding().budget().ok_or_else(no_budget)?;
-        Ok(vec![scene.says(Fact::Spent { from: from.clone(), used: used.clone() })])
+        let spent = scene.says(Fact::Spent { from: from.clone(), used: used.clone() });
+        Ok(std::iter::once(spent).chain(self.overspent_by(scene, used)).collect())
     }
 
     /// What an assignee does, with what it says that it has used for it. Where it is known that a budget is spent, only its
@@ -88,8 +89,21 @@ impl Task {
         self.ledger.must_take(used)?;
         // Right after the message that says so, and before what the charter makes of that.
         let place = drafts.iter().position(Draft::is_primary).map_or(drafts.len(), |index| index + 1);
-        drafts.insert(place, Draft::also(scene.command, Fact::Used { used: used.clone() }));
+        let noted = Draft::also(scene.command, Fact::Used { used: used.clone() });
+        drafts.splice(place..place, std::iter::once(noted).chain(self.overspent_by(scene, used)));
         Ok(drafts)
+    }
+
+    /// That this is what exceeds a bound, if it is.
+    fn overspent_by(&self, scene: &Scene<'_>, used: &Amounts) -> Option<Draft> {
+        let budget = scene.binding().budget()?;
+        if self.ledger.overspent(budget).is_some() {
+            return None;
+        }
+        let mut after = self.ledger.clone();
+        after.spend(Some(budget), used);
+        let (name, of, used) = after.overspent(budget)?;
+        Some(Draft::runtime(Fact::Overspent { name: name.clone(), of, used }))
     }
 }
 

@@ -40,6 +40,8 @@ pub enum Kind {
     NoAck,
     /// The receiver has shown no sign of life for too long.
     Silent,
+    /// More was used than the budget allows.
+    Overspent,
     /// The sender wants something to be taken into account.
     Steer,
     /// The sender wants the task to be paused.
@@ -118,6 +120,7 @@ fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
         Fact::Read { .. } => Some(Kind::Read),
         Fact::CheckInMissed { .. } => so(to_sender, Kind::NoAck),
         Fact::FellSilent { .. } => so(to_sender, Kind::Silent),
+        Fact::Overspent { .. } => so(to_sender, Kind::Overspent),
         Fact::Accepted { .. }
         | Fact::Declined { .. }
         | Fact::Failed(_)
@@ -128,6 +131,9 @@ fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
         | Fact::Committed(_) => Some(Kind::State),
         Fact::Started(_)
         | Fact::ErrandSettled { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
         | Fact::Checkpointed
         | Fact::Delivered { .. }
         | Fact::KeySet { .. }

@@ -137,6 +137,10 @@ pub fn after(fact: &Fact, session: &Session) -> Option<State> {
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
         | Fact::KeySet { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
         | Fact::ChildAdded { .. }
         | Fact::Offered { .. }
         | Fact::ContextAdded { .. }

@@ -183,6 +183,10 @@ fn message(frame: &Frame<'_>, event: &Event, sender: &str) -> Option<(&'static s
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
         | Fact::KeySet { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
         | Fact::ChildAdded { .. } => return None,
     })
 }

@@ -14,7 +14,7 @@ use handover_desk::tell::Listening;
 use handover_desk::{Delivery, WaitKind};
 use handover_kernel::command::Reply;
 use handover_kernel::orders::{Order, OrderKind};
-use handover_kernel::{Blob, Fact, Seq, Session, Timestamp};
+use handover_kernel::{Blob, Fact, Seq, Session};
 use prost::Message;
 use tonic::Status;
 
@@ -28,6 +28,15 @@ use crate::queue::{self, queue};
 
 /// How many tasks in hand are looked at together.
 const PAGE: usize = 256;
+
+/// What the requester of a task is told of it: the type of the signal, and its data.
+fn news(fact: &Fact) -> Option<(&'static str, String)> {
+    if let Fact::FellSilent { since } = fact {
+        return Some(("task.silent", rfc3339(*since)));
+    }
+    let Fact::Overspent { name, of, used } = fact else { return None };
+    Some(("task.overspent", format!("{name}: {used} of {of}")))
+}
 
 type Out = queue::Sender<Result<WatchSignalsResponse, Status>>;
 
@@ -88,8 +97,8 @@ impl Macp {
                     let id = &delivery.key.session;
                     if let Fact::Suspended { reason, .. } = &delivery.event.fact {
                         self.hand_over(caller, id, Some(reason), out).await?;
-                    } else if let Fact::FellSilent { since } = delivery.event.fact {
-                        self.tell_of_silence(caller, id, delivery.event.seq, since, out).await?;
+                    } else if let Some((name, data)) = news(&delivery.event.fact) {
+                        self.tell_requester(caller, id, delivery.event.seq, name, data, out).await?;
                     } else if may_free_orders(&delivery) {
                         self.hand_over(caller, id, None, out).await?;
                     }
@@ -100,19 +109,19 @@ impl Macp {
         }
     }
 
-    /// Tell the requester that its assignee shows no sign of life.
-    async fn tell_of_silence(
+    /// Tell the requester what happened to its task.
+    async fn tell_requester(
         &self,
         caller: &Caller,
         id: &str,
         seq: Seq,
-        since: Timestamp,
+        name: &str,
+        data: String,
         out: &Out,
     ) -> Result<(), Status> {
         let session = self.desk.session(caller, id).await.map_err(Refused::from)?;
         if session.binding.requester == caller.agent {
-            let data = rfc3339(since).into_bytes();
-            let envelope = Some(signal(&session, seq, "task.silent", data));
+            let envelope = Some(signal(&session, seq, name, data.into_bytes()));
             let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
             // A listener that has gone away is noticed by the loop.
             _ = out.send(Ok(told)).await;

@@ -191,6 +191,10 @@ fn lifecycle(delivery: &Delivery) -> Option<EventType> {
         | Fact::CheckInMissed { .. }
         | Fact::FellSilent { .. }
         | Fact::KeySet { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
         | Fact::ChildAdded { .. }
         | Fact::Offered { .. }
         | Fact::ContextAdded { .. }

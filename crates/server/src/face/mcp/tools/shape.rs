@@ -110,6 +110,8 @@ fn task() -> Value {
             "assignee": text(),
             "assignee_seen_at": json!({ "type": ["string", "null"], "description": "The last sign of life of the agent that works on it" }),
             "silent_since": json!({ "type": "string", "description": "Since when the agent that works on it has shown no sign of life, though it should" }),
+            "budget": json!({ "type": "object", "description": "What is used of its budget: tasks, depth and numbers, each with used and of" }),
+            "used": json!({ "type": "object", "description": "What the agents that worked on it said that they used for it" }),
             "created_at": text(),
             "updated_at": text(),
             "message": text(),

@@ -105,7 +105,7 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
         let then = *rng.pick(&[OnSilence::Nothing, OnSilence::Tell, OnSilence::Free, OnSilence::Fail]);
         charter.liveness = Some(Liveness { window_ms: rng.between(500, 20_000), then });
     }
-    if mode == ModeKind::Task && rng.chance(300) {
+    if mode == ModeKind::Task && rng.chance(500) {
         charter.budget = Some(Arc::new(budget(rng)));
     }
     let mut participants: Vec<AgentId> = AGENTS.into_iter().map(AgentId::from).collect();
@@ -132,7 +132,7 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
 fn budget(rng: &mut Rng) -> Budget {
     Budget {
         // One bound at least.
-        tasks: Some(rng.below(4) as u32),
+        tasks: Some(rng.below(5) as u32),
         depth: rng.chance(500).then(|| rng.below(3) as u32),
         time_ms: rng.chance(300).then(|| rng.between(1_000, 60_000)),
         numbers: if rng.chance(600) { used(rng) } else { Amounts::default() },

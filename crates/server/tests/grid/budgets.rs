@@ -1,10 +1,12 @@
 //! Budgets: a tree of tasks over two protocols that shares what it may use, and what each protocol shows of it.
 
+use handover_server::face::macp::proto::handover::ReportUseRequest;
 use serde_json::{Value, json};
 
 use super::client::{Node, code};
 use super::others::both::{Both, hears};
 use super::others::macp::{self, With, envelope};
+use super::others::scene::SKILL;
 use super::others::stage::*;
 
 const KEY: &str = "dev.handover/idempotencyKey";
@@ -150,6 +152,25 @@ async fn a_budget_that_is_none_is_refused_with_what_was_expected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_call_of_a_skill_has_its_budget_beside_its_arguments() {
+    let stage = Stage::in_memory().await;
+    let host = stage.client("planner");
+    let worker = stage.worker("worker", json!([skill(SKILL)])).await;
+    let call = |budget: Value| {
+        let call = host.request("tools/call", json!({ "name": SKILL, "arguments": {} }));
+        call.meta("dev.handover/budget", budget).answer()
+    };
+    let wrong = call(json!({ "tasks": "none" })).await;
+    assert!(wrong.message()["error"]["message"].as_str().unwrap().contains("budget.tasks"), "{wrong:?}");
+    let begun = call(json!({ "tasks": 0 })).await.result();
+    let job = worker.next().await;
+    assert_eq!(begun["taskId"], job.id);
+    let refused = worker.client.call("delegate_task", below(&begun["taskId"], "helper")).await;
+    assert!(told(&refused).contains("no tasks left: the limit is 0, used are 0"), "{refused}");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_of_macp_bounds_what_is_delegated_under_its_task_on_other_protocols() {
     let both = Both::open().await;
     let planner = both.macp("planner");
@@ -160,16 +181,30 @@ async fn a_policy_of_macp_bounds_what_is_delegated_under_its_task_on_other_proto
     let start = macp::start().with(|start| start.policy_version = "policy.bounded".to_owned());
     planner.ok(envelope(macp::SESSION, start)).await;
     planner.ok(envelope(macp::SESSION, macp::request())).await;
-    both.macp("worker").ok(envelope(macp::SESSION, macp::accept())).await;
+    let mut assignee = both.macp("worker");
+    assignee.ok(envelope(macp::SESSION, macp::accept())).await;
+    // MACP has no word for it, the service beside it has.
+    let report = |name: &str, count| ReportUseRequest {
+        session_id: macp::SESSION.to_owned(),
+        used: [(name.to_owned(), count)].into(),
+        message_id: "use-1".to_owned(),
+    };
+    for duplicate in [false, true] {
+        let receipt = assignee.handover.report_use(report("tokens", 2.5)).await.unwrap().into_inner();
+        assert_eq!(receipt.duplicate, duplicate);
+    }
+    for wrong in [-1.0, f64::NAN, 1e300, 0.000_000_1] {
+        assert!(assignee.handover.report_use(report("tokens", wrong)).await.is_err(), "{wrong}");
+    }
     let worker = both.stage.client("worker");
     let child = worker.tool("delegate_task", below(&json!(macp::SESSION), "helper")).await["task_id"].clone();
     let refused = worker.call("delegate_task", below(&json!(macp::SESSION), "helper")).await;
     assert!(told(&refused).contains("no tasks left: the limit is 1, used are 1"), "{refused}");
     let helper = both.stage.client("helper");
     helper.tool("work_accept", json!({ "task_id": child })).await;
-    let used = json!({ "task_id": child, "text": "done", "used": { "tokens": 12.5 } });
+    let used = json!({ "task_id": child, "text": "done", "used": { "tokens": 10 } });
     helper.tool("work_complete", used).await;
     assert_eq!(hears(&mut hearing, "task.overspent").await, "tokens: 12.5 of 10");
-    drop((planner, hearing));
+    drop((planner, assignee, hearing));
     both.stop().await;
 }

@@ -61,10 +61,7 @@ pub fn reserve(key: &SessionKey, root: &SessionId, depth: u32) -> (Key, Command)
 
 /// How the root's no becomes the start's own: one that is not there any more has ended.
 pub fn reserve_refusal(refusal: Refusal) -> Refusal {
-    match refusal {
-        Refusal::SessionNotFound => Refusal::budget_ended(),
-        other => other,
-    }
+    if refusal == Refusal::SessionNotFound { Refusal::budget_ended() } else { refusal }
 }
 
 /// Where an errand goes, and what it asks for there.

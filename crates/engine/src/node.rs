@@ -281,7 +281,7 @@ fn go_on<P: Parts>(parts: &mut P, call: Call<P::Waiter>, answer: Answer) -> Effe
                 Answer::Denied(Denied::Refused(refusal)) => {
                     return hear_session(parts, waiter, asked, errands::reserve_refusal(refusal));
                 }
-                other => other,
+                other @ (Answer::Accepted(_) | Answer::Denied(_) | Answer::State(_)) => other,
             }
         }
         (Next::Command(asked), Answer::Denied(Denied::Refused(refusal))) => {

@@ -378,7 +378,7 @@ impl Binding {
 }
 
 impl Session {
-    /// Which number of its budget is overspent, if it has one.
+    /// Whether more was used than its budget allows, or than one above did when it was last told of it.
     pub fn is_overspent(&self) -> bool {
         let task = self.task();
         task.is_some_and(|task| {

@@ -316,12 +316,6 @@ impl Play {
         }
     }
 
-    /// Whether something beside its time to live ends it.
-    pub fn has_time_budget(&self) -> bool {
-        let own = self.charter.budget.as_ref().is_some_and(|budget| budget.time_ms.is_some());
-        own || (self.has_parent && self.tight)
-    }
-
     /// The commands before the first move: the start, and in most plays the request.
     pub fn opening(&self) -> Vec<Command> {
         let mut begin = start(self.mode, self.charter.clone());

@@ -364,10 +364,11 @@ impl Call<'_> {
     /// `task/update`.
     pub async fn update(&self, asked: UpdateTask) -> Result<One, Refused> {
         let task = asked.task_id.as_str();
-        if asked.state.is_none() && (asked.session_key.is_none() || asked.used.is_some()) {
-            return Err(Refused::invalid(
-                "expected state or sessionKey, and a state with used, found neither",
-            ));
+        if asked.state.is_none() && asked.session_key.is_none() {
+            return Err(Refused::invalid("expected state or sessionKey, found neither"));
+        }
+        if asked.state.is_none() && asked.used.is_some() {
+            return Err(Refused::invalid("used: expected a state with it, found none"));
         }
         let mut changed = None;
         if let Some(key) = asked.session_key {

@@ -139,6 +139,20 @@ fn budget(rng: &mut Rng) -> Budget {
     }
 }
 
+/// Whether an assignee that does this may say what it has used.
+pub fn may_use(act: &Act) -> bool {
+    let Act::Task(act) = act else { return false };
+    matches!(
+        act,
+        TaskAct::Update { .. }
+            | TaskAct::Ask { .. }
+            | TaskAct::Checkpoint
+            | TaskAct::Say { .. }
+            | TaskAct::Complete { .. }
+            | TaskAct::Fail { .. }
+    )
+}
+
 /// What an agent says that it has used.
 pub fn used(rng: &mut Rng) -> Amounts {
     let names = ["tokens", "cost_usd"].into_iter().filter(|_| rng.chance(700)).collect::<Vec<_>>();

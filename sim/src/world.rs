@@ -368,7 +368,7 @@ impl World {
                     let face = script::face(&mut self.rng, Some(&session));
                     let mut command = script::by(&by, face, act);
                     command.takes_orders = self.rng.chance(500);
-                    if self.rng.chance(200) {
+                    if self.rng.chance(300) && script::may_use(&command.act) {
                         command.used = script::used(&mut self.rng);
                     }
                     (key, command)

@@ -133,6 +133,11 @@ fn is_annotation(key: &str) -> bool {
     key.starts_with(['_', '$'])
 }
 
+fn without_annotations(found: &Map<String, Value>) -> Map<String, Value> {
+    let said = found.iter().filter(|(key, _)| !is_annotation(key));
+    said.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
 fn only_known(place: &str, found: &Map<String, Value>, known: &BTreeSet<&str>) -> Result<(), Refusal> {
     match found.keys().find(|key| !known.contains(key.as_str()) && !is_annotation(key)) {
         Some(unknown) => {
@@ -206,9 +211,11 @@ fn budget(rules: &Map<String, Value>) -> Result<Option<Arc<Budget>>, Refusal> {
     let Some(found) = group(rules, "budget", &["tasks", "depth", "time_ms", "numbers"])? else {
         return Ok(None);
     };
-    let said =
-        found.iter().filter(|(key, _)| !is_annotation(key)).map(|(key, value)| (key.clone(), value.clone()));
-    let checked = Budget::of_json(&said.collect()).and_then(|budget| {
+    let mut said = without_annotations(found);
+    if let Some(Value::Object(numbers)) = said.get_mut("numbers") {
+        *numbers = without_annotations(numbers);
+    }
+    let checked = Budget::of_json(&said).and_then(|budget| {
         budget.check(&Limits { ttl_ms_max: Millis::MAX, ..Limits::default() })?;
         Ok(budget)
     });

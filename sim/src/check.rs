@@ -6,7 +6,9 @@ use handover_engine::log::{load, revive};
 use handover_engine::{codec, snapshot, view};
 use handover_kernel::approval::Ruling;
 use handover_kernel::session::{Lifecycle, apply};
-use handover_kernel::{Author, Event, Face, Fact, IdScope, MessageId, Session, SessionId, Timestamp, replay};
+use handover_kernel::{
+    Author, Event, Face, Fact, IdScope, MessageId, Session, SessionId, Text, Timestamp, replay,
+};
 use handover_store::{MemoryStore, SessionKey, Store};
 
 /// A message id where it counts.
@@ -162,6 +164,75 @@ pub fn handed_on(store: &MemoryStore, key: &SessionKey) -> Result<(), String> {
         apply(&mut slot, &id, &event);
     }
     Ok(())
+}
+
+/// No more starts under a budget than it allows, everything that has started was reserved at every root above, and what was used
+/// there has reached them. Says how many tasks have started under it.
+pub fn budget(
+    store: &MemoryStore,
+    key: &SessionKey,
+    root: &Session,
+    all: &[impl std::ops::Deref<Target = SessionKey>],
+) -> Result<u64, String> {
+    let (Some(budget), Some(task)) = (root.binding.budget(), root.task()) else { return Ok(0) };
+    let mut reserved = BTreeSet::new();
+    for event in log(store, key)? {
+        if let Fact::Reserved { child, .. } = event.fact
+            && !reserved.insert(child.clone())
+        {
+            return Err(format!("{key}: {child} was reserved twice"));
+        }
+    }
+    if reserved != task.ledger.reserved || reserved.len() > budget.tasks.unwrap_or(u32::MAX) as usize {
+        return Err(format!("{key}: {reserved:?} were reserved, of {:?}", budget.tasks));
+    }
+    let (mut started, mut spent) = (0, used(store, key)?);
+    for other in all {
+        let Some(session) = session(store, other)? else { continue };
+        let Some(depth) = depth_under(store, &root.binding.id, &session)? else { continue };
+        started += 1;
+        let until = root.binding.until();
+        if !reserved.contains(&session.binding.id)
+            || budget.depth.is_some_and(|deepest| depth > deepest)
+            || until.is_some_and(|until| session.binding.until().is_none_or(|own| own > until))
+        {
+            return Err(format!("{key}: {} started under it at depth {depth}", session.binding.id));
+        }
+        for (name, amount) in used(store, other)? {
+            *spent.entry(name).or_default() += amount;
+        }
+    }
+    for (name, _) in budget.numbers.iter() {
+        let (told, counted) = (spent.get(name).copied().unwrap_or(0), task.ledger.spent.get(name));
+        if told != counted.unwrap_or_default().0 {
+            return Err(format!("{key}: {told} {name} were used, {counted:?} are counted"));
+        }
+    }
+    Ok(started)
+}
+
+/// What the assignees of a task said that they used for it.
+fn used(store: &MemoryStore, key: &SessionKey) -> Result<BTreeMap<Text, u64>, String> {
+    let mut used = BTreeMap::new();
+    for event in log(store, key)? {
+        let Fact::Used { used: told } = event.fact else { continue };
+        told.iter().for_each(|(name, amount)| *used.entry(name.clone()).or_default() += amount.0);
+    }
+    Ok(used)
+}
+
+/// How many levels a task is below a root, if it is.
+fn depth_under(store: &MemoryStore, root: &SessionId, session: &Session) -> Result<Option<u32>, String> {
+    let (mut depth, mut above) = (0, session.binding.under.clone());
+    while let Some(under) = above {
+        depth += under.depth;
+        if under.root == *root {
+            return Ok(Some(depth));
+        }
+        let next = self::session(store, &SessionKey::new("t", under.root.as_str()))?;
+        above = next.and_then(|next| next.binding.under.clone());
+    }
+    Ok(None)
 }
 
 /// Nothing is left undone: every session has ended or waits for somebody, and owes nothing that could be given.

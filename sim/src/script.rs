@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use handover_kernel::approval::{Approvals, Changes, Ruling, State};
+use handover_kernel::budget::{Amount, Amounts, Budget};
 use handover_kernel::charter::{Authority, Charter, Liveness, OnSilence};
 use handover_kernel::command::{
     Act, Answer, CheckInTerms, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion, Next, Progress,
@@ -50,7 +51,7 @@ pub fn by(agent: &AgentId, face: Face, act: Act) -> Command {
 /// Whether two commands of a script are the same message: the same words of the same agent. Flags that say how it is to be
 /// taken, and not what it says, do not count.
 pub fn alike(one: &Command, other: &Command) -> bool {
-    one.by == other.by && words(&one.act) == words(&other.act)
+    one.by == other.by && one.used == other.used && words(&one.act) == words(&other.act)
 }
 
 /// Whether the second of them may not be refused as another message: a log may say of old that whoever read was at a safe point,
@@ -111,6 +112,9 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
         let approvals = Approvals { opening: asked(), commitment: asked() };
         charter.approvals = Some(Arc::new(approvals));
     }
+    if mode == ModeKind::Task && rng.chance(500) {
+        charter.budget = Some(Arc::new(budget(rng)));
+    }
     let mut participants: Vec<AgentId> = AGENTS.into_iter().map(AgentId::from).collect();
     participants.retain(|agent| *agent == requester || rng.chance(700));
     let start = Start {
@@ -125,10 +129,41 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
         intent: text(rng),
         context_id: Text::default(),
         extension_keys: Vec::new(),
-        parent: (!tasks.is_empty() && rng.chance(200)).then(|| rng.pick(tasks).clone()),
+        parent: (!tasks.is_empty() && rng.chance(400)).then(|| rng.pick(tasks).clone()),
         contract: None,
+        under: None,
     };
     (requester, face, Act::Start(Box::new(start)))
+}
+
+fn budget(rng: &mut Rng) -> Budget {
+    Budget {
+        // One bound at least.
+        tasks: Some(rng.below(5) as u32),
+        depth: rng.chance(500).then(|| rng.below(3) as u32),
+        time_ms: rng.chance(300).then(|| rng.between(1_000, 60_000)),
+        numbers: if rng.chance(600) { used(rng) } else { Amounts::default() },
+    }
+}
+
+/// Whether an assignee that does this may say what it has used.
+pub fn may_use(act: &Act) -> bool {
+    let Act::Task(act) = act else { return false };
+    matches!(
+        act,
+        TaskAct::Update { .. }
+            | TaskAct::Ask { .. }
+            | TaskAct::Checkpoint
+            | TaskAct::Say { .. }
+            | TaskAct::Complete { .. }
+            | TaskAct::Fail { .. }
+    )
+}
+
+/// What an agent says that it has used.
+pub fn used(rng: &mut Rng) -> Amounts {
+    let names = ["tokens", "cost_usd"].into_iter().filter(|_| rng.chance(700)).collect::<Vec<_>>();
+    Amounts::stored(names.into_iter().map(|name| (Text::from(name), Amount(rng.between(1, 30_000_000)))))
 }
 
 /// How an agent that had a task would take it from the one that has it: it offers the task to a friend, gives it back, and
@@ -151,6 +186,7 @@ pub fn theft() -> Vec<(&'static str, AgentId, Act)> {
             extension_keys: Vec::new(),
             parent: None,
             contract: None,
+            under: None,
         }))
     };
     let accept = || Act::Task(TaskAct::Accept { task: None, assignee: None, reason: words() });

@@ -12,7 +12,9 @@ use handover_engine::repeat::must_repeat;
 use handover_engine::shard::Settings;
 use handover_engine::subscription::read_page;
 use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
-use handover_kernel::{Event, Face, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace};
+use handover_kernel::{
+    AgentId, Event, Face, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace,
+};
 use handover_store::{Fault, Outcome, SessionKey, Store};
 
 use crate::check::{self, Name};
@@ -58,6 +60,10 @@ pub struct Report {
     pub reused: u64,
     /// How many sessions were loaded from a snapshot.
     pub kept: u64,
+    /// How many tasks started under a budget.
+    pub counted: u64,
+    /// How many answers were that a budget is spent.
+    pub spent: u64,
 }
 
 /// Run the world of a seed.
@@ -78,6 +84,8 @@ pub fn run(seed: u64, plant: Option<Plant>) -> Report {
         ended: world.ended,
         reused: world.reused,
         kept: world.kept,
+        counted: world.counted,
+        spent: world.spent,
         trace: world.trace,
     }
 }
@@ -145,6 +153,8 @@ struct World {
     ended: u64,
     reused: u64,
     kept: u64,
+    counted: u64,
+    spent: u64,
     cuts: u64,
     /// Out of a thousand looks at the queue.
     crash_odds: u64,
@@ -203,6 +213,8 @@ impl World {
             ended: 0,
             reused: 0,
             kept: 0,
+            counted: 0,
+            spent: 0,
             cuts: 0,
             crash_odds,
             latency_ms,
@@ -334,7 +346,10 @@ impl World {
     fn think(&mut self) -> Result<(), String> {
         let fresh = self.sessions.len() < SESSIONS_MAX && (self.sessions.is_empty() || self.rng.chance(180));
         let (key, command) = if fresh {
-            let (by, face, act) = script::start(&mut self.rng, &self.tasks, self.now);
+            let (mut by, face, act) = script::start(&mut self.rng, &self.tasks, self.now);
+            if let Some(other) = self.one_who_may_delegate(&act)? {
+                by = other;
+            }
             let name = format!("s{}", self.sessions.len());
             let key: Key = Key::from(SessionKey::new("t", name.as_str()));
             self.sessions.push(key.clone());
@@ -355,10 +370,13 @@ impl World {
                     let face = script::face(&mut self.rng, Some(&session));
                     let mut command = script::by(&by, face, act);
                     command.takes_orders = self.rng.chance(500);
+                    if self.rng.chance(300) && script::may_use(&command.act) {
+                        command.used = script::used(&mut self.rng);
+                    }
                     (key, command)
                 }
                 None => {
-                    let by = handover_kernel::AgentId::from(*self.rng.pick(&script::AGENTS));
+                    let by = AgentId::from(*self.rng.pick(&script::AGENTS));
                     let face = script::face(&mut self.rng, None);
                     (key, script::by(&by, face, Act::cancel("")))
                 }
@@ -366,6 +384,15 @@ impl World {
         };
         self.issue(key, command);
         Ok(())
+    }
+
+    /// Who has the task that a new one is to be part of, mostly.
+    fn one_who_may_delegate(&mut self, act: &Act) -> Result<Option<AgentId>, String> {
+        let Some(parent) = act.start().and_then(|start| start.parent.clone()) else { return Ok(None) };
+        let session = check::session(self.disk.store(), &SessionKey::new("t", parent.as_str()))?;
+        let Some(session) = session.filter(|_| self.rng.chance(800)) else { return Ok(None) };
+        let assignee = session.task().and_then(|task| task.phase.assignee());
+        Ok(Some(assignee.unwrap_or(&session.binding.requester).clone()))
     }
 
     /// The next step of a plot.
@@ -599,6 +626,7 @@ impl World {
                 self.after(delay, Happening::Impatience { op, attempt });
             }
             Answer::Denied(Denied::Refused(refusal)) => {
+                self.spent += u64::from(matches!(refusal, Refusal::BudgetSpent { .. }));
                 self.note(format!("op {op} refused {}", refusal.code()));
                 let events = check::log(self.disk.store(), &self.ops[op].key)?;
                 let own = self.under_its_id(op, &events);
@@ -726,6 +754,8 @@ impl World {
             check::snapshot(store, key, &session)?;
             check::settled(store, key, &session, self.now)?;
             self.ended += u64::from(session.lifecycle.is_terminal());
+            let counted = check::budget(store, key, &session, &self.sessions)?;
+            self.counted += counted;
         }
         check::inboxes(store, &script::AGENTS)?;
         for reader in &self.readers {

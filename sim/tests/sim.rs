@@ -18,13 +18,15 @@ fn different_seeds_give_different_traces() {
 #[test]
 fn nothing_is_lost_whatever_the_store_does() {
     let mut faults = Faults::default();
-    let (mut kept, mut reused) = (0, 0);
+    let (mut kept, mut reused, mut counted, mut spent) = (0, 0, 0, 0);
     for seed in 0..150 {
         let report = run(seed, None);
         assert_eq!(report.failure, None, "repeat it with: handover-sim --seed {seed} --trace");
         faults.add(&report.faults);
         kept += report.kept;
         reused += report.reused;
+        counted += report.counted;
+        spent += report.spent;
     }
     // A simulation that meets no faults shows nothing.
     assert!(faults.refused > 50, "{faults:?}");
@@ -36,6 +38,7 @@ fn nothing_is_lost_whatever_the_store_does() {
     assert!(faults.reads_failed > 50, "{faults:?}");
     assert!(faults.cuts > 2, "{faults:?}");
     assert!(reused > 100, "{reused} operations were refused for a used id");
+    assert!(counted > 80 && spent > 50, "{counted} tasks started under budgets, {spent} were refused");
     assert!(kept > 1_000, "{kept} sessions were loaded from snapshots");
 }
 

@@ -76,7 +76,9 @@ impl Desk {
         tracing::trace!(session, act, "fits its contract");
         let takes_orders = command.takes_orders;
         let may_wait = waiting::may_wait(&command.act);
-        let owes = matches!(command.act, Act::Commit(_) | Act::Cancel { .. } | Act::Decide { .. });
+        let owes = matches!(command.act, Act::Commit(_) | Act::Cancel { .. } | Act::Decide { .. })
+            || command.act.start().is_some_and(|start| start.parent.is_some())
+            || !command.used.is_empty();
         let observer = pass.caller().observer.then(|| pass.caller().agent.clone());
         let submitted = self.gate.submit(pass, key.clone(), command).await;
         if let (Some(agent), Err(Denied::Refused(Refusal::NotParticipant { .. }))) = (observer, &submitted) {
@@ -99,11 +101,11 @@ impl Desk {
         if takes_orders && accepted.receipt.duplicate {
             accepted.receipt.orders = self.orders_of(&key, &accepted).await?;
         }
-        if may_wait && waiting::is_related(&accepted.session) && accepted.receipt.changed {
-            self.tell_of_cycle(&key.tenant, &accepted.session).await;
-        }
         if owes {
             accepted.session = self.when_settled(&key, accepted.session).await?;
+        }
+        if may_wait && waiting::is_related(&accepted.session) && accepted.receipt.changed {
+            self.tell_of_cycle(&key.tenant, &accepted.session).await;
         }
         Ok(accepted)
     }

@@ -282,11 +282,7 @@ impl<'a> Approval<'a> {
 impl Desk {
     /// Bind a session to the approvals that it needs as it starts.
     pub(crate) fn bind_approvals(&self, caller: &Caller, command: &mut Command) -> Result<(), No> {
-        let start = match &mut command.act {
-            Act::Start(start) => start,
-            Act::Delegate(delegation) => &mut delegation.start,
-            _ => return Ok(()),
-        };
+        let Some(start) = command.act.start_mut() else { return Ok(()) };
         let found = self.approvals.of(&caller.tenant, &caller.agent, start).map_err(|what| {
             let agent = &caller.agent;
             let what = format!(

@@ -398,6 +398,10 @@ fn telling(fact: &Fact) -> Option<(What, &str, &'static str)> {
         | Fact::CycleFound { .. }
         | Fact::KeySet { .. }
         | Fact::ChildAdded { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
         | Fact::ContextAdded { .. }
         | Fact::OfferDeclined { .. } => None,
     }

@@ -144,7 +144,8 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
         | Refusal::HandOnDenied
         | Refusal::OutputRequired
         | Refusal::ApprovalNeeded { .. }
-        | Refusal::NotApproved { .. } => POLICY_DENIED,
+        | Refusal::NotApproved { .. }
+        | Refusal::BudgetSpent { .. } => POLICY_DENIED,
         Refusal::PolicyInvalid { .. } => {
             meaning("INVALID_POLICY_DEFINITION", Grpc::InvalidArgument, 400, INVALID_PARAMS, false)
         }
@@ -311,6 +312,7 @@ mod tests {
             Refusal::NotApprover { agent: agent() },
             Refusal::NoProposal { proposal: Seq(2) },
             Refusal::AlreadyDecided { by: agent(), how: "approved" },
+            Refusal::BudgetSpent { what: text() },
             Refusal::PayloadTooLarge { limit: 1, found: 2 },
             Refusal::TooManyParticipants { limit: 1, found: 2 },
             Refusal::TooManySteers { limit: 1 },

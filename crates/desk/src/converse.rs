@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use handover_engine::view::WaitKind;
 use handover_engine::{Accepted, Denied};
+use handover_kernel::budget::Amounts;
 use handover_kernel::command::{Act, CheckInTerms, Command, Next, TaskAct};
 use handover_kernel::conversation::Party;
 use handover_kernel::session::Lifecycle;
@@ -43,6 +44,8 @@ pub struct Saying {
     pub next: Next,
     /// How a requester wants to hear that it was received.
     pub check_in: CheckInTerms,
+    /// What an assignee has used for the task since it last said so.
+    pub used: Amounts,
 }
 
 /// What a party has read just now.
@@ -105,9 +108,10 @@ impl Desk {
         task: &str,
         id: Option<&str>,
         act: Act,
+        used: Amounts,
     ) -> Result<Accepted, No> {
         let command = caller.command(act);
-        self.put(caller, task, Command { accepts: true, id: id.map(MessageId::from), ..command }).await
+        self.put(caller, task, Command { accepts: true, id: id.map(MessageId::from), used, ..command }).await
     }
 
     /// Say something.
@@ -118,10 +122,10 @@ impl Desk {
         id: Option<&str>,
         saying: Saying,
     ) -> Result<Accepted, No> {
-        let Saying { body, verbatim, next, check_in } = saying;
+        let Saying { body, verbatim, next, check_in, used } = saying;
         let command = caller.command(Act::Task(TaskAct::Say { body, next, check_in }));
         let id = id.map(MessageId::from);
-        self.put(caller, task, Command { accepts: true, id, verbatim, ..command }).await
+        self.put(caller, task, Command { accepts: true, id, verbatim, used, ..command }).await
     }
 
     /// Cancel a task. One that has come to another end cannot be any more; to cancel twice is no error.
@@ -134,7 +138,9 @@ impl Desk {
         keeps_children: bool,
     ) -> Result<Accepted, No> {
         self.task(caller, task).await?;
-        let accepted = self.converse(caller, task, id, Act::Cancel { reason, keeps_children }).await?;
+        let accepted = self
+            .converse(caller, task, id, Act::Cancel { reason, keeps_children }, Amounts::default())
+            .await?;
         let ended = &accepted.session.lifecycle;
         if matches!(ended, Lifecycle::Cancelled { .. }) {
             return Ok(accepted);

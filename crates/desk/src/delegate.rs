@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use handover_engine::Accepted;
+use handover_kernel::budget::Budget;
 use handover_kernel::charter::{Charter, Liveness};
 use handover_kernel::command::{
     Act, CheckInTerms, Contract, Delegation, HandoffAct, ModeKind, NewOffer, OfferContext, Opening, Request,
@@ -64,6 +65,8 @@ pub struct Work {
     pub session_key: Option<Text>,
     /// The signs of life that are expected of whoever does it.
     pub liveness: Option<Liveness>,
+    /// How much it and everything under it may use.
+    pub budget: Option<Budget>,
 }
 
 /// A responsibility that is offered.
@@ -100,7 +103,8 @@ impl Desk {
         profile: &Profile,
         work: Work,
     ) -> Result<Accepted, No> {
-        let charter = Charter { liveness: work.liveness, ..(profile.charter)() };
+        let budget = work.budget.map(Arc::new);
+        let charter = Charter { liveness: work.liveness, budget, ..(profile.charter)() };
         let skill = work.contract.as_ref().map(|contract| context_of(&contract.skill));
         let start = Start {
             participants: work.agents,
@@ -230,5 +234,6 @@ pub(crate) fn start(mode: ModeKind, charter: Charter, policy: &str, configuratio
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }

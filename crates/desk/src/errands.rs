@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_engine::{Denied, Ended, Key, Topic};
-use handover_kernel::errand::{Errand, Verdict, is_parents};
+use handover_kernel::errand::{Verdict, is_parents};
 use handover_kernel::session::Lifecycle;
 use handover_kernel::{Session, SessionId};
 use handover_store::SessionKey;
@@ -40,9 +40,9 @@ pub fn not_moved(session: &Session) -> Option<&str> {
     }
 }
 
-/// Whether something that was just done in a session is still to be done in another.
+/// Whether something that was done in a session is still to be done in another.
 fn owes(session: &Session) -> bool {
-    session.errands.iter().any(Errand::is_of_the_act)
+    !session.errands.is_empty()
 }
 
 impl Desk {

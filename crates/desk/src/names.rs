@@ -108,7 +108,8 @@ fn check_task_act(act: &TaskAct) -> Result<(), Refusal> {
         }
         TaskAct::SetKey { key } => key.iter().try_for_each(|key| check("a session key", key)),
         TaskAct::HandOn { handoff, .. } => check("a session id", handoff.as_str()),
-        TaskAct::AddChild { child } => check("a session id", child.as_str()),
+        TaskAct::AddChild { child } | TaskAct::Reserve { child, .. } => check("a session id", child.as_str()),
+        TaskAct::Spend { from, .. } => check("a session id", from.as_str()),
         TaskAct::Accept { .. }
         | TaskAct::Decline { .. }
         | TaskAct::Update { .. }

@@ -4,7 +4,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use handover_kernel::Blob;
-use serde_json::{Value, json};
+use handover_kernel::budget::Amount;
+use serde_json::{Number, Value, json};
 
 /// What bytes are.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +34,14 @@ impl<'a> Payload<'a> {
 /// Bytes as JSON says them: the JSON that they are, else their text, else base64.
 pub fn to_json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| to_text(bytes))
+}
+
+/// An amount as JSON says it: a whole number where it is one.
+pub fn amount(amount: Amount) -> Number {
+    let text = amount.to_string();
+    let whole = text.parse::<u64>().ok().map(Number::from);
+    let decimal = || text.parse::<f64>().ok().and_then(Number::from_f64);
+    whole.or_else(decimal).unwrap_or_else(|| Number::from(0))
 }
 
 /// Bytes as a timeline shows them: as text, else as base64.

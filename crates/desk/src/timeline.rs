@@ -2,14 +2,15 @@
 //! line. Bytes are shown as JSON where they are JSON, as text where they are text, and as base64 where they are neither.
 
 use handover_kernel::approval::{Changes, Proposed, Ruling};
+use handover_kernel::budget::Amounts;
 use handover_kernel::command::{Answer, NewOffer, Progress, Reply};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question};
 use handover_kernel::{Event, Face, Fact, Session};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::calendar::rfc3339;
-use crate::payload::to_json as bytes;
+use crate::payload::{amount, to_json as bytes};
 
 /// The word for a face.
 pub fn face(face: Face) -> &'static str {
@@ -171,6 +172,12 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
         }
         Fact::FellSilent { since } => ("fell_silent", json!({ "since": rfc3339(*since) })),
         Fact::KeySet { key } => ("key_set", json!({ "key": key.as_deref() })),
+        Fact::Reserved { child, depth } => ("reserved", json!({ "child": child.as_str(), "depth": depth })),
+        Fact::Used { used } => ("used", json!({ "used": amounts(used) })),
+        Fact::Spent { from, used } => ("spent", json!({ "from": from.as_str(), "used": amounts(used) })),
+        Fact::Overspent { name, of, used } => {
+            ("overspent", json!({ "name": &**name, "of": amount(*of), "used": amount(*used) }))
+        }
         Fact::ChildAdded { child } => ("child_added", json!({ "child": child.as_str() })),
         Fact::Offered { handoff, target, scope, reason } => {
             let detail = json!({
@@ -194,6 +201,10 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
             ("offer_declined", json!({ "handoff": handoff.as_str(), "reason": &**reason }))
         }
     }
+}
+
+fn amounts(amounts: &Amounts) -> Map<String, Value> {
+    amounts.iter().map(|(name, found)| (name.to_string(), amount(found).into())).collect()
 }
 
 fn taken(reason: &str, handoff: Option<&handover_kernel::SessionId>) -> Value {

@@ -72,7 +72,7 @@ pub fn cycle(agents: &[AgentId]) -> String {
 impl Desk {
     /// For whom the assignee of a task waits, as far as that is known from the task and what was delegated under it.
     pub async fn waits_in(&self, caller: &Caller, session: &Session) -> Result<Vec<Edge>, No> {
-        self.edges_in(&caller.tenant, session, None).await
+        self.edges_in(&caller.tenant, session).await
     }
 
     /// Look for a circle that an act may have closed, and have it told to the requesters of its tasks.
@@ -80,7 +80,7 @@ impl Desk {
         let assignee = session.task().and_then(|task| task.phase.assignee());
         for agent in [Some(&session.binding.requester), assignee].into_iter().flatten() {
             // What cannot be looked at now is looked at with the next act.
-            if let Ok(Some(found)) = self.cycle_through(tenant, agent, session).await {
+            if let Ok(Some(found)) = self.cycle_through(tenant, agent).await {
                 self.note_cycle(tenant, &found).await;
                 return;
             }
@@ -105,16 +105,11 @@ impl Desk {
         }
     }
 
-    /// The edges of a circle that an agent is part of, this session being as it is now.
-    async fn cycle_through(
-        &self,
-        tenant: &str,
-        agent: &AgentId,
-        now: &Session,
-    ) -> Result<Option<Vec<Edge>>, No> {
+    /// The edges of a circle that an agent is part of.
+    async fn cycle_through(&self, tenant: &str, agent: &AgentId) -> Result<Option<Vec<Edge>>, No> {
         let mut seen = BTreeSet::from([agent.clone()]);
         // The way from the agent to where the search is, and what is left to try at each step.
-        let mut left = vec![self.edges_of(tenant, agent, now).await?];
+        let mut left = vec![self.edges_of(tenant, agent).await?];
         let mut way: Vec<Edge> = Vec::new();
         while let Some(edges) = left.last_mut() {
             let Some(edge) = edges.pop() else {
@@ -127,7 +122,7 @@ impl Desk {
                 return Ok(Some(way));
             }
             if seen.len() < AGENTS_MAX && seen.insert(edge.to.clone()) {
-                left.push(self.edges_of(tenant, &edge.to, now).await?);
+                left.push(self.edges_of(tenant, &edge.to).await?);
                 way.push(edge);
             }
         }
@@ -135,26 +130,20 @@ impl Desk {
     }
 
     /// For whom an agent waits.
-    async fn edges_of(&self, tenant: &str, agent: &AgentId, now: &Session) -> Result<Vec<Edge>, No> {
+    async fn edges_of(&self, tenant: &str, agent: &AgentId) -> Result<Vec<Edge>, No> {
         let kinds = WaitKind::InHand.bit() | WaitKind::Proposed.bit();
         let page = self.engine.inbox(tenant, agent.as_str(), kinds, None, TASKS_MAX).await?;
         let keys = page.sessions.into_iter().map(|waiting| waiting.key).collect();
         let mut edges = Vec::new();
         for session in self.engine.sessions(keys).await? {
-            let found = self.edges_in(tenant, &session, Some(now)).await?;
+            let found = self.edges_in(tenant, &session).await?;
             edges.extend(found.into_iter().filter(|edge| edge.from == *agent));
         }
         Ok(edges)
     }
 
-    /// Who waits for whom because of one session and what was delegated under it. What began just now may not have made
-    /// itself known to it.
-    async fn edges_in(
-        &self,
-        tenant: &str,
-        session: &Session,
-        new: Option<&Session>,
-    ) -> Result<Vec<Edge>, No> {
+    /// Who waits for whom because of one session and what was delegated under it.
+    async fn edges_in(&self, tenant: &str, session: &Session) -> Result<Vec<Edge>, No> {
         let mut edges = own_edges(session);
         if let (Some(task), true) = (session.task(), session.lifecycle == Lifecycle::Open)
             && let Some(holder) = task.phase.assignee()
@@ -165,10 +154,6 @@ impl Desk {
             for child in self.engine.sessions(children).await? {
                 edges.extend(edge_to(session, holder, &child));
             }
-            let id = &session.binding.id;
-            let new = new.filter(|new| new.binding.parent.as_ref() == Some(id));
-            let new = new.filter(|new| task.children.iter().all(|(_, child)| *child != new.binding.id));
-            edges.extend(new.and_then(|new| edge_to(session, holder, new)));
         }
         Ok(edges)
     }

@@ -6,7 +6,7 @@ use handover_kernel::command::{Act, Command, HandoffAct, NewOffer, Opening, Task
 use handover_kernel::errand::{Errand, Verdict};
 use handover_kernel::handoff::task_of_scope;
 use handover_kernel::id::{Author, SessionId};
-use handover_kernel::{AgentId, Refusal, Seq, Text};
+use handover_kernel::{AgentId, Refusal, Text};
 use handover_store::SessionKey;
 
 use crate::answer::{Answer, Denied};
@@ -54,6 +54,17 @@ pub fn preflight_refusal(refusal: Refusal) -> Refusal {
     if hidden { Refusal::invalid(unknown) } else { refusal }
 }
 
+/// What the root of a budget is asked before a task starts under it.
+pub fn reserve(key: &SessionKey, root: &SessionId, depth: u32) -> (Key, Command) {
+    let child = SessionId::from(&*key.session);
+    (beside(key, root), Command::runtime(Act::Task(TaskAct::Reserve { child, depth })))
+}
+
+/// How the root's no becomes the start's own: one that is not there any more has ended.
+pub fn reserve_refusal(refusal: Refusal) -> Refusal {
+    if refusal == Refusal::SessionNotFound { Refusal::budget_ended() } else { refusal }
+}
+
 /// Where an errand goes, and what it asks for there.
 pub fn outbound(from: &Key, errand: &Errand) -> (Key, Command) {
     let session = SessionId::from(&*from.session);
@@ -62,16 +73,16 @@ pub fn outbound(from: &Key, errand: &Errand) -> (Key, Command) {
 }
 
 /// What the session that owed the errand is to record, if the answer is final. Otherwise it stays due.
-pub fn homebound(errand: Seq, answer: &Answer) -> Option<Command> {
+pub fn homebound(errand: &Errand, answer: &Answer) -> Option<Command> {
     let verdict = match answer {
-        Answer::Accepted(_) => Verdict::Done,
+        Answer::Accepted(accepted) => errand.verdict(&accepted.session),
         Answer::Denied(Denied::Refused(Refusal::SessionSuspended | Refusal::Busy)) => return None,
         Answer::Denied(Denied::Refused(refusal)) => Verdict::Refused { code: Text::from(refusal.code()) },
         Answer::Denied(Denied::Fault(_) | Denied::Unreadable(_) | Denied::Stopping) | Answer::State(_) => {
             return None;
         }
     };
-    Some(Command::runtime(Act::SettleErrand { errand, verdict }))
+    Some(Command::runtime(Act::SettleErrand { errand: errand.id, verdict }))
 }
 
 /// Who waits for which session to change, because it would not take an errand as it was. What does not fit is left to the
@@ -107,7 +118,7 @@ mod tests {
     use handover_kernel::errand::What;
     use std::sync::Arc;
 
-    use handover_kernel::{HandoffId, Limits, Receipt, Timestamp, step};
+    use handover_kernel::{HandoffId, Limits, Receipt, Seq, Timestamp, step};
 
     use super::*;
     use crate::answer::Accepted;
@@ -195,7 +206,8 @@ mod tests {
         step(&mut slot, &SessionId::from("s"), &start(None), &Limits::default(), NOW);
         let session = Arc::new(slot.expect("it has started"));
         let done = Answer::Accepted(Accepted { receipt, standing: session.standing(), session });
-        let settled = |answer: &Answer| homebound(Seq(4), answer).map(|command| command.act);
+        let errand = Errand { id: Seq(4), to: SessionId::from("s"), what: What::TellParent };
+        let settled = |answer: &Answer| homebound(&errand, answer).map(|command| command.act);
         let verdict = |verdict| Some(Act::SettleErrand { errand: Seq(4), verdict });
         assert_eq!(settled(&done), verdict(Verdict::Done));
         let refused = Answer::Denied(Denied::Refused(Refusal::SessionNotFound));

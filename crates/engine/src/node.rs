@@ -99,6 +99,10 @@ enum Next {
     Command(Box<Asked>),
     /// Something stands in the way of the command: what the session says of it counts more.
     Verdict(Box<Asked>, Refusal),
+    /// The command starts a task under a budget, unless it is there: then it is reserved first.
+    Look(Box<Asked>),
+    /// The root of a budget counts it, then the next one above. The task will be so many levels below that.
+    Reserve { asked: Box<Asked>, place: Option<Place>, depth: u32 },
 }
 
 /// What somebody asked for.
@@ -215,7 +219,7 @@ fn carry_out<P: Parts>(parts: &mut P, effects: Effects<P>) {
             }
             Effect::Errand { from, errand } => {
                 let (to, command) = errands::outbound(&from, &errand);
-                let trip = Trip { from, errand: errand.id, to: to.clone() };
+                let trip = Trip { from, errand, to: to.clone() };
                 queue.extend(put(parts, Ticket::Errand(Box::new(trip)), &to, command));
             }
         }
@@ -227,7 +231,7 @@ fn answered<P: Parts>(parts: &mut P, ticket: Ticket<Call<P::Waiter>>, answer: An
         Ticket::Client(call) => return go_on(parts, call, answer),
         Ticket::Wake => parts.out(Out::Woken(&answer)),
         Ticket::Nobody => {}
-        Ticket::Errand(trip) => match errands::homebound(trip.errand, &answer) {
+        Ticket::Errand(trip) => match errands::homebound(&trip.errand, &answer) {
             Some(command) => return put(parts, Ticket::Nobody, &trip.from, command),
             None => parts.waiting(|waiting| waiting.wait(&trip.to, &trip.from)),
         },
@@ -240,19 +244,53 @@ fn go_on<P: Parts>(parts: &mut P, call: Call<P::Waiter>, answer: Answer) -> Effe
     let Call { waiter, next } = call;
     let answer = match (next, answer) {
         (Next::Tell { reserved }, answer) => {
-            if let Some(place) = reserved.filter(|_| !started(&answer)) {
-                parts.quota(|quota| quota.abandoned(&place));
-            }
+            give_back(parts, reserved.filter(|_| !started(&answer)));
             answer
         }
-        (Next::Command(asked), Answer::Accepted(_)) => return put_itself(parts, waiter, *asked),
+        (Next::Command(mut asked), Answer::Accepted(accepted)) => {
+            return match stand_under(&mut asked.command, &accepted.session) {
+                Ok(true) => {
+                    let key = asked.key.clone();
+                    read(parts, Call { waiter, next: Next::Look(asked) }, &key)
+                }
+                Ok(false) => put_itself(parts, waiter, *asked),
+                Err(refusal) => hear_session(parts, waiter, asked, refusal),
+            };
+        }
+        (Next::Look(asked), Answer::State(Some(_))) => return put_itself(parts, waiter, *asked),
+        (Next::Look(asked), Answer::State(None)) => {
+            // Nothing is counted for a start that is refused for other reasons.
+            let id = SessionId::from(&*asked.key.session);
+            match step(&mut None, &id, &asked.command, parts.limits(), parts.now()).answer {
+                Ok(_) => return reserve_first(parts, waiter, asked),
+                Err(refusal) => Answer::Denied(Denied::Refused(refusal)),
+            }
+        }
+        (Next::Reserve { asked, place, depth }, Answer::Accepted(accepted)) => {
+            return match accepted.session.binding.under.as_deref() {
+                Some(above) => {
+                    let depth = depth.saturating_add(above.depth);
+                    reserve(parts, waiter, asked, place, &above.root, depth)
+                }
+                None => put_placed(parts, waiter, *asked, place),
+            };
+        }
+        (Next::Reserve { asked, place, .. }, answer) => {
+            give_back(parts, place);
+            match answer {
+                Answer::Denied(Denied::Refused(refusal)) => {
+                    return hear_session(parts, waiter, asked, errands::reserve_refusal(refusal));
+                }
+                other @ (Answer::Accepted(_) | Answer::Denied(_) | Answer::State(_)) => other,
+            }
+        }
         (Next::Command(asked), Answer::Denied(Denied::Refused(refusal))) => {
             return hear_session(parts, waiter, asked, errands::preflight_refusal(refusal));
         }
         (Next::Verdict(asked, in_the_way), Answer::State(session)) => {
             verdict(&asked, session, in_the_way, parts.limits(), parts.now())
         }
-        (Next::Command(_) | Next::Verdict(..), answer) => answer,
+        (Next::Command(_) | Next::Verdict(..) | Next::Look(_), answer) => answer,
     };
     parts.out(Out::Answer(waiter, answer));
     Vec::new()
@@ -260,20 +298,72 @@ fn go_on<P: Parts>(parts: &mut P, call: Call<P::Waiter>, answer: Answer) -> Effe
 
 /// The command itself, with a place for the session that it starts, if it starts one.
 fn put_itself<P: Parts>(parts: &mut P, waiter: P::Waiter, asked: Asked) -> Effects<P> {
-    let reserved = match (asked.command.act.start(), &asked.command.by) {
+    match take_place(parts, &asked) {
+        Ok(reserved) => put_placed(parts, waiter, asked, reserved),
+        Err(refusal) => hear_session(parts, waiter, Box::new(asked), refusal),
+    }
+}
+
+fn put_placed<P: Parts>(
+    parts: &mut P,
+    waiter: P::Waiter,
+    asked: Asked,
+    reserved: Option<Place>,
+) -> Effects<P> {
+    let call = Call { waiter, next: Next::Tell { reserved } };
+    put(parts, Ticket::Client(call), &asked.key, asked.command)
+}
+
+fn take_place<P: Parts>(parts: &mut P, asked: &Asked) -> Result<Option<Place>, Refusal> {
+    match (asked.command.act.start(), &asked.command.by) {
         (Some(_), Author::Agent(agent)) => {
             let place = Place::new(&asked.key.tenant, agent.as_str());
             parts.quota(|quota| quota.reserve(place, asked.open_max)).map(Some)
         }
         (Some(_), Author::Runtime) | (None, _) => Ok(None),
-    };
-    match reserved {
-        Ok(reserved) => {
-            let call = Call { waiter, next: Next::Tell { reserved } };
-            put(parts, Ticket::Client(call), &asked.key, asked.command)
-        }
-        Err(refusal) => hear_session(parts, waiter, Box::new(asked), refusal),
     }
+}
+
+fn give_back<P: Parts>(parts: &mut P, place: Option<Place>) {
+    if let Some(place) = place {
+        parts.quota(|quota| quota.abandoned(&place));
+    }
+}
+
+/// Say in the start of a subtask what it stands under, as its parent says. True if that is a budget.
+fn stand_under(command: &mut Command, parent: &Session) -> Result<bool, Refusal> {
+    match command.act.start_mut() {
+        Some(start) if start.parent.as_ref() == Some(&parent.binding.id) => {
+            start.under = parent.binding.under_it()?.map(Arc::new);
+            Ok(start.under.is_some())
+        }
+        Some(_) | None => Ok(false),
+    }
+}
+
+/// Have a task that is about to start counted by the roots of all budgets that it stands under, the nearest first. Its place
+/// among the agent's open sessions is taken before, so that nothing is counted for want of one.
+fn reserve_first<P: Parts>(parts: &mut P, waiter: P::Waiter, asked: Box<Asked>) -> Effects<P> {
+    let Some(under) = asked.command.act.start().and_then(|start| start.under.clone()) else {
+        return put_itself(parts, waiter, *asked);
+    };
+    match take_place(parts, &asked) {
+        Ok(place) => reserve(parts, waiter, asked, place, &under.root, under.depth),
+        Err(refusal) => hear_session(parts, waiter, asked, refusal),
+    }
+}
+
+fn reserve<P: Parts>(
+    parts: &mut P,
+    waiter: P::Waiter,
+    asked: Box<Asked>,
+    place: Option<Place>,
+    root: &SessionId,
+    depth: u32,
+) -> Effects<P> {
+    let (root, question) = errands::reserve(&asked.key, root, depth);
+    let call = Call { waiter, next: Next::Reserve { asked, place, depth } };
+    put(parts, Ticket::Client(call), &root, question)
 }
 
 /// Something stands in the way of a command: first look at the session.

@@ -80,7 +80,7 @@ pub struct Trip {
     /// Who owes it.
     pub from: Key,
     /// Which one it is.
-    pub errand: Seq,
+    pub errand: Errand,
     /// Where it goes.
     pub to: Key,
 }
@@ -102,6 +102,7 @@ pub enum Effect<T> {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all work is commands, and none waits for long")]
 enum Work<T> {
     Command { ticket: Ticket<T>, command: Command },
     Read { reader: T },

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Approvals;
+use crate::budget::Budget;
 use crate::command::CheckInTerms;
 use crate::id::{AgentId, Millis};
 
@@ -58,6 +59,8 @@ pub struct Charter {
     pub liveness: Option<Liveness>,
     /// Whose approval is needed for what.
     pub approvals: Option<Arc<Approvals>>,
+    /// How much may be used by the task and everything under it.
+    pub budget: Option<Arc<Budget>>,
 }
 
 /// The signs of life that are expected of an assignee at work.
@@ -174,6 +177,7 @@ impl Charter {
             implicit_accept_ms: None,
             liveness: None,
             approvals: None,
+            budget: None,
         }
     }
 

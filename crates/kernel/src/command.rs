@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Ruling;
+use crate::budget::{Amounts, Under};
 use crate::charter::Charter;
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -45,6 +46,8 @@ pub struct Command {
     pub sent_at: Option<Timestamp>,
     /// The trace that it belongs to: no part of what makes two messages the same.
     pub trace: Option<Box<Trace>>,
+    /// What its sender says that it has used for the task since it last said so.
+    pub used: Amounts,
     /// What is asked.
     pub act: Act,
 }
@@ -66,6 +69,7 @@ impl Command {
             held: true,
             sent_at: None,
             trace: None,
+            used: Amounts::default(),
             act,
         }
     }
@@ -85,6 +89,7 @@ impl Command {
             held: true,
             sent_at: None,
             trace: None,
+            used: Amounts::default(),
             act,
         }
     }
@@ -202,6 +207,8 @@ pub struct Start {
     pub parent: Option<SessionId>,
     /// What the work takes and gives, fixed from now on.
     pub contract: Option<Arc<Contract>>,
+    /// The budgets that it stands under: filled in from its parent, never by who starts it.
+    pub under: Option<Arc<Under>>,
 }
 
 /// The skill that a task was started for, as its agent described it then. Nothing here looks into the schemas.
@@ -367,6 +374,14 @@ pub enum TaskAct {
     AddChild { child: SessionId },
     /// Record that these agents wait for each other, each for the next and the last for the first.
     NoteCycle { agents: Vec<AgentId> },
+    /// Count a task that is about to start under this one's budget.
+    Reserve {
+        child: SessionId,
+        /// How many levels it will be below this one.
+        depth: u32,
+    },
+    /// Count what a task under this one's budget has used.
+    Spend { from: SessionId, used: Amounts },
 }
 
 /// The work.
@@ -557,6 +572,23 @@ impl Act {
         }
     }
 
+    /// The same, of which more can be said.
+    pub fn start_mut(&mut self) -> Option<&mut Start> {
+        match self {
+            Act::Start(start) => Some(start),
+            Act::Delegate(delegation) => Some(&mut delegation.start),
+            Act::Cancel { .. }
+            | Act::Pause { .. }
+            | Act::Resume { .. }
+            | Act::Tick
+            | Act::Commit(_)
+            | Act::Decide { .. }
+            | Act::Task(_)
+            | Act::Handoff(_)
+            | Act::SettleErrand { .. } => None,
+        }
+    }
+
     /// How it starts a session, if it starts one.
     pub fn start(&self) -> Option<&Start> {
         match self {
@@ -599,6 +631,8 @@ impl TaskAct {
             TaskAct::HandOn { .. } => "hand_on",
             TaskAct::AddChild { .. } => "add_child",
             TaskAct::NoteCycle { .. } => "note_cycle",
+            TaskAct::Reserve { .. } => "reserve",
+            TaskAct::Spend { .. } => "spend",
         }
     }
 }

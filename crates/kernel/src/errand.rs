@@ -6,8 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Amounts;
 use crate::command::{Act, TaskAct};
 use crate::id::{AgentId, Seq, SessionId, Text};
+use crate::session::Session;
 
 /// Something to be done in another session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,8 @@ pub enum What {
     TellParent,
     /// A cancelled task cancels its subtask.
     CancelChild,
+    /// A task tells the root of the budget above it what was used.
+    Spend { used: Amounts },
 }
 
 /// What came of an errand.
@@ -52,20 +56,15 @@ pub enum Verdict {
 const PARENT_CANCELLED: &str = "parent_cancelled";
 pub(crate) const PARENT_ENDED: &str = "parent_ended";
 
+/// What the root of a budget says when it is told of more than it has left.
+pub(crate) const BUDGET_SPENT: &str = "BUDGET_SPENT";
+
 /// Whether a subtask was cancelled because of its parent.
 pub fn is_parents(reason: &str) -> bool {
     [PARENT_CANCELLED, PARENT_ENDED].contains(&reason)
 }
 
 impl Errand {
-    /// Whether it is a part of what the session's last act was to bring about, so that whoever acted waits for it.
-    pub fn is_of_the_act(&self) -> bool {
-        match self.what {
-            What::HandOn { .. } | What::CancelChild => true,
-            What::TellParent => false,
-        }
-    }
-
     /// The act that carries it out, for the session `from` that owes it.
     pub fn act(&self, from: &SessionId) -> Act {
         match &self.what {
@@ -74,6 +73,16 @@ impl Errand {
             }
             What::TellParent => Act::Task(TaskAct::AddChild { child: from.clone() }),
             What::CancelChild => Act::cancel(PARENT_CANCELLED),
+            What::Spend { used } => Act::Task(TaskAct::Spend { from: from.clone(), used: used.clone() }),
+        }
+    }
+
+    /// What came of it in the session that has taken it. What was used is counted whatever is left; whoever told it learns
+    /// that there is nothing left.
+    pub fn verdict(&self, there: &Session) -> Verdict {
+        match self.what {
+            What::Spend { .. } if there.is_overspent() => Verdict::Refused { code: Text::from(BUDGET_SPENT) },
+            What::Spend { .. } | What::HandOn { .. } | What::TellParent | What::CancelChild => Verdict::Done,
         }
     }
 

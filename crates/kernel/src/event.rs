@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{Proposed, Ruling};
+use crate::budget::{Amount, Amounts};
 use crate::command::{Answer, CheckInTerms, Failure, Need, Progress, Request, Start};
 use crate::commitment::Commitment;
 use crate::errand::Verdict;
@@ -207,6 +208,24 @@ pub enum Fact {
     },
     /// An approver decided about a proposal.
     Decided { proposal: Seq, ruling: Ruling },
+
+    /// A task is about to start under this one's budget.
+    Reserved {
+        child: SessionId,
+        /// How many levels it is below this one.
+        depth: u32,
+    },
+    /// The assignee said what it has used for the task.
+    Used { used: Amounts },
+    /// A task under this one's budget has used something.
+    Spent { from: SessionId, used: Amounts },
+    /// More was used than the budget allows: nothing more starts under it.
+    Overspent {
+        /// Of what.
+        name: Text,
+        of: Amount,
+        used: Amount,
+    },
 }
 
 /// How a session began.
@@ -283,6 +302,10 @@ impl Fact {
             | Fact::KeySet { .. }
             | Fact::ChildAdded { .. }
             | Fact::CycleFound { .. }
+            | Fact::Reserved { .. }
+            | Fact::Used { .. }
+            | Fact::Spent { .. }
+            | Fact::Overspent { .. }
             | Fact::Proposed { .. }
             | Fact::Decided { .. } => false,
         }

@@ -312,7 +312,11 @@ impl Handoff {
             | Fact::Proposed { .. }
             | Fact::Decided { .. }
             | Fact::KeySet { .. }
-            | Fact::ChildAdded { .. } => {}
+            | Fact::ChildAdded { .. }
+            | Fact::Reserved { .. }
+            | Fact::Used { .. }
+            | Fact::Spent { .. }
+            | Fact::Overspent { .. } => {}
         }
     }
 

@@ -12,6 +12,7 @@
 //! - [`task`]: the task mode, with its [`orders`] and its [`conversation`]
 //! - [`handoff`]: the handoff mode
 //! - [`approval`]: what needs somebody's approval before it takes effect
+//! - [`budget`]: bounds that a task shares with everything under it
 //! - [`commitment`]: what every commitment must satisfy
 //! - [`errand`]: what a session owes to another one
 //! - [`repeat`]: whether a message is one that was accepted before
@@ -20,6 +21,7 @@
 //! Always: `decide` looks and never changes, `apply` changes and never refuses. Never: a protocol's word.
 
 pub mod approval;
+pub mod budget;
 pub mod charter;
 pub mod command;
 pub mod commitment;

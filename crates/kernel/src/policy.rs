@@ -1,12 +1,15 @@
 //! MACP policy descriptors (RFC-MACP-0012), compiled into charters when a session starts and never looked up again.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::budget::Budget;
 use crate::charter::{Authority, Charter, Liveness, OnSilence};
 use crate::command::ModeKind;
 use crate::id::{AgentId, Millis, Text};
+use crate::limits::Limits;
 use crate::refusal::Refusal;
 
 /// The policy that every session has unless it names another: it can be neither registered nor removed.
@@ -38,8 +41,8 @@ pub struct Descriptor {
 }
 
 /// The rule groups and who knows them.
-// The group of signs of life is our own.
-const TASK_GROUPS: [&str; 4] = ["assignment", "completion", "commitment", "liveness"];
+// The groups of signs of life and of budgets are our own.
+const TASK_GROUPS: [&str; 5] = ["assignment", "completion", "commitment", "liveness", "budget"];
 const HANDOFF_GROUPS: [&str; 2] = ["acceptance", "commitment"];
 
 impl Descriptor {
@@ -85,10 +88,12 @@ impl Descriptor {
         charter.require_output = flag(&rules, "completion", "require_output")?;
         charter.implicit_accept_ms = implicit_accept(&rules)?;
         charter.liveness = liveness(&rules)?;
+        charter.budget = budget(&rules)?;
         match mode {
             ModeKind::Task => charter.implicit_accept_ms = None,
             ModeKind::Handoff => {
                 charter.liveness = None;
+                charter.budget = None;
                 charter.reassignment = false;
                 charter.require_output = false;
             }
@@ -123,9 +128,17 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
+/// RFC-MACP-0012 §4: annotations say nothing that binds.
+fn is_annotation(key: &str) -> bool {
+    key.starts_with(['_', '$'])
+}
+
+fn without_annotations(found: &Map<String, Value>) -> Map<String, Value> {
+    let said = found.iter().filter(|(key, _)| !is_annotation(key));
+    said.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
 fn only_known(place: &str, found: &Map<String, Value>, known: &BTreeSet<&str>) -> Result<(), Refusal> {
-    // RFC-MACP-0012 §4: annotations say nothing that binds.
-    let is_annotation = |key: &str| key.starts_with(['_', '$']);
     match found.keys().find(|key| !known.contains(key.as_str()) && !is_annotation(key)) {
         Some(unknown) => {
             let names: Vec<&str> = known.iter().copied().collect();
@@ -192,6 +205,21 @@ fn liveness(rules: &Map<String, Value>) -> Result<Option<Liveness>, Refusal> {
         })?,
     };
     Ok(Some(Liveness { window_ms, then }))
+}
+
+fn budget(rules: &Map<String, Value>) -> Result<Option<Arc<Budget>>, Refusal> {
+    let Some(found) = group(rules, "budget", &["tasks", "depth", "time_ms", "numbers"])? else {
+        return Ok(None);
+    };
+    let mut said = without_annotations(found);
+    if let Some(Value::Object(numbers)) = said.get_mut("numbers") {
+        *numbers = without_annotations(numbers);
+    }
+    let checked = Budget::of_json(&said).and_then(|budget| {
+        budget.check(&Limits { ttl_ms_max: Millis::MAX, ..Limits::default() })?;
+        Ok(budget)
+    });
+    checked.map(|budget| Some(Arc::new(budget))).map_err(|wrong| invalid(wrong.to_string()))
 }
 
 fn authority(rules: &Map<String, Value>) -> Result<Authority, Refusal> {

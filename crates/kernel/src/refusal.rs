@@ -142,6 +142,9 @@ refusals! {
     /// Somebody was first.
     AlreadyDecided { by: AgentId, how: &'static str } = "ALREADY_DECIDED", "{by} has decided about this proposal: {how}";
 
+    /// A bound of a budget is reached.
+    BudgetSpent { what: Text } = "BUDGET_SPENT", "{what}";
+
     // Limits.
     PayloadTooLarge { limit: usize, found: usize } = "PAYLOAD_TOO_LARGE", "expected at most {limit} bytes, found {found}";
     TooManyParticipants { limit: usize, found: usize } = "TOO_MANY_PARTICIPANTS", "expected at most {limit} participants, found {found}";

@@ -208,7 +208,11 @@ fn act_of(fact: &Fact, charter: &Charter) -> Option<Act> {
         | Fact::FellSilent { .. }
         | Fact::Proposed { held: false, .. }
         | Fact::CycleFound { .. }
-        | Fact::ChildAdded { .. } => return None,
+        | Fact::ChildAdded { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. } => return None,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::session::Binding;
 use crate::task::REJECTED;
 
 /// How many events tell of one message, from the one that has its id on.
-pub const REPEAT_EVENTS: usize = 3;
+pub const REPEAT_EVENTS: usize = 5;
 
 impl Command {
     /// Whether this is the message that these events tell of: the one that has its id, and those after it. It is if it
@@ -32,7 +32,11 @@ impl Command {
             (Some(sent), Some(stored)) => sent == stored,
             (Some(_) | None, _) => true,
         };
-        bytes && self.by == event.author && self.act.says(self, binding, event, after)
+        let used = match after.first().map(|next| &next.fact) {
+            Some(Fact::Used { used }) => *used == self.used,
+            Some(_) | None => self.used.is_empty(),
+        };
+        bytes && used && self.by == event.author && self.act.says(self, binding, event, after)
     }
 }
 
@@ -40,7 +44,7 @@ impl Act {
     fn says(&self, command: &Command, binding: &Binding, event: &Event, after: &[Event]) -> bool {
         match (self, &event.fact) {
             (Act::Start(start), Fact::Started(started)) => {
-                let undated = |start: &Start| Start { sent_at: None, ..start.clone() };
+                let undated = |start: &Start| Start { sent_at: None, under: None, ..start.clone() };
                 undated(start) == undated(&started.start)
             }
             (Act::Decide { proposal, ruling }, Fact::Decided { proposal: stored, ruling: said }) => {
@@ -170,7 +174,9 @@ impl TaskAct {
                 | TaskAct::CanHaveChild { .. }
                 | TaskAct::HandOn { .. }
                 | TaskAct::AddChild { .. }
-                | TaskAct::NoteCycle { .. },
+                | TaskAct::NoteCycle { .. }
+                | TaskAct::Reserve { .. }
+                | TaskAct::Spend { .. },
                 _,
             ) => false,
         }
@@ -229,6 +235,7 @@ impl Delegation {
             && self.start.mode == stored.mode
             && self.start.parent == stored.parent
             && self.start.context_id == stored.context_id
+            && self.start.charter.budget == stored.charter.budget
             && skill(&self.start) == skill(stored)
     }
 }

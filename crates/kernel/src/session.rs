@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Proposal;
+use crate::budget::Under;
 use crate::charter::{Authority, Charter};
 use crate::command::{Command, Contract, ModeKind};
 use crate::commitment::{Commitment, Versions};
@@ -209,6 +210,8 @@ pub struct Binding {
     pub parent: Option<SessionId>,
     /// What the work takes and gives.
     pub contract: Option<Arc<Contract>>,
+    /// The budgets that it stands under.
+    pub under: Option<Arc<Under>>,
 }
 
 /// Where a session stands.
@@ -434,7 +437,7 @@ impl Session {
     /// long.
     pub fn ends_by(&self) -> Option<Timestamp> {
         match &self.lifecycle {
-            Lifecycle::Suspended { since, .. } => Some(self.suspension_ends(*since)),
+            Lifecycle::Suspended { since, .. } => Some(self.suspension_ends(*since).0),
             Lifecycle::Open
             | Lifecycle::Resolved { .. }
             | Lifecycle::Expired { .. }
@@ -442,9 +445,12 @@ impl Session {
         }
     }
 
-    fn suspension_ends(&self, since: Timestamp) -> Timestamp {
+    /// When a suspension ends the session, and why: the time of a budget does not stand still.
+    fn suspension_ends(&self, since: Timestamp) -> (Timestamp, ExpiryCause) {
         let left = self.binding.charter.suspension_cap_ms.saturating_sub(self.suspended_ms);
-        since.plus(left)
+        let cap = (since.plus(left), ExpiryCause::SuspensionCap);
+        let until = self.binding.until().map(|until| (until, ExpiryCause::Deadline));
+        until.into_iter().chain([cap]).min_by_key(|(at, _)| *at).unwrap_or(cap)
     }
 
     /// The next thing that happens by itself. A deadline is passed when it is later than it.
@@ -463,7 +469,8 @@ impl Session {
                 deadline.into_iter().chain(mode).min_by_key(|(at, _)| *at)
             }
             Lifecycle::Suspended { since, .. } => {
-                Some(expiry(self.suspension_ends(*since).plus(1), ExpiryCause::SuspensionCap))
+                let (at, cause) = self.suspension_ends(*since);
+                Some(expiry(at.plus(1), cause))
             }
             Lifecycle::Resolved { .. } | Lifecycle::Expired { .. } | Lifecycle::Cancelled { .. } => None,
         }

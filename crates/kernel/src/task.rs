@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Ledger;
 use crate::command::{Failure, Need, Progress, Request};
 use crate::conversation::{Conversation, Party};
 use crate::event::{Fact, Question};
@@ -40,6 +41,8 @@ pub struct Task {
     pub conversation: Conversation,
     /// Its subtasks, with the events that added them.
     pub children: Vec<(Seq, SessionId)>,
+    /// What of budgets is used.
+    pub ledger: Ledger,
     /// Whether its assignee is there.
     pub signs: Signs,
     /// The agents that were found to wait for each other, its assignee among them, unless somebody has acted since.

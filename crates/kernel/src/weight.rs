@@ -23,7 +23,7 @@ const SESSION_BYTES: usize = 2048;
 impl Command {
     /// How many bytes the command carries.
     pub fn weight(&self) -> usize {
-        wire(&self.verbatim).max(self.act.weight())
+        wire(&self.verbatim).max(self.act.weight()) + self.used.weight()
     }
 }
 
@@ -86,7 +86,9 @@ impl TaskAct {
             | TaskAct::CanHaveChild { .. }
             | TaskAct::HandOn { .. }
             | TaskAct::AddChild { .. }
-            | TaskAct::NoteCycle { .. } => 0,
+            | TaskAct::NoteCycle { .. }
+            | TaskAct::Reserve { .. } => 0,
+            TaskAct::Spend { used, .. } => used.weight(),
         }
     }
 }
@@ -127,8 +129,11 @@ impl Fact {
             | Fact::Acknowledged
             | Fact::CheckInMissed { .. }
             | Fact::FellSilent { .. }
-            | Fact::ChildAdded { .. } => 0,
+            | Fact::ChildAdded { .. }
+            | Fact::Reserved { .. } => 0,
             Fact::CycleFound { agents } => agents.iter().map(|agent| agent.as_str().len()).sum(),
+            Fact::Used { used } | Fact::Spent { used, .. } => used.weight(),
+            Fact::Overspent { name, .. } => name.len(),
         }
     }
 }
@@ -140,6 +145,7 @@ impl Start {
             + self.extension_keys.iter().map(|key| key.len()).sum::<usize>()
             + self.participants.iter().map(|agent| agent.as_str().len()).sum::<usize>()
             + self.contract.as_ref().map_or(0, |contract| contract.weight())
+            + self.charter.budget.as_ref().map_or(0, |budget| budget.weight())
     }
 }
 
@@ -267,7 +273,7 @@ impl Task {
         };
         let orders = self.orders.waiting().map(Order::weight).sum::<usize>();
         let words = self.conversation.last_words.as_ref().map_or(0, |words| words.len());
-        phase + orders + words
+        phase + orders + words + self.ledger.weight()
     }
 }
 

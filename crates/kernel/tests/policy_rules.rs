@@ -2,10 +2,12 @@
 
 mod stage;
 
+use handover_kernel::budget::Budget;
 use handover_kernel::charter::Authority;
 use handover_kernel::command::ModeKind;
 use handover_kernel::policy::{DEFAULT_POLICY, Descriptor, Scope};
 use handover_kernel::{Charter, Text};
+use stage::acts::tokens;
 use stage::agent;
 
 fn policy(scope: Scope, rules: &str) -> Descriptor {
@@ -216,4 +218,27 @@ fn a_policy_for_every_mode_gives_each_its_rules() {
     let handoff = Charter { authority, implicit_accept_ms: Some(5), ..Charter::macp() };
     assert_eq!(any.compile(ModeKind::Handoff), Ok(handoff));
     is_refused(&policy(Scope::Any, r#"{"voting":{}}"#), ModeKind::Task);
+}
+
+// The group is our own.
+#[test]
+fn a_task_can_have_a_budget_and_a_handoff_has_none() {
+    let rules = r#"{"budget":{"tasks":3,"$why":"x","numbers":{"tokens":10,"_note":"y"}}}"#;
+    let numbers = tokens(10);
+    let budget = Budget { tasks: Some(3), numbers, ..Budget::default() };
+    assert_eq!(task_charter(rules).budget.as_deref(), Some(&budget));
+    let any = policy(Scope::Any, rules);
+    assert_eq!(any.compile(ModeKind::Handoff).map(|charter| charter.budget), Ok(None));
+    is_refused(&handoff(rules), ModeKind::Handoff);
+    for wrong in [
+        r#"{"budget":{}}"#,
+        r#"{"budget":7}"#,
+        r#"{"budget":{"tasks":-1}}"#,
+        r#"{"budget":{"tasks":10001}}"#,
+        r#"{"budget":{"time_ms":0}}"#,
+        r#"{"budget":{"numbers":{"tokens":"many"}}}"#,
+        r#"{"budget":{"money":1}}"#,
+    ] {
+        is_refused(&task(wrong), ModeKind::Task);
+    }
 }

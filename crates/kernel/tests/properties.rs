@@ -108,7 +108,7 @@ fn a_refusal_changes_nothing() {
     assert!(refusals.borrow().len() > 20, "too few kinds of refusals: {:?}", refusals.borrow());
 }
 
-// (c) The lifecycle never changes after the end, and only receipts and errands are added.
+// (c) The lifecycle never changes after the end, and only receipts, errands and what was used are added.
 #[test]
 fn terminal_is_terminal() {
     for_all(1_000, plays(100), |play| {
@@ -118,7 +118,13 @@ fn terminal_is_terminal() {
                 prop_assert_eq!(&before.lifecycle, &after.lifecycle);
                 for event in &step.events {
                     prop_assert!(
-                        matches!(event.fact, Fact::Read { .. } | Fact::ErrandSettled { .. }),
+                        matches!(
+                            event.fact,
+                            Fact::Read { .. }
+                                | Fact::ErrandSettled { .. }
+                                | Fact::Spent { .. }
+                                | Fact::Overspent { .. }
+                        ),
                         "{:?}",
                         event
                     );
@@ -437,11 +443,47 @@ fn suspensions_stay_within_the_cap() {
     });
 }
 
+// The time of a budget ends a task, paused or not; no more is reserved than it allows, and each once.
+#[test]
+fn a_budget_is_never_exceeded_in_time_or_tasks() {
+    let reserved = RefCell::new(0);
+    for_all(1_000, plays(100), |play| {
+        let mut children = BTreeSet::new();
+        perform(&play, |_, _, step, after| {
+            let Some(after) = after else { return Ok(()) };
+            for event in &step.events {
+                // A start may have been on its way for longer than that.
+                let open = event.seq.0 > 1 && !after.lifecycle.is_terminal();
+                if let Some(until) = after.binding.until().filter(|_| open) {
+                    prop_assert!(event.at <= until, "{:?}", event);
+                }
+                if let Fact::Reserved { child, .. } = &event.fact {
+                    prop_assert!(children.insert(child.clone()), "{:?}", event);
+                }
+            }
+            if let (Some(budget), Some(task)) = (after.binding.budget(), after.task()) {
+                prop_assert!(children.len() <= budget.tasks.unwrap_or(u32::MAX) as usize);
+                prop_assert_eq!(&children, &task.ledger.reserved);
+            }
+            Ok(())
+        })?;
+        *reserved.borrow_mut() += children.len();
+        Ok(())
+    });
+    assert!(*reserved.borrow() > 20, "too few were reserved: {}", reserved.borrow());
+}
+
+/// Whether something beside its time to live ends it.
+fn has_time_budget(play: &Play) -> bool {
+    let own = play.charter.budget.as_ref().is_some_and(|budget| budget.time_ms.is_some());
+    own || (play.has_parent && play.tight)
+}
+
 // (j) RFC-MACP-0001: time spent open never exceeds the time to live.
 #[test]
 fn a_session_is_open_no_longer_than_its_time_to_live() {
     for_all(1_000, plays(100), |play| {
-        let Some(ttl) = play.ttl_ms else { return Ok(()) };
+        let Some(ttl) = play.ttl_ms.filter(|_| !has_time_budget(&play)) else { return Ok(()) };
         let (mut open, mut since): (Millis, Option<Timestamp>) = (0, None);
         perform(&play, |_, _, step, after| {
             let base = after.as_ref().map(|session| session.binding.base);

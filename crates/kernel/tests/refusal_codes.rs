@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use handover_kernel::approval::{Approvals, Ruling};
+use handover_kernel::budget::Budget;
 use handover_kernel::command::ModeKind;
 use handover_kernel::policy::{Descriptor, Scope};
 use handover_kernel::{Act, Charter, Refusal, Seq, Text};
@@ -134,9 +135,12 @@ fn accept_of(task: &str) -> Act {
 fn every_code_is_produced_by_some_scenario() {
     let mut produced: BTreeSet<&str> =
         scenarios().into_iter().map(|(mut stage, who, act)| stage.no(who, act)).collect();
-    // Two codes do not come from an act: one from the name of a message, one from a policy.
+    // Three codes do not come from an agent's act: from the name of a message, from a budget's root, from a policy.
     let mut stage = Stage::working(Charter::macp());
     produced.insert(stage.named("worker", "handover:1", update("so far")).unwrap_err().code());
+    let budget = Some(Arc::new(Budget { tasks: Some(0), ..Budget::default() }));
+    let mut stage = Stage::working(Charter { budget, ..Charter::macp() });
+    produced.insert(stage.runtime(reserve("child", 1)).answer.unwrap_err().code());
     let rules = Text::from("[]");
     let policy = Descriptor { id: Text::from("p"), scope: Scope::Any, schema_version: 1, rules };
     produced.insert(policy.check().unwrap_err().code());

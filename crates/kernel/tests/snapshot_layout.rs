@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use handover_kernel::approval::{Approvals, Ruling};
+use handover_kernel::budget::{Budget, Under};
 use handover_kernel::charter::{Authority, CHECK_IN_DEFAULT_MS};
 use handover_kernel::command::{Contract, ModeKind, Start};
 use handover_kernel::{
@@ -26,6 +27,13 @@ fn rich(mode: ModeKind, charter: Charter) -> Start {
             input: blob("{}"),
             output: blob("true"),
         })),
+        under: Some(Arc::new(Under {
+            root: SessionId::from("root"),
+            depth: 2,
+            deepest: Some(3),
+            until: Some(BEGIN.plus(TTL_MS)),
+            nested: 1,
+        })),
         ..start(mode, charter)
     }
 }
@@ -43,6 +51,12 @@ fn gallery() -> Vec<Session> {
         authority: Authority::Designated(roles),
         message_answers: false,
         implicit_accept_ms: Some(5),
+        budget: Some(Arc::new(Budget {
+            tasks: Some(3),
+            depth: Some(1),
+            time_ms: Some(TTL_MS),
+            numbers: tokens(5),
+        })),
         ..Charter::grid()
     };
     let mut waiting = begun(Face::Grid, rich(ModeKind::Task, charter));
@@ -50,6 +64,8 @@ fn gallery() -> Vec<Session> {
     waiting.ok("planner", set_key("planner/main"));
     waiting.ok("worker", message("on it"));
     waiting.ok("worker", update("so far"));
+    waiting.put(&Command { used: tokens(2), ..waiting.command("worker", update("so far")) });
+    waiting.runtime(reserve("child", 1));
     waiting.ok("planner", steer("left"));
     waiting.ok("planner", message_within("faster", CHECK_IN_DEFAULT_MS));
     waiting.ok("planner", pause_gently());
@@ -118,7 +134,7 @@ fn hash(bytes: &[u8]) -> u64 {
 #[test]
 fn the_layout_of_a_snapshot_is_the_one_of_its_number() {
     let bytes = postcard::to_allocvec(&gallery()).expect("a session can be kept");
-    assert_eq!((SNAPSHOT_LAYOUT, hash(&bytes)), (8, 2_719_438_953_905_897_193));
+    assert_eq!((SNAPSHOT_LAYOUT, hash(&bytes)), (8, 13_474_553_912_320_939_776));
 }
 
 #[test]

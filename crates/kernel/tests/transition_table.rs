@@ -131,6 +131,8 @@ fn task_acts(session: &Session) -> Vec<(&'static str, Act)> {
         ("HandOn to other", hand_on("helper")),
         ("CanHandOn to other", can_hand_on("worker", "helper")),
         ("AddChild", add_child("child")),
+        ("Reserve", reserve("child", 1)),
+        ("Spend", spend("child", tokens(1))),
         ("CanHaveChild", can_have_child("worker")),
         ("SettleErrand", settle(1, Verdict::Done)),
         ("Tick", Act::Tick),

@@ -4,9 +4,10 @@
 //! - [`macp`]: MACP over gRPC
 //! - [`mcp`]: MCP over HTTP and stdio
 //! - [`grid`]: task conversations over JSON-RPC, with a stream of notifications
-//! - `approval`, `no`, `silence`, `skill`: what the faces that speak JSON have in common
+//! - `approval`, `budget`, `no`, `silence`, `skill`: what the faces that speak JSON have in common
 
 mod approval;
+mod budget;
 pub mod grid;
 pub mod macp;
 pub mod mcp;

@@ -60,6 +60,7 @@ fn a_stored_agent_is_read_as_it_was_written() {
             requires: vec!["r".to_owned()],
             annotations: "{}".to_owned(),
             offered_at: 5,
+            successors: Vec::new(),
         }],
         visible_to: vec!["v".to_owned()],
         registered_at: 3,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use handover_kernel::approval::{Approvals, Changes, Proposed, Ruling};
+use handover_kernel::budget::{Amount, Amounts, Budget, Under};
 use handover_kernel::charter::{Authority, Liveness};
 use handover_kernel::command::{
     Answer, CheckInTerms, Contract, Failure, NewOffer, OfferContext, Progress, Reply, Request, Start,
@@ -110,6 +111,16 @@ fn kernel_fact(fact: wire::Fact) -> Result<Fact, Error> {
         wire::Fact::FellSilent(fact) => {
             Fact::FellSilent { since: Timestamp(required("fell_silent.since", fact.since)?) }
         }
+        wire::Fact::Reserved(fact) => {
+            Fact::Reserved { child: required("reserved.child", fact.child)?.into(), depth: fact.depth }
+        }
+        wire::Fact::Used(fact) => Fact::Used { used: amounts(fact.used) },
+        wire::Fact::Spent(fact) => {
+            Fact::Spent { from: required("spent.from", fact.from)?.into(), used: amounts(fact.used) }
+        }
+        wire::Fact::Overspent(fact) => {
+            Fact::Overspent { name: fact.name.into(), of: Amount(fact.of), used: Amount(fact.used) }
+        }
         wire::Fact::KeySet(fact) => Fact::KeySet { key: fact.key.map(Into::into) },
         wire::Fact::ChildAdded(fact) => {
             Fact::ChildAdded { child: required("child_added.child", fact.child)?.into() }
@@ -163,12 +174,32 @@ fn started(started: wire::Started) -> Result<Started, Error> {
             extension_keys: texts(started.extension_keys),
             parent: started.parent.map(Into::into),
             contract: started.contract.map(|contract| Arc::new(bound(*contract))),
+            under: started.under.map(under).transpose()?.map(Arc::new),
         },
     })
 }
 
 fn bound(contract: wire::Contract) -> Contract {
     Contract { skill: contract.skill.into(), input: blob(contract.input), output: blob(contract.output) }
+}
+
+fn under(under: wire::Under) -> Result<Under, Error> {
+    Ok(Under {
+        root: required("started.under.root", under.root)?.into(),
+        depth: under.depth,
+        deepest: under.deepest,
+        until: under.until.map(Timestamp),
+        nested: under.nested,
+    })
+}
+
+fn budget(budget: wire::Budget) -> Budget {
+    let wire::Budget { tasks, depth, time_ms, numbers } = budget;
+    Budget { tasks, depth, time_ms, numbers: amounts(numbers) }
+}
+
+fn amounts(amounts: Vec<wire::Amount>) -> Amounts {
+    Amounts::stored(amounts.into_iter().map(|found| (found.name.into(), Amount(found.amount))))
 }
 
 fn charter(charter: wire::Charter) -> Result<Charter, Error> {
@@ -204,6 +235,7 @@ fn charter(charter: wire::Charter) -> Result<Charter, Error> {
             }
             None => None,
         },
+        budget: charter.budget.map(|found| Arc::new(budget(found))),
     })
 }
 

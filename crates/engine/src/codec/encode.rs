@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use handover_kernel::approval::{Changes, Proposed, Ruling};
+use handover_kernel::budget::{Amount, Amounts, Budget, Under};
 use handover_kernel::charter::{Authority, Liveness};
 use handover_kernel::command::{
     Answer, Contract, Failure, NewOffer, OfferContext, Progress, Reply, Request, Start,
@@ -115,6 +116,16 @@ fn wire_fact(fact: &Fact) -> wire::Fact {
             gives_up: *gives_up,
         }),
         Fact::FellSilent { since } => wire::Fact::FellSilent(wire::FellSilent { since: Some(since.0) }),
+        Fact::Reserved { child, depth } => {
+            wire::Fact::Reserved(wire::Reserved { child: Some(string(child.as_str())), depth: *depth })
+        }
+        Fact::Used { used } => wire::Fact::Used(wire::Used { used: amounts(used) }),
+        Fact::Spent { from, used } => {
+            wire::Fact::Spent(wire::Spent { from: Some(string(from.as_str())), used: amounts(used) })
+        }
+        Fact::Overspent { name, of, used } => {
+            wire::Fact::Overspent(wire::Overspent { name: string(name), of: of.0, used: used.0 })
+        }
         Fact::KeySet { key } => wire::Fact::KeySet(wire::KeySet { key: key.as_deref().map(string) }),
         Fact::ChildAdded { child } => {
             wire::Fact::ChildAdded(wire::ChildAdded { child: Some(string(child.as_str())) })
@@ -167,6 +178,7 @@ fn started(started: &Started) -> wire::Started {
         extension_keys,
         parent,
         contract,
+        under,
     } = start;
     wire::Started {
         base: Some(base.0),
@@ -185,7 +197,18 @@ fn started(started: &Started) -> wire::Started {
         contract: contract.as_deref().map(|Contract { skill, input, output }| {
             Box::new(wire::Contract { skill: string(skill), input: bytes(input), output: bytes(output) })
         }),
+        under: under.as_deref().map(|Under { root, depth, deepest, until, nested }| wire::Under {
+            root: Some(string(root.as_str())),
+            depth: *depth,
+            deepest: *deepest,
+            until: until.map(|at| at.0),
+            nested: *nested,
+        }),
     }
+}
+
+fn amounts(amounts: &Amounts) -> Vec<wire::Amount> {
+    amounts.iter().map(|(name, Amount(amount))| wire::Amount { name: string(name), amount }).collect()
 }
 
 fn wire_charter(charter: &Charter) -> wire::Charter {
@@ -208,6 +231,7 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         implicit_accept_ms,
         liveness,
         approvals,
+        budget,
     } = charter;
     wire::Charter {
         authority: Some(match authority {
@@ -238,6 +262,12 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
         }),
         liveness: liveness
             .map(|Liveness { window_ms, then }| wire::Liveness { window_ms, then: then.number() }),
+        budget: budget.as_deref().map(|Budget { tasks, depth, time_ms, numbers }| wire::Budget {
+            tasks: *tasks,
+            depth: *depth,
+            time_ms: *time_ms,
+            numbers: amounts(numbers),
+        }),
     }
 }
 

@@ -76,7 +76,8 @@ pub(super) struct Event {
     #[prost(
         oneof = "Fact",
         tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, \
-                30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 55, \
+                30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, \
+                50, 51, 52, 53, 55, \
                 60, 61, 62, 63"
     )]
     pub fact: Option<Fact>,
@@ -165,6 +166,15 @@ pub(super) enum Fact {
     #[prost(message, tag = "18")]
     Decided(Box<Decided>),
 
+    #[prost(message, tag = "50")]
+    Reserved(Reserved),
+    #[prost(message, tag = "51")]
+    Used(Used),
+    #[prost(message, tag = "52")]
+    Spent(Spent),
+    #[prost(message, tag = "53")]
+    Overspent(Overspent),
+
     #[prost(message, tag = "60")]
     Offered(Offered),
     #[prost(message, tag = "61")]
@@ -206,6 +216,8 @@ pub(super) struct Started {
     pub parent: Option<String>,
     #[prost(message, optional, boxed, tag = "14")]
     pub contract: Option<Box<Contract>>,
+    #[prost(message, optional, tag = "15")]
+    pub under: Option<Under>,
 }
 
 /// Never reuse a number.
@@ -258,6 +270,8 @@ pub(super) struct Charter {
     pub liveness: Option<Liveness>,
     #[prost(message, optional, tag = "20")]
     pub approvals: Option<Approvals>,
+    #[prost(message, optional, tag = "21")]
+    pub budget: Option<Budget>,
 }
 
 /// Never reuse a number.
@@ -338,6 +352,44 @@ pub(super) struct Liveness {
     pub window_ms: u64,
     #[prost(uint32, tag = "2")]
     pub then: u32,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Budget {
+    #[prost(uint32, optional, tag = "1")]
+    pub tasks: Option<u32>,
+    #[prost(uint32, optional, tag = "2")]
+    pub depth: Option<u32>,
+    #[prost(uint64, optional, tag = "3")]
+    pub time_ms: Option<u64>,
+    #[prost(message, repeated, tag = "4")]
+    pub numbers: Vec<Amount>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Amount {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// In millionths.
+    #[prost(uint64, tag = "2")]
+    pub amount: u64,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Under {
+    #[prost(string, optional, tag = "1")]
+    pub root: Option<String>,
+    #[prost(uint32, tag = "2")]
+    pub depth: u32,
+    #[prost(uint32, optional, tag = "3")]
+    pub deepest: Option<u32>,
+    #[prost(uint64, optional, tag = "4")]
+    pub until: Option<u64>,
+    #[prost(uint32, tag = "5")]
+    pub nested: u32,
 }
 
 /// Fields of [`Charter`]. Never reuse a number.
@@ -659,6 +711,43 @@ pub(super) struct CycleFound {
 pub(super) struct FellSilent {
     #[prost(uint64, optional, tag = "1")]
     pub since: Option<u64>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Reserved {
+    #[prost(string, optional, tag = "1")]
+    pub child: Option<String>,
+    #[prost(uint32, tag = "2")]
+    pub depth: u32,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Used {
+    #[prost(message, repeated, tag = "1")]
+    pub used: Vec<Amount>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Spent {
+    #[prost(string, optional, tag = "1")]
+    pub from: Option<String>,
+    #[prost(message, repeated, tag = "2")]
+    pub used: Vec<Amount>,
+}
+
+/// Never reuse a number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Overspent {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// In millionths.
+    #[prost(uint64, tag = "2")]
+    pub of: u64,
+    #[prost(uint64, tag = "3")]
+    pub used: u64,
 }
 
 /// Never reuse a number.

@@ -33,6 +33,7 @@ pub(crate) fn start(parent: Option<&str>) -> Command {
         extension_keys: Vec::new(),
         parent: parent.map(SessionId::from),
         contract: None,
+        under: None,
     };
     by("planner", Act::Start(Box::new(start)))
 }

@@ -11,6 +11,7 @@ mod faulty;
 #[macro_use]
 mod stage;
 
+mod budgets;
 mod errands;
 mod faults;
 mod inbox;

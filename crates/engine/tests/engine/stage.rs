@@ -217,6 +217,7 @@ pub fn task(charter: Charter) -> Start {
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }
 

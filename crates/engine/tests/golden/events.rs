@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use handover_engine::codec::id_scope;
 use handover_kernel::approval::{Approvals, Changes, Proposed, Ruling};
+use handover_kernel::budget::{Amount, Amounts, Budget, Under};
 use handover_kernel::charter::{Authority, Cancel, Liveness, OnDecline, OnSilence, PauseAt, Settlement};
 use handover_kernel::command::{
     Answer, CheckInTerms, Contract, Failure, ModeKind, Need, NewOffer, OfferContext, Progress, Reply,
@@ -105,6 +106,10 @@ kinds!(
     Offered,
     ContextAdded,
     OfferAccepted,
+    Reserved,
+    Used,
+    Spent,
+    Overspent,
     OfferDeclined,
     Proposed,
     Decided,
@@ -212,6 +217,14 @@ fn fact(kind: Kind) -> BoxedStrategy<Fact> {
         Kind::OfferAccepted => (id(), text(), any::<bool>())
             .prop_map(|(handoff, reason, implicit)| Fact::OfferAccepted { handoff, reason, implicit })
             .boxed(),
+        Kind::Reserved => {
+            (id(), any::<u32>()).prop_map(|(child, depth)| Fact::Reserved { child, depth }).boxed()
+        }
+        Kind::Used => amounts().prop_map(|used| Fact::Used { used }).boxed(),
+        Kind::Spent => (id(), amounts()).prop_map(|(from, used)| Fact::Spent { from, used }).boxed(),
+        Kind::Overspent => (text(), number(), number())
+            .prop_map(|(name, of, used)| Fact::Overspent { name, of: Amount(of), used: Amount(used) })
+            .boxed(),
         Kind::OfferDeclined => {
             (id(), text()).prop_map(|(handoff, reason)| Fact::OfferDeclined { handoff, reason }).boxed()
         }
@@ -231,9 +244,12 @@ fn start() -> impl Strategy<Value = Start> {
     let words = (text(), text(), vec(text(), 0..3));
     let contract = (text(), blob(), blob())
         .prop_map(|(skill, input, output)| Arc::new(Contract { skill, input, output }));
-    let bound = (option::of(id()), option::of(contract));
+    let under = (id(), any::<u32>(), option::of(any::<u32>()), option::of(time()), any::<u32>()).prop_map(
+        |(root, depth, deepest, until, nested)| Arc::new(Under { root, depth, deepest, until, nested }),
+    );
+    let bound = (option::of(id()), option::of(contract), option::of(under));
     (one::<ModeKind>(), vec(id(), 0..4), charter(), versions, times, words, bound).prop_map(
-        |(mode, participants, charter, versions, (ttl_ms, sent_at), words, (parent, contract))| {
+        |(mode, participants, charter, versions, (ttl_ms, sent_at), words, (parent, contract, under))| {
             let (mode_version, configuration_version, policy_version) = versions;
             let (intent, context_id, extension_keys) = words;
             Start {
@@ -250,9 +266,20 @@ fn start() -> impl Strategy<Value = Start> {
                 extension_keys,
                 parent,
                 contract,
+                under,
             }
         },
     )
+}
+
+fn amounts() -> impl Strategy<Value = Amounts> {
+    vec((text(), number().prop_map(Amount)), 0..3).prop_map(Amounts::stored)
+}
+
+fn budget() -> impl Strategy<Value = Arc<Budget>> {
+    let count = || option::of(any::<u32>());
+    (count(), count(), option::of(number()), amounts())
+        .prop_map(|(tasks, depth, time_ms, numbers)| Arc::new(Budget { tasks, depth, time_ms, numbers }))
 }
 
 fn charter() -> impl Strategy<Value = Charter> {
@@ -266,14 +293,14 @@ fn charter() -> impl Strategy<Value = Charter> {
     let liveness = (number(), one::<OnSilence>()).prop_map(|(window_ms, then)| Liveness { window_ms, then });
     let approvals = (vec(id(), 0..3), vec(id(), 0..3))
         .prop_map(|(opening, commitment)| Arc::new(Approvals { opening, commitment }));
-    let spans =
-        (option::of(number()), number(), option::of(number()), option::of(liveness), option::of(approvals));
+    let shared = (option::of(approvals), option::of(budget()));
+    let spans = (option::of(number()), number(), option::of(number()), option::of(liveness), shared);
     (authority, enums, any::<[bool; 7]>(), spans).prop_map(|(authority, enums, flags, spans)| {
         let (on_complete, on_fail, on_decline, cancel, pause) = enums;
         let [ends_pause, flags @ ..] = flags;
         let [reassignment, require_output, acting_accepts, message_answers, commit_completes, notices] =
             flags;
-        let (check_in_ms, suspension_cap_ms, implicit_accept_ms, liveness, approvals) = spans;
+        let (check_in_ms, suspension_cap_ms, implicit_accept_ms, liveness, (approvals, budget)) = spans;
         Charter {
             authority,
             on_complete,
@@ -293,6 +320,7 @@ fn charter() -> impl Strategy<Value = Charter> {
             implicit_accept_ms,
             liveness,
             approvals,
+            budget,
         }
     })
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use handover_kernel::approval::{Approvals, Changes, Ruling};
+use handover_kernel::budget::{Amount, Amounts, Budget, Under};
 use handover_kernel::charter::{Charter, Liveness, OnSilence, SUSPENSION_CAP_DEFAULT_MS};
 use handover_kernel::command::{
     Answer, CheckInTerms, Contract, Delegation, Failure, HandoffAct, ModeKind, Need, NewOffer, NewQuestion,
@@ -51,6 +52,8 @@ pub fn all() -> Vec<Life> {
         mcp_task_freed_from_a_silent_worker(),
         mcp_task_approved_with_changes(),
         macp_handoff_approved_and_sent_again(),
+        mcp_task_in_a_circle(),
+        mcp_task_with_a_budget_under_another(),
     ]
 }
 
@@ -519,6 +522,17 @@ fn mcp_task_approved_with_changes() -> Life {
     life
 }
 
+fn mcp_task_in_a_circle() -> Life {
+    let mut life = Life::new("mcp-task-in-a-circle");
+    life.start("planner", Face::Mcp, start(ModeKind::Task, Charter::mcp(), &["worker"]));
+    life.task(1, "planner", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
+    let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+    life.task(2, "worker", Face::Mcp, accept);
+    let agents = vec![AgentId::from("helper"), AgentId::from("worker")];
+    life.runtime(3, Act::Task(TaskAct::NoteCycle { agents }));
+    life
+}
+
 fn macp_handoff_approved_and_sent_again() -> Life {
     let mut life = Life::new("macp-handoff-approved-and-sent-again");
     life.start(
@@ -539,6 +553,46 @@ fn macp_handoff_approved_and_sent_again() -> Life {
     let (handoff_id, reason) = (HandoffId::from("h1"), Text::default());
     let accept = HandoffAct::Accept { handoff: handoff_id, by: None, reason, implicit: false };
     life.put(4, handoff("worker", accept));
+    life
+}
+
+fn mcp_task_with_a_budget_under_another() -> Life {
+    let mut life = Life::new("mcp-task-with-a-budget-under-another");
+    let amounts = |tokens, cost| {
+        let named = [(Text::from("tokens"), Amount(tokens)), (Text::from("cost_usd"), Amount(cost))];
+        Amounts::new(named).expect("they are few")
+    };
+    let budget = Budget {
+        tasks: Some(2),
+        depth: Some(0),
+        time_ms: Some(600_000),
+        numbers: amounts(200_000_000_000, 1_250_000),
+    };
+    let charter = Charter { budget: Some(Arc::new(budget)), ..Charter::mcp() };
+    let mut begin = start(ModeKind::Task, charter, &["worker"]);
+    begin.parent = Some(SessionId::from("parent"));
+    let until = Some(life.now.plus(300_000));
+    let root = SessionId::from("root");
+    begin.under = Some(Arc::new(Under { root, depth: 2, deepest: Some(3), until, nested: 1 }));
+    life.start("planner", Face::Mcp, begin);
+    life.runtime(1, Act::SettleErrand { errand: Seq(1), verdict: Verdict::Done });
+    life.task(1, "planner", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
+    life.task(
+        2,
+        "worker",
+        Face::Mcp,
+        TaskAct::Accept { task: None, assignee: None, reason: Text::default() },
+    );
+    let reserve = TaskAct::Reserve { child: SessionId::from("child"), depth: 1 };
+    life.runtime(3, Act::Task(reserve));
+    let spend = TaskAct::Spend { from: SessionId::from("child"), used: amounts(1_200_000_000, 500_000) };
+    life.runtime(4, Act::Task(spend));
+    let update = TaskAct::Update { task: None, progress: progress("reading", Some(0.1)), withdraws: false };
+    let mut used = command("worker", Face::Mcp, Act::Task(update));
+    used.used = amounts(800_000_000, 1_000_000);
+    life.put(5, used);
+    let code = Text::from("BUDGET_SPENT");
+    life.runtime(6, Act::SettleErrand { errand: Seq(6), verdict: Verdict::Refused { code } });
     life
 }
 
@@ -570,6 +624,7 @@ fn start(mode: ModeKind, charter: Charter, participants: &[&str]) -> Start {
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }
 

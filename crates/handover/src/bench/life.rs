@@ -154,6 +154,7 @@ fn start(planner: &AgentId, worker: &AgentId) -> Start {
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::approval::Proposal;
 use crate::command::ModeKind;
 use crate::commitment::Versions;
-use crate::errand::{Errand, What};
+use crate::errand::{BUDGET_SPENT, Errand, Verdict, What};
 use crate::event::{Event, Fact, Started};
 use crate::id::{Author, Millis, Ordinal, Seq, SessionId, Timestamp};
 use crate::seen::Seen;
@@ -43,6 +43,7 @@ impl Session {
             extension_keys: start.extension_keys.clone(),
             parent: start.parent.clone(),
             contract: start.contract.clone(),
+            under: start.under.clone(),
         };
         let errands = start
             .parent
@@ -51,7 +52,7 @@ impl Session {
             .collect();
         let mut session = Session {
             lifecycle: Lifecycle::Open,
-            deadline: start.ttl_ms.map(|ttl| base.plus(ttl)),
+            deadline: start.ttl_ms.map(|ttl| base.plus(ttl)).into_iter().chain(binding.until()).min(),
             ended_at: None,
             suspended_ms: 0,
             head: Seq(0),
@@ -112,6 +113,11 @@ impl Session {
                 if let (Mode::Handoff(handoff), true) = (&mut self.mode, self.errands.iter().any(handed_on)) {
                     handoff.moved = Some(verdict.clone());
                 }
+                let spent = |owed: &Errand| owed.id == *errand && matches!(owed.what, What::Spend { .. });
+                if let (Mode::Task(task), true) = (&mut self.mode, self.errands.iter().any(spent)) {
+                    task.ledger.spent_above |=
+                        matches!(verdict, Verdict::Refused { code } if **code == *BUDGET_SPENT);
+                }
                 self.errands.retain(|owed| owed.id != *errand);
             }
             Fact::Proposed { what, held } => {
@@ -121,6 +127,12 @@ impl Session {
             Fact::Decided { ruling, .. } => {
                 if let (Some(proposal), Some(by)) = (&mut self.proposal, event.author.agent()) {
                     proposal.apply(by, ruling);
+                }
+            }
+            Fact::Used { used } | Fact::Spent { used, .. } => {
+                if let Some(under) = &binding.under {
+                    let (to, what) = (under.root.clone(), What::Spend { used: used.clone() });
+                    self.errands.push(Errand { id: event.seq, to, what });
                 }
             }
             Fact::Requested(_)
@@ -146,7 +158,9 @@ impl Session {
             | Fact::Offered { .. }
             | Fact::ContextAdded { .. }
             | Fact::OfferAccepted { .. }
-            | Fact::OfferDeclined { .. } => {}
+            | Fact::OfferDeclined { .. }
+            | Fact::Reserved { .. }
+            | Fact::Overspent { .. } => {}
         }
         if matches!(event.fact, Fact::Requested(_) | Fact::Offered { .. } | Fact::Committed(_)) {
             self.proposal = None;
@@ -194,6 +208,6 @@ impl Session {
             }
         }
         self.lifecycle = Lifecycle::Open;
-        self.deadline = banked_ms.map(|left| at.plus(left));
+        self.deadline = banked_ms.map(|left| at.plus(left)).into_iter().chain(self.binding.until()).min();
     }
 }

@@ -1,6 +1,7 @@
 //! What a session makes of a command.
 
 use crate::approval::guard;
+use crate::budget::NESTED_MAX;
 use crate::charter::{Authority, Cancel, PauseAt};
 use crate::command::{
     Act, Command, HandoffAct, ModeKind, Opening, RESERVED_PREFIXES, SecondStart, Start, TaskAct,
@@ -33,6 +34,11 @@ impl Draft {
     /// What the command itself says.
     pub(crate) fn primary(command: &Command, fact: Fact) -> Draft {
         Draft { author: command.by.clone(), primary: true, by_runtime: false, at: None, id: None, fact }
+    }
+
+    /// Whether it is what the command itself says.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.primary
     }
 
     /// What follows from it, in the sender's name.
@@ -78,10 +84,6 @@ impl Draft {
 
     pub(crate) fn author(&self) -> &Author {
         &self.author
-    }
-
-    pub(crate) fn is_primary(&self) -> bool {
-        self.primary
     }
 
     pub(crate) fn is_by_runtime(&self) -> bool {
@@ -504,6 +506,8 @@ impl Command {
                 | TaskAct::SetKey { .. }
                 | TaskAct::CanHandOn { .. }
                 | TaskAct::CanHaveChild { .. } => false,
+                // These come from a whole tree: a log that is full takes no more of them, and then nothing more starts there.
+                TaskAct::Reserve { .. } | TaskAct::Spend { .. } => return false,
             },
             Act::Handoff(act) => match act {
                 // The answer to an offer is what a report is to a task.
@@ -520,6 +524,9 @@ fn check_shape(command: &Command, limits: &Limits) -> Result<(), Refusal> {
     let found = command.weight();
     if found > limits.payload_bytes_max {
         return Err(Refusal::PayloadTooLarge { limit: limits.payload_bytes_max, found });
+    }
+    if !command.used.is_empty() && !matches!(command.act, Act::Task(_)) {
+        return Err(Refusal::nothing_used());
     }
     if let (Some(id), Author::Agent(_)) = (&command.id, &command.by) {
         if id.as_str().is_empty() {
@@ -572,6 +579,7 @@ impl Start {
                 "expected a window for signs of life from 1 to {max} ms, found {found}"
             )));
         }
+        self.check_budget(limits)?;
         if distinct.iter().all(|agent| *agent == requester) {
             return Err(Refusal::invalid("expected a participant other than the requester, found none"));
         }
@@ -581,5 +589,25 @@ impl Start {
             )),
             ModeKind::Task | ModeKind::Handoff => Ok(()),
         }
+    }
+
+    fn check_budget(&self, limits: &Limits) -> Result<(), Refusal> {
+        if self.under.is_some() && self.parent.is_none() {
+            return Err(Refusal::invalid(
+                "expected a budget above only above a subtask, found one without a parent",
+            ));
+        }
+        let Some(budget) = &self.charter.budget else { return Ok(()) };
+        if self.mode != ModeKind::Task {
+            return Err(Refusal::invalid("expected a budget only for a task, found one for a handoff"));
+        }
+        let nested = self.under.as_ref().map_or(0, |under| under.nested);
+        if nested >= NESTED_MAX {
+            return Err(Refusal::invalid(format!(
+                "expected at most {NESTED_MAX} budgets one within another, found {}",
+                nested + 1
+            )));
+        }
+        budget.check(limits)
     }
 }

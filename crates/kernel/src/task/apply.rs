@@ -170,6 +170,13 @@ impl Task {
             | Fact::ContextAdded { .. }
             | Fact::OfferAccepted { .. }
             | Fact::OfferDeclined { .. } => {}
+            Fact::Reserved { child, depth } => self.ledger.reserve(child, *depth),
+            Fact::Used { used } => {
+                self.ledger.note(used);
+                self.ledger.spend(binding.budget(), used);
+            }
+            Fact::Spent { used, .. } => self.ledger.spend(binding.budget(), used),
+            Fact::Overspent { .. } => self.conversation.notice(seq, Some(Party::Receiver)),
         }
         self.note_signs(binding, event, worked);
     }

@@ -1,6 +1,7 @@
 //! What a task makes of a command.
 
 mod across;
+mod spend;
 mod talk;
 
 use std::collections::BTreeSet;
@@ -76,7 +77,7 @@ impl Task {
         now: Timestamp,
     ) -> Result<Vec<Draft>, Refusal> {
         let scene = Scene { session, command, limits, now };
-        match act {
+        let drafts = match act {
             TaskAct::Request(request) => self.request(&scene, request),
             TaskAct::Accept { task, assignee, reason } => self.accept(&scene, task, assignee, reason),
             TaskAct::Decline { task, assignee, reason } => self.decline(&scene, task, assignee, reason),
@@ -106,7 +107,10 @@ impl Task {
             TaskAct::HandOn { handoff, to, by } => self.hand_on(&scene, handoff, to, by),
             TaskAct::AddChild { child } => self.add_child(&scene, child),
             TaskAct::NoteCycle { agents } => self.note_cycle(&scene, agents),
-        }
+            TaskAct::Reserve { child, depth } => self.reserve(&scene, child, *depth),
+            TaskAct::Spend { from, used } => self.spend(&scene, from, used),
+        }?;
+        self.with_used(&scene, act, drafts)
     }
 
     /// RFC-MACP-0009 §5 rule 1.
@@ -322,7 +326,8 @@ impl Task {
         let nothing_new = !self.orders.any_waiting()
             && !self.conversation.unacknowledged
             && !self.owes_sign(scene.binding(), scene.now);
-        if drafts.is_empty() && nothing_new && self.pause.is_none() && scene.command.id.is_none() {
+        let named = scene.command.id.is_some() || !scene.command.used.is_empty();
+        if drafts.is_empty() && nothing_new && self.pause.is_none() && !named {
             return Ok(drafts);
         }
         drafts.push(scene.says(Fact::Checkpointed));

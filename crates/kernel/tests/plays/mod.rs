@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use handover_kernel::approval::{Approvals, Changes, Ruling};
+use handover_kernel::budget::{Budget, Under};
 use handover_kernel::charter::{Authority, Liveness, OnSilence};
 use handover_kernel::command::{ModeKind, Need};
 use handover_kernel::errand::Verdict;
@@ -59,6 +60,8 @@ pub struct Move {
     pub id: Option<u64>,
     pub takes_orders: bool,
     pub face: Face,
+    /// Whether it says what was used.
+    pub used: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -101,6 +104,9 @@ pub enum Deed {
     SetKey,
     HandOn,
     AddChild,
+    NoteCycle,
+    Reserve,
+    Spend,
     Offer,
     Context,
     Take,
@@ -138,6 +144,9 @@ const TASK_DEEDS: &[(u64, Deed)] = &[
     (3, Deed::SetKey),
     (3, Deed::HandOn),
     (3, Deed::AddChild),
+    (2, Deed::NoteCycle),
+    (4, Deed::Reserve),
+    (3, Deed::Spend),
     (9, Deed::Pause),
     (4, Deed::PauseGently),
     (16, Deed::Resume),
@@ -222,14 +231,16 @@ impl Move {
             id: (dice.roll(3) == 0).then(|| dice.roll(6)),
             takes_orders: dice.roll(2) == 0,
             face: dice.choose(FACES),
+            used: number % 7 == 3,
         }
     }
 }
 
 impl Debug for Move {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Move { deed, who, pick, wait, id, takes_orders, face } = self;
-        write!(f, "{who:?} {deed:?} {pick}, {wait:?}, id {id:?}, takes orders {takes_orders}, {face:?}")
+        let Move { deed, who, pick, wait, id, takes_orders, face, used } = self;
+        write!(f, "{who:?} {deed:?} {pick}, {wait:?}, id {id:?}, takes orders {takes_orders}, {face:?}")?;
+        if *used { write!(f, ", used") } else { Ok(()) }
     }
 }
 
@@ -238,6 +249,13 @@ fn silences() -> impl Strategy<Value = Option<Liveness>> {
         &[OnSilence::Nothing, OnSilence::Tell, OnSilence::Free, OnSilence::Fail][..],
     );
     (100..1_000_u64, then).prop_map(|(window_ms, then)| Some(Liveness { window_ms, then }))
+}
+
+fn budgets() -> impl Strategy<Value = Option<Arc<Budget>>> {
+    let time = prop_oneof![3 => Just(None), 1 => Just(Some(2_500))];
+    (0..4_u32, time, 0..20_u64).prop_map(|(tasks, time_ms, most)| {
+        Some(Arc::new(Budget { tasks: Some(tasks), depth: Some(2), time_ms, numbers: tokens(most) }))
+    })
 }
 
 fn charters(mode: ModeKind) -> impl Strategy<Value = Charter> {
@@ -252,6 +270,8 @@ fn charters(mode: ModeKind) -> impl Strategy<Value = Charter> {
             Just(Charter { check_in_ms: Some(200), ..Charter::grid() }),
             silences().prop_map(|liveness| Charter { liveness, ..Charter::mcp() }),
             silences().prop_map(|liveness| Charter { liveness, ..Charter::grid() }),
+            budgets().prop_map(|budget| Charter { budget, ..Charter::macp() }),
+            budgets().prop_map(|budget| Charter { budget, ..Charter::grid() }),
         ]
         .boxed(),
         ModeKind::Handoff => {
@@ -318,6 +338,11 @@ impl Play {
         begin.ttl_ms = self.ttl_ms;
         begin.sent_at = Some(Timestamp(BEGIN.0 - self.sent_before_ms));
         begin.parent = self.has_parent.then(|| SessionId::from("parent"));
+        // Every second parent stands under a budget.
+        if self.has_parent && self.tight {
+            let (root, until) = (SessionId::from("parent"), Some(BEGIN.plus(50_000)));
+            begin.under = Some(Arc::new(Under { root, depth: 1, deepest: Some(2), until, nested: 1 }));
+        }
         let mut opening = vec![by("planner", Face::Macp, Act::Start(Box::new(begin)))];
         if self.mode == ModeKind::Task {
             let named = self.sent_before_ms.is_multiple_of(2).then_some("worker");
@@ -359,6 +384,9 @@ impl Move {
         };
         command.id = self.id.map(|id| format!("m{id}").into());
         command.takes_orders = self.takes_orders;
+        if self.used {
+            command.used = tokens(self.pick as u64);
+        }
         command
     }
 
@@ -380,7 +408,7 @@ impl Move {
             | Fail | HandIn | Take | TurnDown | Acknowledge => Some(receiver),
             Say | Read | SetKey => Some(if self.pick < 4 { "planner".to_owned() } else { receiver }),
             Deed::Decide => Some("lead".to_owned()),
-            HandOn | AddChild | SettleErrand | Tick => None,
+            HandOn | AddChild | NoteCycle | Reserve | Spend | SettleErrand | Tick => None,
         }
     }
 
@@ -424,6 +452,9 @@ impl Move {
             Deed::SetKey => set_key(&word),
             Deed::HandOn => hand_on(self.other()),
             Deed::AddChild => add_child(&word),
+            Deed::NoteCycle => note_cycle(&["worker", "helper"]),
+            Deed::Reserve => reserve(&word, 1 + self.pick as u32 % 2),
+            Deed::Spend => spend(&word, tokens(self.pick as u64)),
             Deed::Offer => {
                 let handoff = format!("h{}", session.head.0 / 2);
                 match self.pick {
@@ -449,7 +480,11 @@ impl Move {
             },
             Deed::SettleErrand => {
                 let errand = session.errands.get(self.pick % session.errands.len().max(1));
-                let verdict = if self.pick < 6 { Verdict::Done } else { refused("SESSION_ENDED") };
+                let verdict = match self.pick {
+                    6 => refused("SESSION_ENDED"),
+                    7 => refused("BUDGET_SPENT"),
+                    _ => Verdict::Done,
+                };
                 settle(errand.map_or(self.pick as u64, |errand| errand.id.0), verdict)
             }
             Deed::Decide => {

@@ -1,5 +1,6 @@
 //! Short words for what the cast does.
 
+use handover_kernel::budget::{Amount, Amounts};
 use handover_kernel::command::{
     Act, Answer, CheckInTerms, Delegation, Failure, HandoffAct, Need, NewOffer, NewQuestion, Next,
     OfferContext, Opening, Progress, Reply, Request, Start, TaskAct,
@@ -7,6 +8,19 @@ use handover_kernel::command::{
 use handover_kernel::commitment::Commitment;
 use handover_kernel::errand::Verdict;
 use handover_kernel::{AgentId, Blob, HandoffId, Millis, QuestionKey, Seq, SessionId, Text};
+
+/// So many tokens.
+pub fn tokens(count: u64) -> Amounts {
+    Amounts::stored([(Text::from("tokens"), Amount(count * 1_000_000))])
+}
+
+pub fn reserve(child: &str, depth: u32) -> Act {
+    Act::Task(TaskAct::Reserve { child: SessionId::from(child), depth })
+}
+
+pub fn spend(from: &str, used: Amounts) -> Act {
+    Act::Task(TaskAct::Spend { from: SessionId::from(from), used })
+}
 
 pub fn blob(text: &str) -> Blob {
     Blob::from(text.as_bytes())
@@ -197,6 +211,11 @@ pub fn hand_on(to: &str) -> Act {
 
 pub fn can_have_child(by: &str) -> Act {
     Act::Task(TaskAct::CanHaveChild { by: AgentId::from(by) })
+}
+
+pub fn note_cycle(agents: &[&str]) -> Act {
+    let agents = agents.iter().map(|name| AgentId::from(*name)).collect();
+    Act::Task(TaskAct::NoteCycle { agents })
 }
 
 pub fn add_child(child: &str) -> Act {

@@ -42,7 +42,7 @@ kinds! {
     Started, Cancelled, Suspended, Resumed, Expired, Committed, ErrandSettled,
     Requested, Accepted, Declined, Updated, Asked, Checkpointed, Delivered, Answered, Steered, PauseRequested,
     Completed, Failed, Said, Read, Acknowledged, CheckInMissed, FellSilent, KeySet, ChildAdded,
-    Offered, ContextAdded, OfferAccepted, OfferDeclined, Proposed, Decided, CycleFound,
+    Offered, ContextAdded, OfferAccepted, OfferDeclined, Proposed, Decided, CycleFound, Reserved, Used, Spent, Overspent,
 }
 
 /// The names of these events' kinds.
@@ -70,6 +70,7 @@ pub fn start(mode: ModeKind, charter: Charter) -> Start {
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }
 

@@ -4,6 +4,7 @@
 //! - [`client`]: an agent of the Grid: requests, and the stream of its notifications
 //! - [`property`]: random steps of both parties, with a small model beside the server
 //! - [`across`]: one task, two protocols
+//! - [`budgets`]: what a tree of tasks may use
 //! - [`silence`]: workers that show no sign of life
 //! - [`rules`]: what hostile and careless callers try
 //! - [`openrpc`]: what the methods are, for machines
@@ -14,6 +15,7 @@ mod client;
 mod others;
 
 mod across;
+mod budgets;
 mod openrpc;
 mod property;
 mod rules;

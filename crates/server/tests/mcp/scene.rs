@@ -84,6 +84,7 @@ pub fn start(charter: Charter, ttl_ms: Option<u64>) -> Start {
         extension_keys: Vec::new(),
         parent: None,
         contract: None,
+        under: None,
     }
 }
 

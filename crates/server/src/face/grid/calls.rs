@@ -9,6 +9,7 @@ use handover_desk::delegate::{Profile, Work};
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::policies::GRID_POLICY;
 use handover_desk::{Accepted, Desk};
+use handover_kernel::budget::{Amounts, Budget};
 use handover_kernel::command::{Act, CheckInTerms, Failure, Need, Next, Progress, TaskAct};
 use handover_kernel::{AgentId, Blob, Charter, Refusal, Session, SessionId, Text};
 use serde_json::Value;
@@ -16,14 +17,15 @@ use tokio::time::Instant;
 
 use super::message;
 use super::methods::{
-    Acknowledged, Branch, CancelTask, Canceled, Delegated, EndTask, ListTasks, Listed, MaybeOne, One,
-    OnlyTask, ReadHistory, ReadTask, SendMessage, SendTask, Sent, Steering, UpdateTask, Waits, WasRead,
+    Acknowledged, Branch, CancelTask, Canceled, Delegated, EndTask, ListTasks, Listed, MaybeOne, NewBudget,
+    One, OnlyTask, ReadHistory, ReadTask, SendMessage, SendTask, Sent, Steering, UpdateTask, Waits, WasRead,
     WasSaid, WithAgent, Words,
 };
 use super::parts::{self, Part};
 use super::state::{self, State};
 use super::task::{self, Task};
 use super::{No, Refused};
+use crate::face::budget::{self, Numbers};
 use crate::face::silence;
 
 /// What the sessions of the face are bound to.
@@ -118,6 +120,7 @@ struct Step {
     words: Words,
     schema: Option<Value>,
     check_in: CheckInTerms,
+    used: Option<Numbers>,
     /// Whether a state can be set without a word.
     may_be_silent: bool,
 }
@@ -171,6 +174,7 @@ impl Call<'_> {
                 asked.when_silent.as_deref(),
             )
             .map_err(Refused::invalid)?,
+            budget: asked.budget.map(bounds).transpose()?,
             ..Work::default()
         };
         let key = asked.message_id.as_deref();
@@ -201,22 +205,29 @@ impl Call<'_> {
             }
         };
         let check_in = check_in(asked.check_in, asked.fail_after_misses)?;
-        let SendMessage { state, message: words, schema, message_id: id, .. } = asked;
-        let accepted =
-            self.step(&task, Step { id, state, words, schema, check_in, may_be_silent: false }).await?;
+        let SendMessage { state, message: words, schema, message_id: id, used, .. } = asked;
+        let step = Step { id, state, words, schema, check_in, used, may_be_silent: false };
+        let accepted = self.step(&task, step).await?;
         self.sent(&accepted, accepted.receipt.seq.0, None)
     }
 
     /// Say something, lead a task to a state, or both.
     async fn step(&self, task: &str, step: Step) -> Result<Accepted, Refused> {
-        let Step { id, state, words, schema, check_in, may_be_silent } = step;
+        let Step { id, state, words, schema, check_in, used, may_be_silent } = step;
         let id = id.as_deref();
+        let used = budget::amounts("used", used).map_err(Refused::invalid)?;
         let session = self.desk.task(self.caller, task).await?;
         let is_sender = session.binding.requester == self.caller.agent;
         if schema.is_some() && !matches!(state, Some(State::InputRequired | State::AuthRequired)) {
             return Err(Refused::invalid("schema: expected input_required or auth_required with it"));
         }
-        let ends = |act| self.put(task, id, act);
+        let no_work = matches!(state, Some(State::Completed | State::Canceled | State::Rejected));
+        if !used.is_empty() && (is_sender || no_work) {
+            return Err(Refused::invalid(
+                "used: expected it of the receiver, with a message or with working, input_required, auth_required or failed",
+            ));
+        }
+        let ends = |act| self.put_using(task, id, act, used.clone());
         match (state, is_sender) {
             (Some(State::Submitted), _) => Err(Refused::invalid(
                 "state: expected a state that a party can set, found submitted, which a task begins with",
@@ -260,7 +271,7 @@ impl Call<'_> {
                 let only_text = matches!(&parts[..], [Part::Text { .. }]);
                 let asks = matches!(next, Next::Asks { .. });
                 let verbatim = (asks && !only_text).then(|| body.clone());
-                self.speak(task, id, Saying { body, verbatim, next, ..Saying::default() }).await
+                self.speak(task, id, Saying { body, verbatim, next, used, ..Saying::default() }).await
             }
         }
     }
@@ -270,7 +281,17 @@ impl Call<'_> {
     }
 
     async fn put(&self, task: &str, id: Option<&str>, act: Act) -> Result<Accepted, Refused> {
-        Ok(self.desk.converse(self.caller, task, id, act).await?)
+        self.put_using(task, id, act, Amounts::default()).await
+    }
+
+    async fn put_using(
+        &self,
+        task: &str,
+        id: Option<&str>,
+        act: Act,
+        used: Amounts,
+    ) -> Result<Accepted, Refused> {
+        Ok(self.desk.converse(self.caller, task, id, act, used).await?)
     }
 
     async fn give_up(
@@ -353,6 +374,9 @@ impl Call<'_> {
         if asked.state.is_none() && asked.session_key.is_none() {
             return Err(Refused::invalid("expected state or sessionKey, found neither"));
         }
+        if asked.state.is_none() && asked.used.is_some() {
+            return Err(Refused::invalid("used: expected a state with it, found none"));
+        }
         let mut changed = None;
         if let Some(key) = asked.session_key {
             let key = (!key.is_empty()).then(|| Text::from(key));
@@ -361,8 +385,9 @@ impl Call<'_> {
         if asked.state.is_some() {
             let (state, words, schema) = (asked.state, asked.message, None);
             let (id, check_in, may_be_silent) = (asked.message_id, CheckInTerms::default(), true);
-            changed =
-                Some(self.step(task, Step { id, state, words, schema, check_in, may_be_silent }).await?);
+            let used = asked.used;
+            let step = Step { id, state, words, schema, check_in, used, may_be_silent };
+            changed = Some(self.step(task, step).await?);
         }
         self.one(&changed.expect("a state or a key was set"))
     }
@@ -415,6 +440,8 @@ impl Call<'_> {
                 to_node_id: shown.to_node_id,
                 title: shown.title,
                 created_at: shown.created_at,
+                budget: shown.budget,
+                used: shown.used,
             })
         });
         Ok(Delegated { tasks: branches.collect(), more })
@@ -436,6 +463,14 @@ impl Call<'_> {
     pub async fn resume(&self, asked: EndTask) -> Result<One, Refused> {
         self.one(&self.put(&asked.task_id, None, Act::Resume { reason: Text::from(asked.reason) }).await?)
     }
+}
+
+/// The budget that was asked for.
+fn bounds(asked: NewBudget) -> Result<Budget, Refused> {
+    let NewBudget { tasks, depth, time, numbers } = asked;
+    let time_ms = milliseconds("budget.time", time, CHECK_IN_SECONDS_MAX)?;
+    let numbers = budget::amounts("budget.numbers", numbers).map_err(Refused::invalid)?;
+    Ok(Budget { tasks, depth, time_ms, numbers })
 }
 
 fn decline(reason: Text) -> Act {

@@ -55,6 +55,8 @@ pub enum Kind {
     Cycle,
     /// Something was proposed that needs an approval, or was decided about.
     Approval,
+    /// More was used than the budget allows.
+    Overspent,
 }
 
 /// One message of a conversation.
@@ -89,7 +91,7 @@ pub fn of(session: &Session, event: &Event, reader: &AgentId) -> Option<Message>
     let (kind, parts) = said(session, event, reader)?;
     let author = event.author.agent().filter(|_| !event.is_by_runtime());
     let role = match (kind, author) {
-        (Kind::State | Kind::NoAck | Kind::Silent, _) | (_, None) => Role::System,
+        (Kind::State | Kind::NoAck | Kind::Silent | Kind::Overspent, _) | (_, None) => Role::System,
         (_, Some(agent)) if *agent == session.binding.requester => Role::User,
         (_, Some(_)) => Role::Agent,
     };
@@ -201,8 +203,15 @@ fn said(session: &Session, event: &Event, reader: &AgentId) -> Option<(Kind, Vec
             let words = ruling.words().map_or("", |words| &**words);
             decides(session, reader).then(|| (Kind::Approval, because(&what, words)))
         }
+        Fact::Overspent { name, of, used } => {
+            let what = format!("the budget is spent: {used} {name} were used, and the limit is {of}");
+            (*reader == session.binding.requester).then(|| (Kind::Overspent, text(what)))
+        }
         Fact::Started(_)
         | Fact::ErrandSettled { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
         | Fact::Checkpointed
         | Fact::Delivered { .. }
         | Fact::Read { .. }

@@ -15,6 +15,7 @@ use super::message::Message;
 use super::parts::Part;
 use super::state::State;
 use super::task::Task;
+use crate::face::budget::{Numbers, Shown};
 
 /// A message as its sender gives it.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -187,9 +188,25 @@ pub struct SendTask {
     pub(super) silent_after: Option<f64>,
     /// What follows then: `nothing`, `tell` (the default), `free` or `fail`.
     pub(super) when_silent: Option<String>,
+    /// How much the task and everything under it may use.
+    pub(super) budget: Option<NewBudget>,
     /// Whether the task may wait for an agent that nobody knows.
     #[serde(default)]
     pub(super) queue: bool,
+}
+
+/// How much a task and everything under it may use. What is not given is not bounded.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewBudget {
+    /// How many tasks may be started under it, at all levels together.
+    pub(super) tasks: Option<u32>,
+    /// How many levels of tasks may be under it.
+    pub(super) depth: Option<u32>,
+    /// After how many seconds it and everything under it ends.
+    pub(super) time: Option<f64>,
+    /// How much may be used of what agents report in `used`, such as `tokens`.
+    pub(super) numbers: Option<Numbers>,
 }
 
 /// A message.
@@ -213,6 +230,8 @@ pub struct SendMessage {
     pub(super) check_in: Option<f64>,
     /// After how many windows without an acknowledgement the task has failed; never unless given.
     pub(super) fail_after_misses: Option<u32>,
+    /// What you have used for the task since you last said so, as its receiver: `{"tokens": 1200}`.
+    pub(super) used: Option<Numbers>,
 }
 
 /// What to read.
@@ -309,6 +328,8 @@ pub struct UpdateTask {
     pub(super) session_key: Option<String>,
     /// Your name for this request: sent again with it, it has no second effect.
     pub(super) message_id: Option<String>,
+    /// What you have used for the task since you last said so, as its receiver: `{"tokens": 1200}`.
+    pub(super) used: Option<Numbers>,
 }
 
 /// Which tasks to list.
@@ -461,4 +482,10 @@ pub struct Branch {
     pub(super) title: String,
     /// When it was sent.
     pub(super) created_at: String,
+    /// What is used of its budget, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) budget: Option<Shown>,
+    /// What its receiver said that it used for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) used: Option<Numbers>,
 }

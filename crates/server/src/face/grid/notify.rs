@@ -45,6 +45,8 @@ pub enum Kind {
     Cycle,
     /// Something waits for your approval, or was decided about what you proposed.
     Approval,
+    /// More was used than the budget allows.
+    Overspent,
     /// The sender wants something to be taken into account.
     Steer,
     /// The sender wants the task to be paused.
@@ -130,6 +132,7 @@ fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
         Fact::FellSilent { .. } => so(to_sender, Kind::Silent),
         Fact::CycleFound { .. } => so(to_sender, Kind::Cycle),
         Fact::Proposed { .. } | Fact::Decided { .. } => Some(Kind::Approval),
+        Fact::Overspent { .. } => so(to_sender, Kind::Overspent),
         Fact::Accepted { .. }
         | Fact::Declined { .. }
         | Fact::Failed(_)
@@ -140,6 +143,9 @@ fn kind_of(fact: &Fact, is_sender: bool) -> Option<Kind> {
         | Fact::Committed(_) => Some(Kind::State),
         Fact::Started(_)
         | Fact::ErrandSettled { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
         | Fact::Checkpointed
         | Fact::Delivered { .. }
         | Fact::KeySet { .. }

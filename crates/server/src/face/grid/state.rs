@@ -143,6 +143,10 @@ pub fn after(fact: &Fact, session: &Session) -> Option<State> {
         | Fact::Proposed { .. }
         | Fact::Decided { .. }
         | Fact::KeySet { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
         | Fact::ChildAdded { .. }
         | Fact::Offered { .. }
         | Fact::ContextAdded { .. }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::state::{self, State};
 use crate::face::approval;
+use crate::face::budget;
 
 /// A task as one of its agents sees it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -57,6 +58,12 @@ pub struct Task {
     /// What waits for somebody's approval, or was not approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<approval::Shown>,
+    /// What is used of its budget, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<budget::Shown>,
+    /// What the receiver said that it used for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<budget::Numbers>,
     /// What waits for an answer, where it has a name or a form.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
@@ -149,6 +156,8 @@ pub fn of(session: &Session, reader: &AgentId) -> Option<Task> {
         check_in: check_in(session),
         silent_since: task.signs.silent_since.map(rfc3339),
         approval: approval::shown(session),
+        budget: budget::shown(session),
+        used: budget::used(session),
         questions: questions
             .map(|question| Question {
                 key: question.key.to_string(),

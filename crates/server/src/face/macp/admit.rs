@@ -211,6 +211,7 @@ fn start(
         extension_keys,
         parent: None,
         contract: None,
+        under: None,
     }));
     let suspension_cap_ms = u64::try_from(payload.max_suspend_ms).ok().filter(|cap| *cap > 0);
     Ok(StartRequest { suspension_cap_ms, command })

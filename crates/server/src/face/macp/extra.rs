@@ -1,13 +1,16 @@
 //! Our own service beside MACP's, for what MACP has no message for: steer, answer, pause gently, read everything,
 //! be found.
 
+use std::collections::HashMap;
+
 use handover_desk::approvals::{self, decides};
 use handover_desk::gate::Caller;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::timeline;
 use handover_desk::{Accepted, WaitKind};
 use handover_kernel::approval::{Changes, Ruling};
-use handover_kernel::command::{Act, Answer, Need, Reply, TaskAct};
+use handover_kernel::budget::{Amount, Amounts};
+use handover_kernel::command::{Act, Answer, Command, Need, Reply, TaskAct};
 use handover_kernel::event;
 use handover_kernel::id::Author;
 use handover_kernel::{Event, Fact, MessageId, QuestionKey, Seq, Session, Text};
@@ -20,8 +23,8 @@ use super::proto::handover::{
     AnswerRequest, Approval, DecideRequest, GetApprovalRequest, ListAgentsRequest, ListAgentsResponse,
     ListApprovalsRequest, ListApprovalsResponse, ListQuestionsRequest, ListQuestionsResponse, PauseRequest,
     Question, QuestionAnswer, ReadTimelineRequest, ReadTimelineResponse, Receipt, RegisterAgentRequest,
-    RegisterAgentResponse, SteerRequest, TimelineEvent, UnregisterAgentRequest, UnregisterAgentResponse,
-    decide_request, question_answer,
+    RegisterAgentResponse, ReportUseRequest, SteerRequest, TimelineEvent, UnregisterAgentRequest,
+    UnregisterAgentResponse, decide_request, question_answer,
 };
 use super::refused::Refused;
 use super::render::signed;
@@ -65,6 +68,14 @@ impl Handover for Macp {
         let message = request.into_inner();
         let act = Act::Pause { reason: Text::from(message.reason), gently: true };
         self.interact(&caller, &message.session_id, "", act).await
+    }
+
+    async fn report_use(&self, request: Request<ReportUseRequest>) -> Result<Response<Receipt>, Status> {
+        let caller = self.caller(&request)?;
+        let message = request.into_inner();
+        let used = used(message.used)?;
+        let command = Command { used, ..caller.command(Act::Task(TaskAct::Checkpoint)) };
+        self.interact_by(&caller, &message.session_id, &message.message_id, command).await
     }
 
     async fn read_timeline(
@@ -160,7 +171,16 @@ impl Macp {
         message_id: &str,
         act: Act,
     ) -> Result<Response<Receipt>, Status> {
-        let mut command = caller.command(act);
+        self.interact_by(caller, session_id, message_id, caller.command(act)).await
+    }
+
+    async fn interact_by(
+        &self,
+        caller: &Caller,
+        session_id: &str,
+        message_id: &str,
+        mut command: Command,
+    ) -> Result<Response<Receipt>, Status> {
         if !message_id.is_empty() {
             admit::message_id(message_id)?;
             command.id = Some(MessageId::from(message_id));
@@ -168,6 +188,24 @@ impl Macp {
         let accepted = self.desk.put(caller, session_id, command).await.map_err(Refused::from)?;
         Ok(Response::new(receipt(&accepted)))
     }
+}
+
+/// What an assignee says that it has used.
+fn used(found: HashMap<String, f64>) -> Result<Amounts, Refused> {
+    if found.is_empty() {
+        return Err(Refused::invalid("used: expected at least one number, found none"));
+    }
+    let amounts = found.into_iter().map(|(name, value)| {
+        let wrong = || {
+            let max = Amount::MAX;
+            Refused::invalid(format!(
+                "used: expected numbers from 0 to {max} with at most six digits after the point, found {value}"
+            ))
+        };
+        Ok((Text::from(name), Amount::of(&value.to_string()).ok_or_else(wrong)?))
+    });
+    let amounts = amounts.collect::<Result<Vec<_>, Refused>>()?;
+    Amounts::new(amounts).map_err(|refusal| Refused::invalid(refusal.to_string()))
 }
 
 fn answer(found: QuestionAnswer) -> Result<Answer, Refused> {

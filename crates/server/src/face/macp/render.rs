@@ -186,6 +186,10 @@ fn message(frame: &Frame<'_>, event: &Event, sender: &str) -> Option<(&'static s
         | Fact::Proposed { .. }
         | Fact::Decided { .. }
         | Fact::KeySet { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
         | Fact::ChildAdded { .. } => return None,
     })
 }

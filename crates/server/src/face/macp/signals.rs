@@ -31,6 +31,18 @@ use crate::queue::{self, queue};
 /// How many tasks in hand are looked at together.
 const PAGE: usize = 256;
 
+/// What the requester of a task is told of it: the type of the signal, and its data.
+fn news(fact: &Fact) -> Option<(&'static str, String)> {
+    if let Fact::FellSilent { since } = fact {
+        return Some(("task.silent", rfc3339(*since)));
+    }
+    if let Fact::CycleFound { agents } = fact {
+        return Some(("task.cycle", cycle(agents)));
+    }
+    let Fact::Overspent { name, of, used } = fact else { return None };
+    Some(("task.overspent", format!("{name}: {used} of {of}")))
+}
+
 type Out = queue::Sender<Result<WatchSignalsResponse, Status>>;
 
 /// Whether an envelope is a signal: it is told, and no session keeps it.
@@ -90,11 +102,8 @@ impl Macp {
                     let id = &delivery.key.session;
                     if let Fact::Suspended { reason, .. } = &delivery.event.fact {
                         self.hand_over(caller, id, Some(reason), out).await?;
-                    } else if let Fact::FellSilent { since } = delivery.event.fact {
-                        let since = rfc3339(since);
-                        self.tell_requester(caller, id, delivery.event.seq, "task.silent", since, out).await?;
-                    } else if let Fact::CycleFound { agents } = &delivery.event.fact {
-                        self.tell_requester(caller, id, delivery.event.seq, "task.cycle", cycle(agents), out).await?;
+                    } else if let Some((name, data)) = news(&delivery.event.fact) {
+                        self.tell_requester(caller, id, delivery.event.seq, name, data, out).await?;
                     } else if let Fact::Proposed { .. } | Fact::Decided { .. } = delivery.event.fact {
                         self.tell_of_approval(caller, id, &delivery.event, out).await?;
                     } else if may_free_orders(&delivery) {
@@ -107,19 +116,19 @@ impl Macp {
         }
     }
 
-    /// Tell the requester something of its assignee: that it shows no sign of life, or waits in a circle.
+    /// Tell the requester what happened to its task.
     async fn tell_requester(
         &self,
         caller: &Caller,
         id: &str,
         seq: Seq,
         name: &str,
-        what: String,
+        data: String,
         out: &Out,
     ) -> Result<(), Status> {
         let session = self.desk.session(caller, id).await.map_err(Refused::from)?;
         if session.binding.requester == caller.agent {
-            let envelope = Some(signal(&session, seq, name, what.into_bytes()));
+            let envelope = Some(signal(&session, seq, name, data.into_bytes()));
             let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
             // A listener that has gone away is noticed by the loop.
             _ = out.send(Ok(told)).await;

@@ -201,6 +201,10 @@ fn lifecycle(delivery: &Delivery) -> Option<EventType> {
         | Fact::Proposed { .. }
         | Fact::Decided { .. }
         | Fact::KeySet { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
         | Fact::ChildAdded { .. }
         | Fact::ContextAdded { .. }
         | Fact::OfferAccepted { .. }

@@ -33,6 +33,7 @@ use super::message::Error;
 use super::task::{Outcome, asked, outcome};
 use super::tasks::answers;
 use super::{Mcp, No, Outbox, content, question};
+use crate::face::budget;
 
 /// A skill that answers at once is not waited for longer than this, whatever tasks may take.
 const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
@@ -62,6 +63,16 @@ pub struct ToolCall {
     /// The state that the questions came with.
     #[serde(default)]
     pub request_state: Option<String>,
+    /// What else is said of the call.
+    #[serde(rename = "_meta", default)]
+    meta: Option<CallMeta>,
+}
+
+/// What of the metadata of a call is about the task that it begins.
+#[derive(Deserialize)]
+struct CallMeta {
+    #[serde(rename = "dev.handover/budget")]
+    budget: Option<Map<String, Value>>,
 }
 
 /// A call that waits for what comes of its task.
@@ -134,6 +145,8 @@ impl Mcp {
                 let mut agents = self.desk().successors(&caller.who, &tool.skill).await.map_err(No)?;
                 agents.retain(|agent| *agent != tool.agent);
                 agents.insert(0, tool.agent.clone());
+                let budget = budget::budget(call.meta.and_then(|meta| meta.budget).as_ref())
+                    .map_err(Error::invalid)?;
                 let work = Work {
                     // Whom the skill names beside its agent may have changed since.
                     anybody: agents.len() > 1,
@@ -151,6 +164,7 @@ impl Mcp {
                     },
                     // Its client follows the task, and nobody reads what a call answers.
                     able: if manner == Manner::Plain { Vec::new() } else { vec![Text::from(FOLLOWED)] },
+                    budget,
                     ..Work::default()
                 };
                 let id = self.new_id(caller);

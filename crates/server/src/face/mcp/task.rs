@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::caller::Declared;
 use super::message::{Error, INTERNAL_ERROR, result};
 use super::{content, question};
+use crate::face::budget;
 use handover_desk::approvals::Approval;
 use handover_desk::calendar::rfc3339;
 use handover_desk::clock::now;
@@ -370,6 +371,7 @@ fn message<'a>(
         Standing::Working if task.pause.is_some() => {
             Some(Cow::Owned(format!("{} will pause at its next safe point", assignee())))
         }
+        Standing::Working if session.is_overspent() => Some(Cow::Borrowed(budget::OVERSPENT)),
         Standing::Working => said().map(|progress| Cow::Borrowed(&*progress.message)),
         Standing::WaitingInput => Some(Cow::Owned(format!("{} asks: {}", assignee(), questions()))),
         Standing::WaitingAuthorization => {

@@ -23,7 +23,7 @@ use crate::face::mcp::content::structured;
 use crate::face::mcp::resources::TASKS;
 use crate::face::mcp::task::{Status, asker};
 use crate::face::mcp::{Mcp, question};
-use crate::face::{approval, silence};
+use crate::face::{approval, budget, silence};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +165,12 @@ impl Mcp {
         if let Some(approval) = approval::shown(session) {
             view["approval"] = approval.for_tools();
         }
+        if let Some(budget) = budget::shown(session) {
+            view["budget"] = json!(budget);
+        }
+        if let Some(used) = budget::used(session) {
+            view["used"] = json!(used);
+        }
         if let Some(done) = task.and_then(|task| task.phase.progress().and_then(|progress| progress.done)) {
             view["progress"] = json!(done);
         }
@@ -234,6 +240,7 @@ impl Mcp {
             parent: asked.parent_task_id.map(SessionId::from),
             liveness: silence::liveness(asked.silent_after_ms, asked.when_silent.as_deref())
                 .map_err(Trouble::Told)?,
+            budget: budget::budget(asked.budget.as_ref()).map_err(Trouble::Told)?,
             ..Work::default()
         };
         let id = self.new_id(caller);
@@ -388,6 +395,7 @@ struct Delegate {
     parent_task_id: Option<String>,
     silent_after_ms: Option<u64>,
     when_silent: Option<String>,
+    budget: Option<Map<String, Value>>,
 }
 
 #[derive(Deserialize)]

@@ -117,6 +117,8 @@ fn task() -> Value {
             "silent_since": json!({ "type": "string", "description": "Since when the agent that works on it has shown no sign of life, though it should" }),
             "approval": json!({ "type": "object", "description": "What waits for somebody's approval, or was not approved" }),
             "waits": json!({ "type": "array", "items": { "type": "object" }, "description": "Who waits for whom (from, to), why, and for which task: task_status shows it" }),
+            "budget": json!({ "type": "object", "description": "What is used of its budget: tasks, depth and numbers, each with used and of" }),
+            "used": json!({ "type": "object", "description": "What the agents that worked on it said that they used for it" }),
             "created_at": text(),
             "updated_at": text(),
             "message": text(),

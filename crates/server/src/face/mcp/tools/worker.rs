@@ -14,6 +14,7 @@ use handover_desk::follow::{Events, Stay};
 use handover_desk::orders::Told;
 use handover_desk::payload;
 use handover_desk::{Accepted, WaitKind};
+use handover_kernel::budget::Amounts;
 use handover_kernel::command::{Act, Command, Failure, Need, NewQuestion, Progress, TaskAct};
 use handover_kernel::orders::{Order, OrderKind};
 use handover_kernel::session::{Lifecycle, Standing};
@@ -26,6 +27,7 @@ use self::arguments::{
 };
 pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, read_arguments};
+use crate::face::budget::{self, Numbers};
 use crate::face::mcp::call::{ASKING, FOLLOWED};
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::{self, structured};
@@ -126,6 +128,8 @@ impl Mcp {
     async fn work_update(&self, caller: &Caller, mut given: Map<String, Value>) -> Done {
         let asked: WorkUpdate = read_arguments(given.clone())?;
         given.remove("task_id");
+        given.remove("used");
+        let used = told_used(asked.used)?;
         let done = match (asked.progress, asked.total) {
             (Some(progress), Some(total)) if total > 0.0 => Some(progress / total),
             (progress, _) => progress,
@@ -137,7 +141,7 @@ impl Mcp {
             partial: asked.partial.map_or_else(Blob::default, |partial| payload::of_json(&partial)),
         };
         let act = Act::Task(TaskAct::Update { task: None, progress, withdraws: false });
-        let mut command = caller.name(taking_orders(caller, act));
+        let mut command = Command { used, ..caller.name(taking_orders(caller, act)) };
         command.verbatim = Some(Blob::from(Value::Object(given).to_string().into_bytes()));
         match self.put(caller, &asked.task_id, command).await {
             Ok(accepted) => Ok(structured(safe_point(&accepted, &Told::default()))),
@@ -162,7 +166,7 @@ impl Mcp {
         let mut stay =
             asked.wait_ms.filter(|wait| *wait > 0).map(|_| self.desk().stay(&caller.who)).transpose()?;
         let checkpoint = || taking_orders(caller, Act::Task(TaskAct::Checkpoint));
-        let mut command = caller.name(checkpoint());
+        let mut command = Command { used: told_used(asked.used)?, ..caller.name(checkpoint()) };
         loop {
             let mut last = json!({ "orders": [], "paused": true, "ended": false });
             match self.put(caller, &asked.task_id, command).await {
@@ -297,10 +301,11 @@ impl Mcp {
                 ));
             }
         };
+        let used = told_used(asked.used)?;
         let summary = Text::from(asked.summary.unwrap_or_default());
         let Some(given) = given else {
             let act = TaskAct::Complete { task: None, assignee: None, output: Blob::default(), summary };
-            return self.report(caller, &asked.task_id, act, None).await;
+            return self.report(caller, &asked.task_id, act, None, used).await;
         };
         if given.is_error {
             let failure = Failure {
@@ -311,10 +316,10 @@ impl Mcp {
                 output: given.output,
             };
             let act = TaskAct::Fail { task: None, assignee: None, failure };
-            return self.report(caller, &asked.task_id, act, Some(given.verbatim)).await;
+            return self.report(caller, &asked.task_id, act, Some(given.verbatim), used).await;
         }
         let act = TaskAct::Complete { task: None, assignee: None, output: given.output, summary };
-        self.report(caller, &asked.task_id, act, Some(given.verbatim)).await
+        self.report(caller, &asked.task_id, act, Some(given.verbatim), used).await
     }
 
     async fn work_fail(&self, caller: &Caller, asked: Fail) -> Done {
@@ -345,17 +350,29 @@ impl Mcp {
             },
         };
         let act = TaskAct::Fail { task: None, assignee: None, failure };
-        self.report(caller, &asked.task_id, act, verbatim).await
+        self.report(caller, &asked.task_id, act, verbatim, told_used(asked.used)?).await
     }
 
-    async fn report(&self, caller: &Caller, task_id: &str, act: TaskAct, verbatim: Option<Blob>) -> Done {
-        let mut command = caller.name(caller.command(Act::Task(act)));
+    async fn report(
+        &self,
+        caller: &Caller,
+        task_id: &str,
+        act: TaskAct,
+        verbatim: Option<Blob>,
+        used: Amounts,
+    ) -> Done {
+        let mut command = Command { used, ..caller.name(caller.command(Act::Task(act))) };
         command.verbatim = verbatim;
         let accepted = self.put(caller, task_id, command).await?;
         let status =
             self.shown(&accepted.session, Declared::default(), &caller.tenant).map(|shown| shown.status);
         Ok(structured(json!({ "reported": true, "task_id": task_id, "status": status })))
     }
+}
+
+/// What a worker says that it has used.
+fn told_used(used: Option<Numbers>) -> Result<Amounts, Trouble> {
+    budget::amounts("used", used).map_err(Trouble::Told)
 }
 
 fn taking_orders(caller: &Caller, act: Act) -> Command {

@@ -1,5 +1,6 @@
 //! The requester's tools, described for a model that has never seen them.
 
+use handover_kernel::budget::{DEPTH_MAX, TASKS_MAX};
 use serde_json::{Value, json};
 
 use super::{HISTORY_MAX, LIST_MAX, Tool};
@@ -11,6 +12,24 @@ fn task_id(what: &str) -> Value {
 
 fn only_task() -> Value {
     object(json!({ "task_id": task_id("The task's id") }), &["task_id"])
+}
+
+fn budget() -> Value {
+    json!({
+        "type": "object",
+        "description": "How much the task and everything delegated under it may use together; what is not given is not bounded",
+        "properties": {
+            "tasks": { "type": "integer", "minimum": 0, "maximum": TASKS_MAX, "description": "How many tasks may be started under it, at all levels" },
+            "depth": { "type": "integer", "minimum": 0, "maximum": DEPTH_MAX, "description": "How many levels of tasks may be under it" },
+            "time_ms": { "type": "integer", "minimum": 1, "description": "After how many milliseconds all of it ends" },
+            "numbers": {
+                "type": "object",
+                "additionalProperties": { "type": "number", "minimum": 0 },
+                "description": "How much may be used of what the agents report: {\"tokens\": 200000, \"cost_usd\": 1.5}",
+            },
+        },
+        "additionalProperties": false,
+    })
 }
 
 /// The tools.
@@ -34,6 +53,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "parent_task_id": task_id("The task that this one is part of: it ends with its parent"),
                     "silent_after_ms": { "type": "integer", "minimum": 1, "description": "After how long without a sign of life the agent that works on it counts as silent" },
                     "when_silent": { "enum": ["nothing", "tell", "free", "fail"], "description": "What follows then: you are told (the default), the task is freed for others, or it fails" },
+                    "budget": budget(),
                 }),
                 &["title", "instructions"],
             )

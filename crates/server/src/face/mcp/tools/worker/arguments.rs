@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::face::budget::Numbers;
 use crate::face::mcp::caller::Level;
 
 #[derive(Deserialize)]
@@ -43,6 +44,7 @@ pub(super) struct WorkUpdate {
     pub(super) progress: Option<f64>,
     pub(super) total: Option<f64>,
     pub(super) partial: Option<Value>,
+    pub(super) used: Option<Numbers>,
     #[serde(rename = "log")]
     _log: Option<Vec<LogLine>>,
 }
@@ -69,6 +71,7 @@ pub(super) struct Checkpoint {
     pub(super) task_id: String,
     pub(super) wait_ms: Option<u64>,
     pub(super) after: Option<u64>,
+    pub(super) used: Option<Numbers>,
 }
 
 #[derive(Deserialize)]
@@ -97,6 +100,7 @@ pub(super) struct Complete {
     pub(super) output: Option<Value>,
     pub(super) result: Option<Value>,
     pub(super) summary: Option<String>,
+    pub(super) used: Option<Numbers>,
 }
 
 #[derive(Deserialize)]
@@ -108,6 +112,7 @@ pub(super) struct Fail {
     pub(super) retryable: Option<bool>,
     pub(super) result: Option<Value>,
     pub(super) protocol_error: Option<ProtocolError>,
+    pub(super) used: Option<Numbers>,
 }
 
 #[derive(Deserialize)]

@@ -19,6 +19,14 @@ fn task_with(field: &str, schema: Value, required: bool) -> Value {
     if required { object(fields, &["task_id", field]) } else { object(fields, &["task_id"]) }
 }
 
+fn used() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": { "type": "number", "minimum": 0 },
+        "description": "What you have used for the task since you last said so, counted against its budget: {\"tokens\": 1200}",
+    })
+}
+
 /// The tools.
 pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     Builtin {
@@ -79,6 +87,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "progress": { "type": "number", "minimum": 0, "description": "How much is done; must grow" },
                     "total": { "type": "number", "description": "How much there is to do" },
                     "partial": { "description": "What there is already: any JSON" },
+                    "used": used(),
                     "log": {
                         "type": "array",
                         "description": "Log lines for a caller that asked for them",
@@ -111,6 +120,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "task_id": task_id(),
                     "wait_ms": wait_ms("How long to wait for orders, in milliseconds: less than your client waits for a tool; without it, only a paused task waits, for a few seconds"),
                     "after": { "type": "integer", "minimum": 0, "description": "The seq of the last order that you have; 0 tells all of them again" },
+                    "used": used(),
                 }),
                 &["task_id"],
             )
@@ -178,6 +188,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "output": { "description": "The result as JSON" },
                     "result": { "type": "object", "description": "The result as content blocks: content, structuredContent, isError" },
                     "summary": { "type": "string", "description": "The result in a sentence" },
+                    "used": used(),
                 }),
                 &["task_id"],
             )
@@ -201,6 +212,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                         "properties": { "code": { "type": "integer" }, "message": { "type": "string" }, "data": {} },
                         "required": ["code", "message"],
                     },
+                    "used": used(),
                 }),
                 &["task_id", "reason"],
             )

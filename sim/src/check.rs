@@ -119,25 +119,23 @@ pub fn approved(log: &[Event]) -> Result<(), String> {
     let Some(approvals) = &started.start.charter.approvals else { return Ok(()) };
     let (mut waiting, mut allowed) = (None, None);
     for event in log {
-        let effect = match &event.fact {
-            Fact::Proposed { what, .. } => {
-                (waiting, allowed) = (Some(what), None);
-                continue;
-            }
-            Fact::Decided { ruling: Ruling::Approved(changes), .. } => {
-                let decided =
-                    waiting.and_then(|what| what.changed(changes).ok().map(|changed| (what, changed)));
-                let named = |what| event.author.agent().is_some_and(|by| approvals.of(what).contains(by));
-                allowed = decided.filter(|(what, _)| named(what)).map(|(_, changed)| changed);
-                continue;
-            }
-            Fact::Requested(_) | Fact::Offered { .. } => "opening",
-            Fact::Committed(made) if made.positive || !event.is_by_runtime() => "commitment",
-            _ => continue,
-        };
-        let (needed, kind) = match effect {
-            "opening" => (&approvals.opening, ["request", "offer"]),
-            _ => (&approvals.commitment, ["commitment", "commitment"]),
+        if let Fact::Proposed { what, .. } = &event.fact {
+            (waiting, allowed) = (Some(what), None);
+        }
+        if let Fact::Decided { ruling: Ruling::Approved(changes), .. } = &event.fact {
+            let decided = waiting.and_then(|what| what.changed(changes).ok().map(|changed| (what, changed)));
+            let named = |what| event.author.agent().is_some_and(|by| approvals.of(what).contains(by));
+            allowed = decided.filter(|(what, _)| named(what)).map(|(_, changed)| changed);
+        }
+        let opens = matches!(event.fact, Fact::Requested(_) | Fact::Offered { .. });
+        let counts = |positive: bool| positive || !event.is_by_runtime();
+        let commits = matches!(&event.fact, Fact::Committed(made) if counts(made.positive));
+        if !opens && !commits {
+            continue;
+        }
+        let (needed, kind) = match opens {
+            true => (&approvals.opening, &["request", "offer"][..]),
+            false => (&approvals.commitment, &["commitment"][..]),
         };
         let was = allowed.take().is_some_and(|allowed| kind.contains(&allowed.name()));
         if !needed.is_empty() && !was {

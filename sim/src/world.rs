@@ -519,12 +519,10 @@ impl World {
         if forgets {
             for bytes in &mut log.events {
                 if let Ok(mut event) = handover_engine::codec::decode(bytes) {
-                    match &mut event.fact {
-                        Fact::Started(started) if self.plant == Some(Plant::ForgetApprovals) => {
-                            started.start.charter.approvals = None;
-                        }
-                        _ if self.plant == Some(Plant::ForgetDuplicates) => event.id = None,
-                        _ => {}
+                    if self.plant == Some(Plant::ForgetDuplicates) {
+                        event.id = None;
+                    } else if let Fact::Started(started) = &mut event.fact {
+                        started.start.charter.approvals = None;
                     }
                     *bytes = handover_engine::codec::encode(&event);
                 }

@@ -216,13 +216,11 @@ pub(crate) fn conceals(caller: &Caller, session: &Session, event: &Event) -> boo
 pub fn became_known(session: &Session, event: &Event, agent: &AgentId) -> bool {
     let approvals = session.binding.charter.approvals.as_ref();
     let held_back = approvals.is_some_and(|approvals| !approvals.opening.is_empty());
-    let opens = match &event.fact {
-        Fact::Requested(_) => true,
-        Fact::Offered { handoff, .. } => {
-            let first = session.handoff().and_then(|handoff| handoff.offers.first());
-            first.is_some_and(|first| first.handoff == *handoff)
-        }
-        _ => false,
+    let first = session.handoff().and_then(|handoff| handoff.offers.first());
+    let opens = if let Fact::Offered { handoff, .. } = &event.fact {
+        first.is_some_and(|first| first.handoff == *handoff)
+    } else {
+        matches!(event.fact, Fact::Requested(_))
     };
     held_back && opens && !decides(session, agent)
 }

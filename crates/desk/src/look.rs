@@ -177,11 +177,11 @@ impl Desk {
             loop {
                 let page = store.list(&filter, order, after, max - found.len())?;
                 found.extend(page.sessions.into_iter().filter(|listed| {
-                    let shown = |agent: &Box<str>| {
+                    let shown = |agent: &str| {
                         let summary = Summary::decode(&*listed.row.summary).unwrap_or_default();
                         summary.is_shown_to(&listed.row.requester, agent)
                     };
-                    own.as_ref().is_none_or(shown)
+                    own.as_deref().is_none_or(shown)
                 }));
                 match page.next {
                     Some(next) if !is_full(&found, max) => after = Some(next),

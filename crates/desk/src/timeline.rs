@@ -233,6 +233,21 @@ fn answered(answer: &Answer) -> Value {
     json!({ "key": answer.key.as_str(), "reply": reply })
 }
 
+/// What an approver changed.
+fn changed(changes: &Changes) -> Value {
+    let Changes { title, instructions, input, reason } = changes;
+    let mut shown = json!({});
+    for (key, text) in [("title", title), ("instructions", instructions), ("reason", reason)] {
+        if let Some(text) = text {
+            shown[key] = json!(&**text);
+        }
+    }
+    if let Some(input) = input {
+        shown["input"] = bytes(input);
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use handover_kernel::{QuestionKey, Seq, Text};
@@ -263,19 +278,4 @@ mod tests {
         let (_, detail) = describe(&Fact::Updated { progress, withdrawn: Vec::new() });
         assert_eq!(detail["progress"], Value::Null);
     }
-}
-
-/// What an approver changed.
-fn changed(changes: &Changes) -> Value {
-    let Changes { title, instructions, input, reason } = changes;
-    let mut shown = json!({});
-    for (key, text) in [("title", title), ("instructions", instructions), ("reason", reason)] {
-        if let Some(text) = text {
-            shown[key] = json!(&**text);
-        }
-    }
-    if let Some(input) = input {
-        shown["input"] = bytes(input);
-    }
-    shown
 }

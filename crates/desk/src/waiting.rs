@@ -161,18 +161,17 @@ impl Desk {
 
 /// Whether an act may make an agent wait for another.
 pub(crate) fn may_wait(act: &Act) -> bool {
-    match act {
-        Act::Delegate(_) | Act::Commit(_) => true,
-        Act::Task(act) => matches!(
+    let in_task = |act: &TaskAct| {
+        matches!(
             act,
             TaskAct::Request(_)
                 | TaskAct::Accept { .. }
                 | TaskAct::Ask { .. }
                 | TaskAct::Say { .. }
                 | TaskAct::Complete { .. }
-        ),
-        _ => false,
-    }
+        )
+    };
+    matches!(act, Act::Delegate(_) | Act::Commit(_)) || matches!(act, Act::Task(act) if in_task(act))
 }
 
 /// Whether others can wait because of a session: it is part of a task, has parts, or waits for an approval.

@@ -247,31 +247,31 @@ impl Proposal {
 
 /// What drafts would bring about that can need an approval, and where that stands among them.
 fn proposed(drafts: &[Draft]) -> Option<(usize, Proposed)> {
-    drafts.iter().enumerate().find_map(|(at, draft)| {
-        let what = match draft.fact() {
-            Fact::Requested(request) => Proposed::Request(request.clone()),
-            Fact::Offered { handoff, target, scope, reason } => {
-                let context = drafts.get(at + 1).and_then(|draft| match draft.fact() {
-                    Fact::ContextAdded { content_type, body, .. } => {
-                        Some(OfferContext { content_type: content_type.clone(), body: body.clone() })
-                    }
-                    _ => None,
-                });
-                Proposed::Offer(NewOffer {
-                    handoff: handoff.clone(),
-                    target: target.clone(),
-                    scope: scope.clone(),
-                    reason: reason.clone(),
-                    context,
-                })
-            }
-            Fact::Committed(commitment) if commitment.positive || !draft.is_by_runtime() => {
-                Proposed::Commitment(Commitment::clone(commitment))
-            }
-            _ => return None,
-        };
-        Some((at, what))
-    })
+    let found = |(at, draft): (usize, &Draft)| {
+        let next = drafts.get(at + 1).map(Draft::fact);
+        Some((at, would_effect(draft, next)?))
+    };
+    drafts.iter().enumerate().find_map(found)
+}
+
+fn would_effect(draft: &Draft, next: Option<&Fact>) -> Option<Proposed> {
+    if let Fact::Requested(request) = draft.fact() {
+        return Some(Proposed::Request(request.clone()));
+    }
+    if let Fact::Committed(commitment) = draft.fact() {
+        let counts = commitment.positive || !draft.is_by_runtime();
+        return counts.then(|| Proposed::Commitment(Commitment::clone(commitment)));
+    }
+    let Fact::Offered { handoff, target, scope, reason } = draft.fact() else { return None };
+    let context = match next {
+        Some(Fact::ContextAdded { content_type, body, .. }) => {
+            Some(OfferContext { content_type: content_type.clone(), body: body.clone() })
+        }
+        Some(_) | None => None,
+    };
+    let (handoff, target) = (handoff.clone(), target.clone());
+    let (scope, reason) = (scope.clone(), reason.clone());
+    Some(Proposed::Offer(NewOffer { handoff, target, scope, reason, context }))
 }
 
 /// Put aside what needs an approval and has none.
@@ -317,7 +317,7 @@ pub(crate) fn guard(
     }
     let head = session.map_or(Seq(0), |session| session.head);
     // Its id stays free, so that it can be sent again.
-    Ok(Decision::Put(draft.unnamed(), Refusal::ApprovalNeeded { proposal: head.next() }))
+    Ok(Decision::Put(Box::new(draft.unnamed()), Refusal::ApprovalNeeded { proposal: head.next() }))
 }
 
 impl Session {

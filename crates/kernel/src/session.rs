@@ -77,7 +77,7 @@ pub fn step(
             Ok(Receipt { seq, at, duplicate: true, changed: false, orders: Vec::new() })
         }
         Ok(Decision::Put(draft, refusal)) => {
-            accept(slot, id, command, vec![draft], now, &mut events);
+            accept(slot, id, command, vec![*draft], now, &mut events);
             Err(refusal)
         }
         Err(refusal) => Err(refusal),

@@ -228,26 +228,25 @@ fn nothing_takes_effect_unapproved() {
         let mut may: Option<Proposed> = None;
         perform(&play, |_, _, step, after| {
             for event in &step.events {
-                let effect = match &event.fact {
-                    Fact::Proposed { what, .. } => {
-                        (waiting, may) = (Some(Proposed::clone(what)), None);
-                        continue;
-                    }
-                    Fact::Decided { ruling: Ruling::Approved(changes), .. } => {
-                        prop_assert_eq!(event.author.agent(), Some(&stage::agent("lead")));
-                        may = waiting.take().map(|what| with(what, changes));
-                        continue;
-                    }
-                    Fact::Requested(request) => Proposed::Request(request.clone()),
-                    Fact::Offered { handoff, target, scope, reason } => {
-                        let (handoff, target) = (handoff.clone(), target.clone());
-                        let (scope, reason) = (scope.clone(), reason.clone());
-                        Proposed::Offer(NewOffer { handoff, target, scope, reason, context: None })
-                    }
-                    Fact::Committed(made) if made.positive || !event.is_by_runtime() => {
-                        Proposed::Commitment((**made).clone())
-                    }
-                    _ => continue,
+                if let Fact::Proposed { what, .. } = &event.fact {
+                    (waiting, may) = (Some(Proposed::clone(what)), None);
+                }
+                if let Fact::Decided { ruling: Ruling::Approved(changes), .. } = &event.fact {
+                    prop_assert_eq!(event.author.agent(), Some(&stage::agent("lead")));
+                    may = waiting.take().map(|what| with(what, changes));
+                }
+                let effect = if let Fact::Requested(request) = &event.fact {
+                    Proposed::Request(request.clone())
+                } else if let Fact::Offered { handoff, target, scope, reason } = &event.fact {
+                    let (handoff, target) = (handoff.clone(), target.clone());
+                    let (scope, reason) = (scope.clone(), reason.clone());
+                    Proposed::Offer(NewOffer { handoff, target, scope, reason, context: None })
+                } else if let Fact::Committed(made) = &event.fact
+                    && (made.positive || !event.is_by_runtime())
+                {
+                    Proposed::Commitment((**made).clone())
+                } else {
+                    continue;
                 };
                 if !approvals.of(&effect).is_empty() {
                     let allowed = may.take().map(without_context);

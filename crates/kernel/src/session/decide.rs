@@ -104,7 +104,7 @@ pub(crate) enum Decision {
         at: Timestamp,
     },
     /// It is written down that this was proposed, and the command refused.
-    Put(Draft, Refusal),
+    Put(Box<Draft>, Refusal),
 }
 
 /// Turn drafts into events and apply them.

@@ -151,12 +151,9 @@ impl Macp {
             Err(no) => return Err(Refused::from(no).status()),
         };
         let own = event.author.agent() == Some(&caller.agent);
-        let name = match &event.fact {
-            Fact::Proposed { .. } if !own => "task.approval",
-            Fact::Decided { .. } if !own => "task.decided",
-            _ => return Ok(()),
-        };
-        if decides(&session, &caller.agent) {
+        let decided = matches!(event.fact, Fact::Decided { .. });
+        let name = if decided { "task.decided" } else { "task.approval" };
+        if decides(&session, &caller.agent) && !own {
             let (_, detail) = timeline::describe(&event.fact);
             let envelope = Some(signal(&session, event.seq, name, detail.to_string().into_bytes()));
             let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };

@@ -36,6 +36,19 @@ pub fn to_json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| to_text(bytes))
 }
 
+/// What bytes say in words: their text, or that of the parts of a message that has several. None if they are data or no text.
+pub fn words(bytes: &[u8]) -> Option<String> {
+    match Payload::of(bytes) {
+        Payload::Text("") | Payload::Bytes(_) => None,
+        Payload::Text(text) => Some(text.to_owned()),
+        Payload::Object(_, object) => {
+            let parts = object.get("parts")?.as_array()?;
+            let texts: Vec<&str> = parts.iter().filter_map(|part| part.get("text")?.as_str()).collect();
+            (!texts.is_empty()).then(|| texts.join("\n"))
+        }
+    }
+}
+
 /// An amount as JSON says it: a whole number where it is one.
 pub fn amount(amount: Amount) -> Number {
     let text = amount.to_string();
@@ -70,6 +83,10 @@ mod tests {
     fn bytes_are_what_they_say() {
         assert_eq!(Payload::of(b"{\"a\":1}"), Payload::Object("{\"a\":1}", json!({ "a": 1 })));
         assert_eq!(Payload::of(b"[1]"), Payload::Text("[1]"));
+        let several =
+            br#"{"parts":[{"type":"text","text":"a"},{"type":"data","data":{}},{"type":"text","text":"b"}]}"#;
+        assert_eq!(words(several).as_deref(), Some("a\nb"));
+        assert_eq!((words(b"hello").as_deref(), words(b"{}"), words(b"\xff")), (Some("hello"), None, None));
         assert_eq!(Payload::of(b""), Payload::Text(""));
         assert_eq!(Payload::of(b"\xff"), Payload::Bytes(b"\xff"));
         assert_eq!(to_json(b"[1]"), json!([1]));

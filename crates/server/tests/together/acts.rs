@@ -22,8 +22,6 @@ const EXPIRY_MS: u32 = 4000;
 pub enum Done {
     /// It works as it does everywhere.
     Yes,
-    /// It works, and one should know this about it.
-    But(&'static str),
     /// It is not for this pair of protocols, and why.
     No(&'static str),
 }
@@ -121,10 +119,6 @@ async fn progress(cell: &mut Cell) -> Done {
     cell.worker.reports(&cell.task, "half of it").await;
     cell.stands(Standing::Working).await;
     let told = cell.requester.is_told(&cell.task).await;
-    if (cell.requester.protocol, cell.worker.protocol) == (Protocol::Mcp, Protocol::Grid) {
-        assert_eq!(told, "null", "if it is told now, this is a plain yes");
-        return Done::But("what the assignee says is in `task_timeline`, not in `statusMessage`");
-    }
     assert!(told.contains("half of it"), "{told}");
     Done::Yes
 }
@@ -144,11 +138,7 @@ async fn question(cell: &mut Cell) -> Done {
 
 async fn authorization(cell: &mut Cell) -> Done {
     cell.taken().await;
-    if !cell.worker.asks_permission(&cell.task, "Through the wall?").await {
-        return Done::No(
-            "MACP has no message that asks for permission: its agents ask as for any information",
-        );
-    }
+    cell.worker.asks_permission(&cell.task, "Through the wall?").await;
     cell.stands(Standing::WaitingAuthorization).await;
     let granted = cell.requester.grants(&cell.task).await;
     cell.stands(Standing::Working).await;

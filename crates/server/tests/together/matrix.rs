@@ -59,7 +59,6 @@ fn table(rows: &[((Protocol, Protocol), Vec<Done>)]) -> String {
         for done in done {
             let (word, note) = match *done {
                 Done::Yes => ("ok", None),
-                Done::But(note) => ("ok", Some(note)),
                 Done::No(why) => ("no", Some(why)),
             };
             if note.is_some_and(|note| !notes.contains(&note)) {

@@ -99,16 +99,15 @@ impl Worker {
         }
     }
 
-    /// Ask for permission. False if the protocol cannot.
-    pub async fn asks_permission(&self, task: &str, text: &str) -> bool {
+    /// Ask for permission.
+    pub async fn asks_permission(&self, task: &str, text: &str) {
         match &self.speaker {
-            Speaker::Macp(_) => return false,
+            Speaker::Macp(agent) => _ = macp_update(agent, task, "auth_required", text).await,
             Speaker::Mcp(client) => {
                 mcp_ask(client, task, json!({ "message": text, "permission": true })).await;
             }
             Speaker::Grid(node) => _ = node.says_with(task, text, "auth_required").await,
         }
-        true
     }
 
     /// Reach a safe point; says what was ordered.

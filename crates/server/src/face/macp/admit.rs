@@ -36,6 +36,8 @@ pub const PROGRESS: &str = "Progress";
 pub const SESSION_START: &str = "SessionStart";
 /// The status of an update that asks a question.
 pub const INPUT_REQUIRED: &str = "input_required";
+/// The status of an update that asks for permission.
+pub const AUTH_REQUIRED: &str = "auth_required";
 
 /// What an envelope turned out to be.
 #[derive(Debug)]
@@ -288,22 +290,26 @@ fn task_act(name: &str, payload: &[u8]) -> Result<TaskAct, Refused> {
     })
 }
 
-/// An update whose status is `input_required` asks: the question is its message, and its output is a JSON Schema for the
+/// An update whose status is `input_required` or `auth_required` asks: the question is its message, and its output is a JSON Schema for the
 /// answer if it is one. Bytes that are no schema are what there is already, and the question has none.
 fn update(payload: task::TaskUpdatePayload) -> TaskAct {
     let task = Some(Text::from(payload.task_id));
     let message = Text::from(payload.message);
     let partial = Blob::from(payload.partial_output);
-    let asks = payload.status == INPUT_REQUIRED;
+    let need = match payload.status.as_str() {
+        INPUT_REQUIRED => Some(Need::Input),
+        AUTH_REQUIRED => Some(Need::Authorization),
+        _ => None,
+    };
     let progress = Progress {
         status: Text::from(payload.status),
         done: Some(payload.progress),
         message: message.clone(),
         partial: partial.clone(),
     };
-    if asks {
+    if let Some(need) = need {
         let schema = if Schema::is_one(&partial) { partial } else { Blob::default() };
-        let question = NewQuestion { key: None, need: Need::Input, text: message, schema, wire: None };
+        let question = NewQuestion { key: None, need, text: message, schema, wire: None };
         return TaskAct::Ask { task, questions: vec![question], progress };
     }
     TaskAct::Update { task, progress, withdraws: true }

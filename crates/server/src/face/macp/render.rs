@@ -1,13 +1,14 @@
 //! From an event to an envelope: what a MACP reader of the session sees. The same event always gives the same bytes.
 
-use handover_kernel::command::{Failure, ModeKind, Progress};
+use handover_desk::payload;
+use handover_kernel::command::{Failure, ModeKind, Need, Progress};
 use handover_kernel::commitment::Commitment;
 use handover_kernel::id::Author;
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::{Event, Face, Fact, Session, Text};
 use prost::Message;
 
-use super::admit::{INPUT_REQUIRED, MACP_VERSION, mode_name};
+use super::admit::{AUTH_REQUIRED, INPUT_REQUIRED, MACP_VERSION, mode_name};
 use super::proto::v1::{
     CommitmentPayload, CommitmentRef, Envelope, ParticipantActivity, SessionMetadata, SessionStartPayload,
     SessionState,
@@ -121,10 +122,13 @@ fn message(frame: &Frame<'_>, event: &Event, sender: &str) -> Option<(&'static s
                 asked.message = first.text.clone();
                 asked.partial = first.schema.clone();
             }
-            ("TaskUpdate", update(task_id, &asked, INPUT_REQUIRED))
+            let permission = questions.iter().any(|question| question.need == Need::Authorization);
+            let status = if permission { AUTH_REQUIRED } else { INPUT_REQUIRED };
+            ("TaskUpdate", update(task_id, &asked, status))
         }
         Fact::Said { body, awaits_reply, .. } => {
-            let said = Progress { partial: body.clone(), ..Progress::default() };
+            let message = Text::from(payload::words(body).unwrap_or_default());
+            let said = Progress { message, partial: body.clone(), ..Progress::default() };
             ("TaskUpdate", update(task_id, &said, if *awaits_reply { INPUT_REQUIRED } else { "message" }))
         }
         Fact::Completed { output, summary } => {

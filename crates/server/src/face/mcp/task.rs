@@ -20,6 +20,7 @@ use handover_desk::calendar::rfc3339;
 use handover_desk::clock::now;
 use handover_desk::codes::own;
 use handover_desk::directory::Directory;
+use handover_desk::payload;
 use handover_desk::waiting::cycle;
 
 /// A task as one caller sees it.
@@ -372,7 +373,11 @@ fn message<'a>(
             Some(Cow::Owned(format!("{} will pause at its next safe point", assignee())))
         }
         Standing::Working if session.is_overspent() => Some(Cow::Borrowed(budget::OVERSPENT)),
-        Standing::Working => said().map(|progress| Cow::Borrowed(&*progress.message)),
+        Standing::Working => {
+            let words = || payload::words(task.conversation.last_words.as_ref()?);
+            let told = said().map(|progress| Cow::Borrowed(&*progress.message));
+            told.or_else(|| words().map(Cow::Owned))
+        }
         Standing::WaitingInput => Some(Cow::Owned(format!("{} asks: {}", assignee(), questions()))),
         Standing::WaitingAuthorization => {
             Some(Cow::Owned(format!("{} asks for permission: {}", assignee(), questions())))

@@ -14,6 +14,7 @@ use toml::{Table, Value};
 use crate::Desk;
 use crate::access::{matches, names};
 use crate::caller::Caller;
+use crate::contract::skill_of;
 use crate::identity::DEFAULT_TENANT;
 use crate::no::No;
 
@@ -232,6 +233,10 @@ pub struct Approval<'a> {
     pub proposal: &'a Proposal,
     /// The word for where it is.
     pub state: &'static str,
+    /// The agents whom it would reach.
+    pub to: Vec<&'a str>,
+    /// The skill that is called.
+    pub skill: Option<&'a str>,
     /// Who can decide about it.
     pub waits_for: Vec<&'a str>,
     /// Since when, or when it was proposed that was decided.
@@ -253,9 +258,13 @@ impl<'a> Approval<'a> {
             }
         };
         let waits_for = session.approvers().iter().filter(|agent| **agent != proposal.by);
+        let requester = &session.binding.requester;
+        let others = session.binding.participants.iter().filter(|agent| *agent != requester);
         Some(Approval {
             proposal,
             state,
+            to: others.map(AgentId::as_str).collect(),
+            skill: skill_of(session),
             waits_for: waits_for.map(AgentId::as_str).collect(),
             since: proposal.at,
             decided_by,

@@ -34,6 +34,11 @@ pub struct Shown {
     pub what: &'static str,
     /// Where it is: `waiting`, `approved`, `approved_with_changes`, `changes_asked` or `rejected`.
     pub state: &'static str,
+    /// The agents whom it would reach.
+    pub to: Vec<String>,
+    /// The skill that is called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skill: Option<String>,
     /// Who can decide about it.
     pub waits_for: Vec<String>,
     /// Since when.
@@ -67,6 +72,8 @@ impl Shown {
             "proposal": self.proposal,
             "what": self.what,
             "state": self.state,
+            "to": self.to,
+            "skill": self.skill,
             "waits_for": self.waits_for,
             "since": self.since,
             "decided_by": self.decided_by,
@@ -101,6 +108,8 @@ pub fn shown(session: &Session) -> Option<Shown> {
         proposal: found.proposal.id.0,
         what: found.proposal.what.name(),
         state: found.state,
+        to: found.to.iter().map(ToString::to_string).collect(),
+        skill: found.skill.map(ToOwned::to_owned),
         waits_for: found.waits_for.iter().map(ToString::to_string).collect(),
         since: rfc3339(found.since),
         decided_by: found.decided_by.map(ToOwned::to_owned),

@@ -67,6 +67,7 @@ async fn what_an_mcp_host_delegates_waits_for_a_grid_agent_and_reaches_nobody_be
     // Only an approver decides, and says why.
     let found = waiting(&lead).await;
     assert_eq!((found.len(), &found[0]["taskId"], &found[0]["kind"]), (1, &json!(id), &json!("task")));
+    assert_eq!(found[0]["approval"]["to"], json!(["worker"]));
     let number = found[0]["approval"]["proposal"].clone();
     let ruling = |decision: &str| json!({ "taskId": id, "proposal": number, "decision": decision });
     assert_eq!(code(&worker.refused("approval/decide", ruling("approve")).await), "SESSION_NOT_FOUND");
@@ -173,6 +174,7 @@ async fn the_outcome_of_a_skill_waits_for_a_role_and_an_input_that_does_not_fit_
         let changes = json!({ "input": input });
         json!({ "task_id": id, "proposal": proposal, "decision": "approve", "changes": changes })
     };
+    assert_eq!((&open["approval"]["skill"], &open["approval"]["to"]), (&json!("refund"), &json!(["helper"])));
     let number = &open["approval"]["proposal"];
     let wrong = cfo.call("approval_decide", decided(number, json!({ "sum": "all" }))).await;
     let said = wrong["content"][0]["text"].as_str().unwrap();

@@ -250,6 +250,8 @@ fn approval(session: &Session) -> Option<Approval> {
         decided_by: found.decided_by.unwrap_or_default().to_owned(),
         words: found.words.unwrap_or_default().to_owned(),
         proposed_json: detail["proposed"].to_string(),
+        agents: found.to.iter().map(ToString::to_string).collect(),
+        skill: found.skill.unwrap_or_default().to_owned(),
     })
 }
 

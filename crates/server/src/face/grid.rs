@@ -4,7 +4,7 @@
 //! In reading order:
 //! - [`http`]: the endpoints, and whose request it is
 //! - [`methods`]: what each method takes and returns
-//! - [`calls`]: what each does: which acts of the desk it is
+//! - [`calls`], [`approvals`]: what each does: which acts of the desk it is
 //! - [`nodes`]: agents: registration, presence, status, search
 //! - [`notify`]: what an agent is told as it happens
 //! - [`state`], [`task`], [`message`], [`parts`]: how a task and its messages look
@@ -13,7 +13,7 @@
 //! Every request stands for itself: the face keeps nothing between two of them.
 
 pub mod approvals;
-mod calls;
+pub mod calls;
 pub mod describe;
 pub mod http;
 pub mod message;

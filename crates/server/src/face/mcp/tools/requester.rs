@@ -7,8 +7,9 @@ mod table;
 use handover_desk::calendar::rfc3339;
 use handover_desk::converse::{Tasks, unread};
 use handover_desk::delegate::Work;
-use handover_desk::look::HISTORY_MAX;
+use handover_desk::look::{HISTORY_MAX, Query};
 use handover_desk::payload;
+use handover_desk::state::{State, waits_for};
 use handover_kernel::command::{Act, Answer, CheckInTerms, Next, TaskAct};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
@@ -43,6 +44,9 @@ pub(in crate::face::mcp) enum Tool {
 
 /// How many tasks a list shows.
 const LIST_MAX: usize = 100;
+
+/// How many agents are named that a task waits for.
+const WAITED_FOR_MAX: usize = 10;
 
 /// A caller that reads a task with a tool can be shown everything: a tool's result is only data.
 pub(in crate::face::mcp) const EVERYTHING: Declared =
@@ -94,9 +98,21 @@ impl Mcp {
             Tool::Wait => self.task_wait(caller, read_arguments(given)?).await,
             Tool::List => self.task_list(caller, read_arguments(given)?).await,
             Tool::Timeline => {
-                let Timeline { task_id, after, max } = read_arguments(given)?;
+                let Timeline { task_id, after, max, wait_ms, states } = read_arguments(given)?;
                 let (after, max) = (after.unwrap_or(0), max.unwrap_or(HISTORY_MAX));
-                Ok(structured(self.transcript(caller, &task_id, after, max).await?))
+                if let Some(wait_ms) = wait_ms {
+                    self.something_after(caller, &task_id, after, wait_ms).await?;
+                }
+                let mut transcript = self.transcript(caller, &task_id, after, max).await?;
+                if states {
+                    let states = self.desk().states(&caller.who, &task_id).await?;
+                    for event in transcript["events"].as_array_mut().into_iter().flatten() {
+                        let state =
+                            event["seq"].as_u64().and_then(|seq| states.get((seq as usize).checked_sub(1)?));
+                        event["state"] = json!(state.map(|state| state.name()));
+                    }
+                }
+                Ok(structured(transcript))
             }
             Tool::Steer => {
                 let Saying { task_id, message } = read_arguments(given)?;
@@ -145,11 +161,23 @@ impl Mcp {
         let mut view = json!({
             "task_id": shown.task_id,
             "status": shown.status,
+            "state": State::of(session).name(),
             "title": title,
             "requester": session.binding.requester.as_str(),
             "created_at": shown.created_at,
             "updated_at": shown.last_updated_at,
         });
+        if let Some((what, agents)) = waits_for(session) {
+            let agents: Vec<&str> = agents.iter().take(WAITED_FOR_MAX).map(|agent| agent.as_str()).collect();
+            view["waits_for"] = json!({ "what": what, "agents": agents });
+        }
+        if let Some(parent) = &session.binding.parent {
+            view["parent_task_id"] = json!(parent.as_str());
+        }
+        if let Some(task) = task.filter(|task| !task.children.is_empty()) {
+            let children = task.children.iter().map(|(_, child)| child.as_str());
+            view["subtasks"] = json!(children.collect::<Vec<_>>());
+        }
         if let Some(message) = &shown.status_message {
             view["message"] = json!(message);
         }
@@ -256,10 +284,34 @@ impl Mcp {
         }
     }
 
+    /// Wait until there is something after an event, or nothing more is to come.
+    async fn something_after(
+        &self,
+        caller: &Caller,
+        id: &str,
+        after: u64,
+        wait_ms: u64,
+    ) -> Result<(), Trouble> {
+        let until = self.until(caller, Some(wait_ms));
+        let session = self.task(&caller.who, id).await?;
+        if session.head.0 > after || session.lifecycle.is_terminal() {
+            return Ok(());
+        }
+        let mut stay = self.desk().stay(&caller.who)?;
+        let mut events = self.desk().events(&caller.who, id, session.head.0);
+        match stay.next_by(&mut events, until).await {
+            Ok(_) => Ok(()),
+            Err(over) => over.no().map_or(Ok(()), |no| Err(no.into())),
+        }
+    }
+
     async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
         let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
         if asked.unread {
             return self.unread_list(caller, asked.cursor.as_deref(), max).await;
+        }
+        if asked.details || asked.states.is_some() {
+            return self.detailed_list(caller, asked, max).await;
         }
         let page = self.desk().list(&caller.who, TASKS, asked.cursor.as_deref(), max).await?;
         let mut tasks = Vec::new();
@@ -293,6 +345,32 @@ impl Mcp {
             }));
         }
         Ok(structured(json!({ "tasks": tasks, "next_cursor": page.next })))
+    }
+
+    /// The tasks in some states, or all, as task_status shows them, without their results.
+    async fn detailed_list(&self, caller: &Caller, asked: TaskList, max: usize) -> Done {
+        let mut wanted = Vec::new();
+        for name in asked.states.unwrap_or_default() {
+            let unknown = || {
+                let all = State::ALL.map(State::name).join(", ");
+                Trouble::Told(format!("states: expected some of {all}, found {name:?}"))
+            };
+            wanted.push(State::named(&name).ok_or_else(unknown)?);
+        }
+        let standings = wanted.iter().fold(0, |all, state| all | state.standings());
+        let query = Query { standings, ..TASKS };
+        let (found, next) = self.desk().sessions(&caller.who, query, asked.cursor.as_deref(), max).await?;
+        let found = found.iter().filter(|session| wanted.is_empty() || wanted.contains(&State::of(session)));
+        let tasks = found.map(|session| {
+            let mut view = self.view(caller, session);
+            if let Some(fields) = view.as_object_mut() {
+                for field in ["result", "next_step"] {
+                    fields.remove(field);
+                }
+            }
+            view
+        });
+        Ok(structured(json!({ "tasks": tasks.collect::<Vec<_>>(), "next_cursor": next })))
     }
 
     /// The tasks with something that the caller has not read, the oldest first.
@@ -360,6 +438,9 @@ struct Timeline {
     task_id: String,
     after: Option<u64>,
     max: Option<usize>,
+    wait_ms: Option<u64>,
+    #[serde(default)]
+    states: bool,
 }
 
 #[derive(Deserialize)]
@@ -392,6 +473,9 @@ struct TaskList {
     max: Option<usize>,
     #[serde(default)]
     unread: bool,
+    #[serde(default)]
+    details: bool,
+    states: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]

@@ -30,7 +30,7 @@ impl Remote {
     /// Wait until a task has ended, or needs somebody, or the time is up, and print what came of it.
     pub async fn wait(&self, id: &str, timeout: Option<Duration>) -> Result<(), Failure> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let bar = bar();
+        let mut bar = new_bar();
         let mut after = 0;
         loop {
             let task = self.call("task_status", json!({ "task_id": id })).await?;
@@ -51,10 +51,12 @@ impl Remote {
             }
             if state == "waiting" {
                 // An answer that does not fit is said, and the question is put again.
-                let answered = without(&bar, answer::ask_all(self, &task)).await;
-                if let Err(failure) = answered {
-                    note(&failure.to_string());
+                bar.finish_and_clear();
+                match answer::ask_all(self, &task).await {
+                    Err(failure @ Failure::Usage(_)) => note(&failure.to_string()),
+                    answered => _ = answered?,
                 }
+                bar = new_bar();
                 continue;
             }
             let wait_ms = left.map_or(WAIT_MS, |left| (left.as_millis() as u64).clamp(1, WAIT_MS));
@@ -112,7 +114,7 @@ pub fn result_of(task: &Value) -> String {
 }
 
 /// A progress bar, if somebody watches.
-fn bar() -> ProgressBar {
+fn new_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(100), target());
     let style = ProgressStyle::with_template("{prefix} [{bar:24}] {pos:>3} %  {elapsed}  {wide_msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━ "));
@@ -125,16 +127,6 @@ fn target() -> ProgressDrawTarget {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::hidden(),
     }
-}
-
-/// Leave the terminal to something else for a while.
-async fn without<T>(bar: &ProgressBar, work: impl Future<Output = T>) -> T {
-    bar.disable_steady_tick();
-    bar.suspend(|| bar.set_draw_target(ProgressDrawTarget::hidden()));
-    let done = work.await;
-    bar.set_draw_target(target());
-    bar.enable_steady_tick(TICK);
-    done
 }
 
 fn show(bar: &ProgressBar, task: &Value) {

@@ -90,6 +90,11 @@ impl Common {
         Ok(Remote { caller: Caller::new(endpoint), json: self.json, asks })
     }
 
+    /// The address of the server, as it was given.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     fn token(&self) -> Result<Option<String>, Failure> {
         let variable = |name: &str| match std::env::var_os(name).filter(|value| !value.is_empty()) {
             None => Ok(None),

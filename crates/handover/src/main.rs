@@ -7,6 +7,8 @@
 //! - [`token`]: `handover token`
 //! - [`audit`]: `handover audit`
 //! - [`mod@bench`]: `handover bench`
+//! - [`doctor`]: `handover doctor`
+//! - [`archive`], [`backup`]: all sessions as one file; copies of everything
 //! - [`cli`]: the commands that use a running server
 
 use std::io::Write;
@@ -14,9 +16,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+mod archive;
 mod audit;
+mod backup;
 mod bench;
 mod cli;
+mod doctor;
 mod house;
 mod mcp;
 mod rebuild;
@@ -60,6 +65,16 @@ enum Command {
     Mcp(mcp::Args),
     /// Measure how fast it is here.
     Bench(bench::Args),
+    /// See whether everything is as it should be.
+    Doctor(doctor::Args),
+    /// Copy everything while the server runs.
+    Backup(backup::BackupArgs),
+    /// Make a data directory of a copy.
+    Restore(backup::RestoreArgs),
+    /// Write all sessions to a portable archive.
+    Export(archive::ExportArgs),
+    /// Put the sessions of an archive into a data directory.
+    Import(archive::ImportArgs),
     /// Make the index again from the logs.
     Rebuild(rebuild::Args),
     /// Make a token for an agent, or revoke one.
@@ -77,7 +92,12 @@ impl Command {
             Command::Handoff(args) => args.common.json,
             Command::Watch(args) => args.common.json,
             Command::Replay(args) => args.common.json,
+            Command::Doctor(args) => args.common.json,
             Command::Serve(_)
+            | Command::Backup(_)
+            | Command::Restore(_)
+            | Command::Export(_)
+            | Command::Import(_)
             | Command::Completions(_)
             | Command::Man(_)
             | Command::Mcp(_)
@@ -108,6 +128,11 @@ fn main() -> ExitCode {
         Command::Replay(args) => cli::watch::replay(&args),
         Command::Completions(args) => cli::shell::completions(&args, Cli::command()),
         Command::Man(args) => cli::shell::man(&args, Cli::command()),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
+        Command::Export(args) => archive::export(&args),
+        Command::Import(args) => archive::import(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),

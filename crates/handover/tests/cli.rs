@@ -7,8 +7,12 @@ mod agents;
 mod binary;
 #[path = "cli/bulk.rs"]
 mod bulk;
+#[path = "cli/copies.rs"]
+mod copies;
 #[path = "cli/desk.rs"]
 mod desk;
+#[path = "cli/doctor.rs"]
+mod doctor;
 #[path = "cli/handoffs.rs"]
 mod handoffs;
 #[path = "cli/help.rs"]

@@ -27,6 +27,11 @@ const COMMANDS: &[&[&str]] = &[
     &["handoff", "commit"],
     &["watch"],
     &["replay"],
+    &["backup"],
+    &["restore"],
+    &["export"],
+    &["import"],
+    &["doctor"],
     &["completions"],
     &["man"],
 ];

@@ -128,6 +128,11 @@ fn read_token(file: &PathBuf) -> Result<String, Failure> {
 }
 
 impl Remote {
+    /// Where the server is.
+    pub fn url(&self) -> &str {
+        self.caller.endpoint().url()
+    }
+
     /// Call a tool of the server.
     pub async fn call(&self, tool: &str, arguments: Value) -> Result<Value, Failure> {
         self.call_as(tool, arguments, None).await

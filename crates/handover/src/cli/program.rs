@@ -1,4 +1,7 @@
 //! A program that does one task: the task and orders on its standard input, progress and the result on its standard output.
+//! How it ends is in `end`.
+
+mod end;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -117,7 +120,12 @@ impl<'a> Running<'a> {
         let (program, arguments) =
             terms.command.split_first().ok_or_else(|| Failure::Usage("expected a command".to_owned()))?;
         let mut command = Command::new(program);
-        command.args(arguments).env("HANDOVER_TASK", id).process_group(0).kill_on_drop(true);
+        command
+            .args(arguments)
+            .env("HANDOVER_TASK", id)
+            .env("HANDOVER_SERVER", remote.url())
+            .process_group(0)
+            .kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| {
             Failure::Usage(format!(
@@ -360,81 +368,6 @@ impl<'a> Running<'a> {
             _ = kill_process_group(group, signal);
         }
     }
-
-    /// End the program and everything that it started.
-    async fn end(&mut self) {
-        self.stdin = None;
-        self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
-        if tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await.is_err() {
-            self.signal(Signal::KILL);
-            _ = self.child.wait().await;
-        }
-    }
-
-    /// Tell the server what came of the task.
-    async fn report(&mut self, ended: Ended) -> Result<Outcome, Failure> {
-        let (code, why) = match ended {
-            Ended::Overtaken(status) => return Ok(Outcome::Ended(status)),
-            Ended::Failed { code, why } => (code, self.with_last_lines(why)),
-            Ended::Exited(status) => match (&self.failed, status.success()) {
-                (Some(why), _) => ("failed".to_owned(), why.clone()),
-                (None, false) => (code_of(status), self.with_last_lines(status.to_string())),
-                (None, true) => match self.complete().await {
-                    Ok(()) => return Ok(Outcome::Completed),
-                    Err(why) => ("result_refused".to_owned(), why?),
-                },
-            },
-        };
-        let asked = json!({ "task_id": self.id, "reason": why, "code": code });
-        let failed = self.remote.insist("work_fail", asked, Some(&format!("{}-fail", self.nonce))).await;
-        self.ended_or(failed, Outcome::Failed(why))
-    }
-
-    /// Report the result. What the server says against it is why the task fails instead.
-    async fn complete(&mut self) -> Result<(), Result<String, Failure>> {
-        let mut asked = json!({ "task_id": self.id });
-        match serde_json::from_slice::<Value>(&self.result) {
-            Ok(output @ Value::Object(_)) => asked["output"] = output,
-            _ if self.result.is_empty() => {}
-            _ => asked["text"] = json!(String::from_utf8_lossy(&self.result)),
-        }
-        match self.remote.insist("work_complete", asked, Some(&format!("{}-done", self.nonce))).await {
-            Ok(_) => Ok(()),
-            Err(Failure::Told { exit: super::exit::Exit::Refused, what, .. }) => {
-                Err(Ok(format!("the result was refused: {what}")))
-            }
-            Err(failure) => Err(Err(failure)),
-        }
-    }
-
-    /// A task that is no longer there to be reported on has ended.
-    fn ended_or(&self, reported: Result<Value, Failure>, outcome: Outcome) -> Result<Outcome, Failure> {
-        match reported {
-            Ok(_) => Ok(outcome),
-            Err(Failure::Told {
-                exit: super::exit::Exit::Refused | super::exit::Exit::NotFound,
-                what,
-                ..
-            }) => Ok(Outcome::Ended(what)),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    fn with_last_lines(&self, why: String) -> String {
-        let kept = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines: Vec<&str> = kept.iter().map(String::as_str).collect();
-        if lines.is_empty() { why } else { format!("{why}\n{}", lines.join("\n")) }
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        // The program's own children are not its process: with the worker they end, too.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            self.signal(Signal::KILL);
-        }
-    }
 }
 
 /// The next orders; while the task is paused, or after a call that failed, at least whether it still is.
@@ -490,13 +423,4 @@ async fn read_lines<F: Future<Output = bool>>(
 /// Text of somebody else in one line, from which it can be had again.
 fn line_of(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r")
-}
-
-fn code_of(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit_{code}"),
-        (None, Some(signal)) => format!("signal_{signal}"),
-        (None, None) => "exit".to_owned(),
-    }
 }

@@ -293,7 +293,7 @@ async fn show(remote: &Remote, typed: &str) -> Result<(), Failure> {
         say(line)?;
     }
     say("")?;
-    let mut printer = Printer::default();
+    let mut printer = Printer::of_all(&events);
     for event in &events {
         printer.print(id, event, false)?;
     }

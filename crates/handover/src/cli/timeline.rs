@@ -34,9 +34,30 @@ impl Remote {
 #[derive(Default)]
 pub struct Printer {
     last: Option<i64>,
+    /// The last orders that were handed over: up to which event, and with which; where everything is known.
+    delivered: Option<Vec<(u64, u64)>>,
 }
 
 impl Printer {
+    /// One that knows what happened later: it says of each order whether it was delivered.
+    pub fn of_all(events: &[Value]) -> Printer {
+        let handed_over = events.iter().filter(|event| event["kind"] == "delivered");
+        let numbers = handed_over
+            .filter_map(|event| Some((event["detail"]["up_to"].as_u64()?, event["seq"].as_u64()?)));
+        Printer { delivered: Some(numbers.collect()), ..Printer::default() }
+    }
+
+    fn delivery(&self, event: &Value) -> String {
+        let is_order = matches!(event["kind"].as_str(), Some("steered" | "answered" | "pause_requested"));
+        let (Some(delivered), Some(seq), true) = (&self.delivered, event["seq"].as_u64(), is_order) else {
+            return String::new();
+        };
+        match delivered.iter().find(|(up_to, _)| *up_to >= seq) {
+            Some((_, with)) => format!(" → delivered, event {with}"),
+            None => " → not delivered yet".to_owned(),
+        }
+    }
+
     /// Print an event: a sentence, or as JSON with the task's id.
     pub fn print(&mut self, id: &str, event: &Value, is_json: bool) -> Result<(), Failure> {
         if is_json {
@@ -52,7 +73,8 @@ impl Printer {
         self.last = now.or(self.last);
         let by = event["by"].as_str().map_or_else(|| "handover".to_owned(), text::line);
         let face = event["face"].as_str().unwrap_or_default();
-        say(format!("{}  {by:<12}  {}  [{face}]", text::clock(at), sentence(event)))
+        let said = sentence(event) + &self.delivery(event);
+        say(format!("{}  {by:<12}  {said}  [{face}]", text::clock(at)))
     }
 }
 

@@ -91,6 +91,8 @@ fn orders_reach_the_program_and_a_cancelled_task_ends_it() {
         let events = shown["events"].as_array().unwrap();
         events.iter().any(|event| event["detail"]["message"] == "steer to the left")
     });
+    let shown = desk.good("ops", &["task", "show", &id]).out;
+    assert!(shown.contains("steered: \"to the left\" → delivered, event "), "{shown}");
     // A paused task is a stopped program.
     desk.good("ops", &["task", "pause", &id]);
     desk.until_state(&id, "paused");

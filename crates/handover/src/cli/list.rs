@@ -187,7 +187,7 @@ pub async fn run(remote: &Remote, args: &Args) -> Result<(), Failure> {
 
 /// Tasks as a table, one line each.
 pub fn table(tasks: &[Value], whole_ids: bool) -> Vec<String> {
-    let heads = ["TASK", "STATE", "DONE", "TITLE", "FROM → TO", "AGE", "WAITS FOR"];
+    let heads = ["TASK", "STATE", "DONE", "TITLE", "FROM → TO", "FACE", "AGE", "WAITS FOR"];
     let rows: Vec<Vec<Cell>> = tasks.iter().map(|task| row(task, whole_ids)).collect();
     text::table(&heads, &rows, 3)
 }
@@ -202,6 +202,7 @@ fn row(task: &Value, whole_ids: bool) -> Vec<Cell> {
         percent(&task["progress"]).unwrap_or_default().into(),
         field("title").into(),
         format!("{} → {}", field("requester"), to(task)).into(),
+        field("face").into(),
         text::age(task["created_at"].as_str()).into(),
         waits_for(task).into(),
     ]

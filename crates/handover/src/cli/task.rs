@@ -315,7 +315,7 @@ fn header(task: &Value) -> Vec<String> {
     if let Some(done) = percent(&task["progress"]) {
         first += &format!(" · {done}");
     }
-    let mut lines = vec![first, format!("{} → {}", field("requester"), list::to(task))];
+    let mut lines = vec![first, format!("{} ({}) → {}", field("requester"), field("face"), list::to(task))];
     lines.push(format!("{}  begun {}", field("task_id"), text::moment(&field("created_at"))));
     if !field("message").is_empty() {
         lines.push(field("message"));

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::binary::Server;
 use crate::desk::Desk;
 
 /// The agent of the documentation, between its marks.
@@ -153,4 +154,25 @@ fn skills_are_registered_from_a_file() {
     let agents = desk.good("ops", &["agent", "list", "--json"]).json();
     assert_eq!(agents["agents"][0]["skills"][0]["name"], "trend");
     assert_eq!(desk.run("analyst", &["agent", "register", "A", "B", "--skills", "/there/is/none"]).code, 2);
+}
+
+#[test]
+fn a_worker_outlives_its_server_and_reports_what_was_done_meanwhile() {
+    let desk = Desk::open();
+    let go = desk.dir.path().join("go");
+    let text = format!(
+        "read -r task; echo '@progress 30 begun'; while [ ! -e {} ]; do sleep 0.1; done; echo done",
+        go.display()
+    );
+    let _worker = desk.worker("analyst", &[], &desk.script("wait.sh", &text));
+    let id = desk.send("analyst", "x");
+    desk.until(&id, |shown| shown["task"]["progress"] == 0.3);
+    let Desk { server, dir } = desk;
+    let http = server.http().to_owned();
+    server.kill();
+    std::fs::write(&go, "").unwrap();
+    let desk = Desk { server: Server::start_at(&dir.path().join("data"), &http), dir };
+    let shown = desk.until_state(&id, "completed");
+    assert_eq!(shown["task"]["result"]["content"][0]["text"], "done\n");
+    assert_eq!(kinds(&shown).iter().filter(|kind| **kind == "accepted").count(), 1);
 }

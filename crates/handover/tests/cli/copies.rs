@@ -1,6 +1,8 @@
 //! `handover backup`, `restore`, `export` and `import`.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,6 +82,18 @@ fn a_copy_made_while_the_server_runs_has_everything_that_was_acknowledged_before
         assert!(!found.contains("SESSION_NOT_FOUND"), "{id}: {found}");
     }
     drop(other);
+
+    // No page of a browser can have one made.
+    let mut stream = TcpStream::connect(desk.server.admin()).unwrap();
+    write!(
+        stream,
+        "POST /backup HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("x-handover"), "{answer}");
+    assert_eq!(desk.server.get("/backup").0, 404);
 
     // Nothing is written over.
     let again = run(&["backup", text(&copy), "--admin", desk.server.admin()]);

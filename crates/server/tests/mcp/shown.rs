@@ -92,6 +92,7 @@ async fn what_the_command_line_does_is_shown_as_such() {
     let program = json!({ "name": "handover-cli", "version": "1" });
     let answer = request.meta("io.modelcontextprotocol/clientInfo", program).answer().await.result();
     let id = answer["structuredContent"]["task_id"].clone();
+    assert_eq!(answer["structuredContent"]["face"], "cli");
     ops.tool("task_pause", json!({ "task_id": id })).await;
     let timeline = ops.tool("task_timeline", json!({ "task_id": id })).await;
     assert_eq!(words(&timeline["events"], "face"), ["cli", "cli", "mcp"]);

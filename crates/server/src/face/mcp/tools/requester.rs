@@ -11,6 +11,7 @@ use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::payload;
 use handover_desk::state::{State, waits_for};
+use handover_desk::timeline;
 use handover_kernel::command::{Act, Answer, CheckInTerms, Next, TaskAct};
 use handover_kernel::session::Lifecycle;
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
@@ -148,6 +149,7 @@ impl Mcp {
             "state": State::of(session).name(),
             "title": title,
             "requester": session.binding.requester.as_str(),
+            "face": timeline::face(session.binding.face),
             "created_at": shown.created_at,
             "updated_at": shown.last_updated_at,
         });

@@ -108,6 +108,7 @@ fn task() -> Value {
             "status": status(),
             "state": json!({ "enum": State::ALL.map(State::name), "description": "Where it is, in the words that people read" }),
             "waits_for": json!({ "type": "object", "description": "What it waits for (answer, reply, review, accept), and which agents can do that" }),
+            "face": json!({ "type": "string", "description": "Which way it was begun: macp, mcp, grid, console or cli" }),
             "parent_task_id": text(),
             "subtasks": list(text()),
             "title": text_or_none(),

@@ -482,7 +482,8 @@ impl Said {
     }
 }
 
-fn is_stream(answer: &Answer) -> bool {
+/// Whether an answer comes as a stream of events.
+pub(crate) fn is_stream(answer: &Answer) -> bool {
     let kind = answer.head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
 }

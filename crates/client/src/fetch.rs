@@ -9,7 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::http::HeaderValue;
 use hyper::http::response::Parts;
-use hyper::{Request, Uri, header};
+use hyper::{Method, Request, Uri, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -22,6 +22,10 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// How long it may take until there is a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the answer to a request of its own may take, and how many bytes it may have.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// How many connections that nobody uses are kept.
 const IDLE_MAX: usize = 16;
@@ -176,6 +180,31 @@ impl Remote {
             }
         }
     }
+}
+
+/// One request without a body to a server such as `http://127.0.0.1:8421`, and the status and body of its answer.
+pub async fn once(
+    server: &str,
+    method: Method,
+    path: &str,
+    headers: &[(&'static str, &'static str)],
+) -> Result<(u16, Vec<u8>), Failed> {
+    let unreached = |what: String| Failed::Unreached(what);
+    let url: Uri = server.parse().map_err(|error| unreached(format!("{server}: {error}")))?;
+    let remote = Remote::new(&url, system_roots()).map_err(unreached)?;
+    let mut request = Request::new(Full::new(Bytes::new()));
+    *request.method_mut() = method;
+    *request.uri_mut() = path.parse().map_err(|error| unreached(format!("{path}: {error}")))?;
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, HeaderValue::from_static(value));
+    }
+    let answered = async {
+        let mut answer = remote.send(request).await?;
+        let body = answer.all(ANSWER_BYTES_MAX).await.map_err(Failed::Lost)?;
+        Ok((answer.head.status.as_u16(), body))
+    };
+    let late = |_| Err(Failed::Lost(format!("no answer within {} s", ANSWER_WITHIN.as_secs())));
+    timeout(ANSWER_WITHIN, answered).await.unwrap_or_else(late)
 }
 
 fn tls(host: &str, roots: RootCertStore) -> Result<(TlsConnector, ServerName<'static>), String> {

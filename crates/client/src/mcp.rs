@@ -12,6 +12,9 @@ pub const MODERN: &str = "2026-07-28";
 
 pub use crate::jsonrpc::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 
+/// What the command line calls itself: a server shows what it did as such.
+pub const CLI: &str = "handover-cli";
+
 /// The header that names the revision.
 pub const VERSION_HEADER: &str = "mcp-protocol-version";
 /// The header that names the session of a handshake revision.

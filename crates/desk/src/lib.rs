@@ -34,6 +34,7 @@
 //! - [`directory`]: the agents, their skills, and who is there
 //! - [`schema`]: JSON Schemas of what skills take and questions ask for
 //! - [`timeline`]: everything that happened in a session, in words
+//! - [`state`]: where a task is, in one word
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`id`]: ids that we mint
 //! - [`calendar`]: a moment in words
@@ -82,6 +83,7 @@ mod reading;
 pub mod schema;
 pub mod shutdown;
 pub mod signals;
+pub mod state;
 pub mod tell;
 pub mod timeline;
 pub mod visible;

@@ -278,12 +278,12 @@ impl Desk {
 
     /// Whether the store can be written now, or else why not. May block.
     pub fn check_store(&self) -> Result<(), String> {
-        let chain = |fault: Fault| {
-            let causes =
-                std::iter::successors(Some(&fault as &dyn std::error::Error), |error| error.source());
-            causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-        };
         self.store.probe().map_err(chain)
+    }
+
+    /// Write a copy of everything that was acknowledged to a file that is not there yet, while others go on. May block for long.
+    pub fn copy_store(&self, file: &Path) -> Result<(), String> {
+        self.store.copy_to(file).map_err(chain)
     }
 
     /// What one session may hold.
@@ -295,6 +295,12 @@ impl Desk {
     pub fn check_engine(&self) -> Result<(), String> {
         self.engine.check()
     }
+}
+
+/// A fault with all that lies beneath it.
+fn chain(fault: Fault) -> String {
+    let causes = std::iter::successors(Some(&fault as &dyn std::error::Error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -10,6 +10,11 @@ pub fn warn_unless(path: &Path) {
     }
 }
 
+/// How a file or directory is open to others than its owner, and the command that closes it; nothing if it is not.
+pub fn open_to_others(path: &Path) -> Option<String> {
+    found(path).map(|Open { mode, chmod }| format!("{} ({mode:04o}): {chmod}", path.display()))
+}
+
 /// How a path is open to others, and the command that closes it.
 #[derive(Debug, PartialEq, Eq)]
 struct Open {

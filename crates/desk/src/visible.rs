@@ -42,7 +42,7 @@ const UNSEEN: [(u32, u32); 29] = [
 ];
 
 /// Whether a character shows itself, and nothing else differently.
-fn is_seen(character: char) -> bool {
+pub fn is_seen(character: char) -> bool {
     let code = u32::from(character);
     let after = UNSEEN.partition_point(|(_, last)| *last < code);
     let unseen = UNSEEN.get(after).is_some_and(|(first, _)| *first <= code);

@@ -18,6 +18,7 @@
 //! - [`subscription`]: what is stored joined to what is live
 //! - [`inbox`]: what waits for an agent
 //! - [`index`]: the index, made again from the logs
+//! - [`archive`]: sessions on their way from one store to another
 //! - [`codec`]: the bytes of an event in a log
 //! - [`view`]: what a list or a card shows of a session
 //! - [`counters`]: what is counted for the operator
@@ -26,6 +27,7 @@
 //! Always: what is answered or published is durable. Never: a rule about tasks, an identity, a protocol.
 
 pub mod answer;
+pub mod archive;
 pub mod clock;
 pub mod codec;
 pub mod commit;

@@ -7,14 +7,21 @@
 //! - [`token`]: `handover token`
 //! - [`audit`]: `handover audit`
 //! - [`mod@bench`]: `handover bench`
+//! - [`doctor`]: `handover doctor`
+//! - [`archive`], [`backup`]: all sessions as one file; copies of everything
+//! - [`cli`]: the commands that use a running server
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+mod archive;
 mod audit;
+mod backup;
 mod bench;
+mod cli;
+mod doctor;
 mod house;
 mod mcp;
 mod rebuild;
@@ -40,10 +47,34 @@ struct Cli {
 enum Command {
     /// Run the server.
     Serve(serve::Args),
+    /// Hand out tasks and watch over them.
+    Task(cli::task::Args),
+    /// See who is there, and be an agent.
+    Agent(cli::agent::Args),
+    /// Hand a responsibility on, or take one over.
+    Handoff(cli::handoff::Args),
+    /// Watch what is open in a table that is drawn again and again.
+    Watch(cli::watch::Args),
+    /// Show the state of a task after each event.
+    Replay(cli::watch::ReplayArgs),
+    /// Print what a shell needs to complete these commands.
+    Completions(cli::shell::CompletionsArgs),
+    /// Print the manual page, or write all of them.
+    Man(cli::shell::ManArgs),
     /// Speak MCP over standard input and output, by itself or as a bridge to a server.
     Mcp(mcp::Args),
     /// Measure how fast it is here.
     Bench(bench::Args),
+    /// See whether everything is as it should be.
+    Doctor(doctor::Args),
+    /// Copy everything while the server runs.
+    Backup(backup::BackupArgs),
+    /// Make a data directory of a copy.
+    Restore(backup::RestoreArgs),
+    /// Write all sessions to a portable archive.
+    Export(archive::ExportArgs),
+    /// Put the sessions of an archive into a data directory.
+    Import(archive::ImportArgs),
     /// Make the index again from the logs.
     Rebuild(rebuild::Args),
     /// Make a token for an agent, or revoke one.
@@ -52,15 +83,56 @@ enum Command {
     Audit(audit::Args),
 }
 
+impl Command {
+    /// Whether programs read what it says, errors included.
+    fn speaks_json(&self) -> bool {
+        match self {
+            Command::Task(args) => args.common.json,
+            Command::Agent(args) => args.common.json,
+            Command::Handoff(args) => args.common.json,
+            Command::Watch(args) => args.common.json,
+            Command::Replay(args) => args.common.json,
+            Command::Doctor(args) => args.common.json,
+            Command::Serve(_)
+            | Command::Backup(_)
+            | Command::Restore(_)
+            | Command::Export(_)
+            | Command::Import(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Mcp(_)
+            | Command::Bench(_)
+            | Command::Rebuild(_)
+            | Command::Token(_)
+            | Command::Audit(_) => false,
+        }
+    }
+}
+
 const EXAMPLES: &str = "\
 Start here:
   handover serve                   run a server on this machine
   handover serve --help            what it can be told
+  handover task --help             hand out tasks and watch over them
   handover mcp --help              let an MCP host such as an editor take part";
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let is_json = command.speaks_json();
+    let outcome = match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Task(args) => cli::task::run(&args),
+        Command::Agent(args) => cli::agent::run(&args),
+        Command::Handoff(args) => cli::handoff::run(&args),
+        Command::Watch(args) => cli::watch::run(&args),
+        Command::Replay(args) => cli::watch::replay(&args),
+        Command::Completions(args) => cli::shell::completions(&args, Cli::command()),
+        Command::Man(args) => cli::shell::man(&args, Cli::command()),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
+        Command::Export(args) => archive::export(&args),
+        Command::Import(args) => archive::import(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
@@ -69,9 +141,14 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever read what was printed has seen enough.
+        Err(Failure::Closed) => ExitCode::SUCCESS,
         Err(failure) => {
             // If standard error is closed there is nobody left to tell.
-            _ = writeln!(std::io::stderr(), "error: {failure}");
+            _ = match is_json {
+                true => writeln!(std::io::stderr(), "{}", failure.json()),
+                false => writeln!(std::io::stderr(), "error: {failure}"),
+            };
             failure.exit_code()
         }
     }
@@ -84,6 +161,17 @@ enum Failure {
     Usage(String),
     /// The world failed.
     Fault(String),
+    /// A command that uses a server ended otherwise than hoped for.
+    Told {
+        /// How.
+        exit: cli::exit::Exit,
+        /// What happened.
+        what: String,
+        /// What helps.
+        help: String,
+    },
+    /// Nobody reads what is printed any more.
+    Closed,
 }
 
 impl Failure {
@@ -92,10 +180,25 @@ impl Failure {
         Failure::Fault(format!("{doing}: {}", chain(error)))
     }
 
+    /// The same for programs, in one line.
+    fn json(&self) -> String {
+        let (exit, message, help) = match self {
+            Failure::Usage(message) => ("usage", message.clone(), None),
+            Failure::Fault(message) => (cli::exit::Exit::Failed.name(), message.clone(), None),
+            Failure::Told { exit, what, help } => (exit.name(), what.clone(), Some(help)),
+            Failure::Closed => (cli::exit::Exit::Failed.name(), self.to_string(), None),
+        };
+        let error = serde_json::json!({ "exit": exit, "message": message, "help": help });
+        let line = serde_json::json!({ "version": cli::JSON_VERSION, "error": error });
+        cli::text::ascii_json(&line)
+    }
+
     fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
             Failure::Fault(_) => ExitCode::FAILURE,
+            Failure::Told { exit, .. } => ExitCode::from(*exit as u8),
+            Failure::Closed => ExitCode::SUCCESS,
         }
     }
 }
@@ -104,6 +207,8 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Usage(message) | Failure::Fault(message) => f.write_str(message),
+            Failure::Told { what, help, .. } => write!(f, "{what}\nhelp: {help}"),
+            Failure::Closed => f.write_str("nobody reads what is printed"),
         }
     }
 }

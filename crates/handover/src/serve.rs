@@ -13,7 +13,7 @@ use handover_server::config::{self, Config};
 use handover_server::exposure;
 use handover_server::files::{self, ADMIN_CONNECTIONS, Room};
 use handover_server::http::listen::{self, PROTOCOLS};
-use handover_server::http::{self, Bounds, Checks, Hosts, Probe};
+use handover_server::http::{self, Backup, Bounds, Checks, Hosts, Probe};
 use handover_server::issuer;
 use handover_server::telemetry::{self, Dial};
 use handover_server::tls::wire::Wire;
@@ -161,7 +161,9 @@ async fn serve(
         // What only this machine reaches needs no certificate.
         let wire = if exposure::is_loopback(address) { Wire::Plain } else { wire(&PROTOCOLS) };
         let settings = settings("admin", wire, ADMIN_CONNECTIONS as usize);
-        let router = http::admin_router(checks.clone(), Arc::clone(&metrics), bounds, hosts.clone());
+        // A copy is for whoever is on this machine.
+        let backup = exposure::is_loopback(address).then(|| copies(&desk, config));
+        let router = http::admin_router(checks.clone(), backup, Arc::clone(&metrics), bounds, hosts.clone());
         tokio::spawn(http::serve(listener, settings, router, shutdown.clone()));
     }
     let router = http::router(routes, checks, Arc::clone(&metrics), bounds, hosts);
@@ -346,4 +348,22 @@ fn print(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// How copies of the data are made: beside it, readable by the same user alone, and under its name only when it is whole.
+fn copies(desk: &Desk, config: &Config) -> Backup {
+    let desk = desk.clone();
+    let (whole, partial) = (config.data.join("backup.db"), config.data.join("backup.partial"));
+    Backup::new(move || {
+        let failed = |error: std::io::Error| error.to_string();
+        for file in [&whole, &partial] {
+            match std::fs::remove_file(file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        desk.copy_store(&partial)?;
+        std::fs::rename(&partial, &whole).map_err(failed)?;
+        std::fs::canonicalize(&whole).map_err(failed)
+    })
 }

@@ -8,6 +8,7 @@
 //! - `preface`: whether a connection speaks HTTP/1.1 or HTTP/2
 //! - [`host`]: the host that a request is for, and which hosts are answered for
 //! - [`origin`]: which browser pages may ask
+//! - `backup`: a copy of everything, for the operator
 //! - [`bearer`]: where a request says whose it is
 //! - `help`: a page for each error code
 //! - [`sse`]: streams of events
@@ -29,6 +30,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 
+mod backup;
 pub mod bearer;
 pub mod body;
 mod help;
@@ -45,6 +47,7 @@ pub mod trace;
 mod watch;
 
 pub use axum::Router;
+pub use backup::Backup;
 pub use host::Hosts;
 pub use listen::{Peer, serve};
 pub use ready::{Checks, Probe};
@@ -101,13 +104,19 @@ pub fn router(faces: Router, checks: Checks, metrics: Arc<Metrics>, bounds: Boun
 }
 
 /// What is served to the operator.
-pub fn admin_router(checks: Checks, metrics: Arc<Metrics>, bounds: Bounds, hosts: Hosts) -> Router {
+pub fn admin_router(
+    checks: Checks,
+    backup: Option<Backup>,
+    metrics: Arc<Metrics>,
+    bounds: Bounds,
+    hosts: Hosts,
+) -> Router {
     let shown = Arc::clone(&metrics);
     let own = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(|| async move { checks.detail().await }))
         .route("/metrics", get(|| async move { ([(header::CONTENT_TYPE, METRICS_TYPE)], shown.to_text()) }));
-    watched(own, metrics, bounds, hosts)
+    watched(own.merge(backup.map(Backup::routes).unwrap_or_default()), metrics, bounds, hosts)
 }
 
 fn watched(routes: Router, metrics: Arc<Metrics>, bounds: Bounds, hosts: Hosts) -> Router {

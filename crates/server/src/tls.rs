@@ -83,6 +83,11 @@ impl Tls {
         Ok(Arc::new(Tls { files, shown, provider, wanted: Notify::new() }))
     }
 
+    /// What is wrong with the time of the certificate, if anything is.
+    pub fn untimely(&self) -> Option<&'static str> {
+        self.shown.0.read().unwrap_or_else(PoisonError::into_inner).untimely(&self.provider)
+    }
+
     /// Takes connections that speak one of these protocols, preferably the first.
     pub fn acceptor(&self, protocols: &[&[u8]]) -> TlsAcceptor {
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))

@@ -3,6 +3,7 @@
 //! Events are opaque bytes. The trait is blocking and object-safe; whoever calls it brings the threads.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::mpsc;
 
 use crate::fault::Fault;
@@ -510,6 +511,13 @@ pub trait Store: Send + Sync {
 
     /// Set the version of the index, durably.
     fn set_index_version(&self, version: u32) -> Result<(), Fault>;
+
+    /// Write a copy of everything that was acknowledged to a file that is not there yet, durably, while others go on. It is
+    /// consistent in itself: what was appended meanwhile is in it or not, whole. Not every store has one.
+    fn copy_to(&self, _file: &Path) -> Result<(), Fault> {
+        let source = std::io::Error::other("this store makes no copies of itself");
+        Err(Fault::Unavailable { doing: "copying the store", source: source.into() })
+    }
 
     /// Write something small, durably: shows that the store can take an append now.
     fn probe(&self) -> Result<(), Fault>;

@@ -82,7 +82,7 @@ impl Endpoint {
     }
 
     /// Post a message, and wait for the head of the answer.
-    pub(super) async fn post(&self, message: Bytes, headers: HeaderMap) -> Result<Answer, Error> {
+    pub(crate) async fn post(&self, message: Bytes, headers: HeaderMap) -> Result<Answer, Error> {
         self.send(Method::POST, message, headers).await
     }
 
@@ -130,7 +130,7 @@ impl Endpoint {
     }
 
     /// The next part of an answer.
-    pub(super) async fn next(&self, answer: &mut Answer) -> Result<Option<Bytes>, Error> {
+    pub(crate) async fn next(&self, answer: &mut Answer) -> Result<Option<Bytes>, Error> {
         match timeout(SILENT_WITHIN, answer.next()).await {
             Ok(part) => part.transpose().map_err(|why| self.gone(&why)),
             Err(_) => Err(self.silent()),
@@ -138,7 +138,7 @@ impl Endpoint {
     }
 
     /// All of an answer.
-    pub(super) async fn all(&self, answer: &mut Answer) -> Result<Vec<u8>, Error> {
+    pub(crate) async fn all(&self, answer: &mut Answer) -> Result<Vec<u8>, Error> {
         match timeout(SILENT_WITHIN, answer.all(MESSAGE_BYTES_MAX)).await {
             Ok(body) => body.map_err(|why| self.gone(&why)),
             Err(_) => Err(self.silent()),
@@ -146,7 +146,7 @@ impl Endpoint {
     }
 
     /// The server is no longer there.
-    pub(super) fn gone(&self, why: &str) -> Error {
+    pub(crate) fn gone(&self, why: &str) -> Error {
         let message = format!(
             "the server at {} went away before it had answered, and may have done what was asked: {why}",
             self.url
@@ -159,7 +159,7 @@ impl Endpoint {
     }
 
     /// The server answered, and not with a message.
-    pub(super) fn refused(&self, status: u16, body: &[u8]) -> Error {
+    pub(crate) fn refused(&self, status: u16, body: &[u8]) -> Error {
         let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
         let name = said["error"]["code"].as_str().filter(|code| is_code(code)).map(str::to_owned);
         let said = said["error"]["message"].as_str().map(shorten_plain).unwrap_or_default();

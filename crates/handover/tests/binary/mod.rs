@@ -71,6 +71,11 @@ impl Server {
         &self.http
     }
 
+    /// Where it serves its operator.
+    pub fn admin(&self) -> &str {
+        &self.admin
+    }
+
     /// Kill it, without a word.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

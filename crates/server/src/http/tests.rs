@@ -48,7 +48,7 @@ async fn start_with(faces: Router, probes: Vec<Probe>, bounds: Bounds) -> Server
 
 async fn start_admin(probes: Vec<Probe>) -> Server {
     let checks = Checks::new(probes);
-    start(admin_router(checks, Metrics::new(|_| {}), BOUNDS, Hosts::default()), |_| {}).await
+    start(admin_router(checks, None, Metrics::new(|_| {}), BOUNDS, Hosts::default()), |_| {}).await
 }
 
 impl Server {

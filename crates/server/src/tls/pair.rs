@@ -56,10 +56,17 @@ impl Pair {
     /// Say so if clients will refuse the certificate because of its time. It is served all the same: some look away, and
     /// a server that does not start helps nobody.
     pub(super) fn warn_of_its_time(&self, provider: &CryptoProvider) {
+        if let Some(why) = self.untimely(provider) {
+            tracing::warn!("the certificate of tls.certificate {why}");
+        }
+    }
+
+    /// What is wrong with its time, if anything is.
+    pub(super) fn untimely(&self, provider: &CryptoProvider) -> Option<&'static str> {
         match self.time(provider) {
-            Time::Within => {}
-            Time::Before => tracing::warn!("the certificate of tls.certificate is not valid yet"),
-            Time::After => tracing::warn!("the certificate of tls.certificate has expired"),
+            Time::Within => None,
+            Time::Before => Some("is not valid yet"),
+            Time::After => Some("has expired"),
         }
     }
 

@@ -54,6 +54,7 @@ mod pausing;
 mod registrations;
 mod retold;
 mod rounds;
+mod shown;
 mod states;
 mod stdio;
 mod tasks;

@@ -99,6 +99,9 @@ impl SqliteStore {
         SqliteStore::open_with(dir, Options::default())
     }
 
+    /// What the database is called in its directory.
+    pub const DATABASE: &str = DATABASE_FILE;
+
     /// Where a store in this directory keeps its data: the directory itself, and its files, of which some may not be there.
     pub fn places(dir: &Path) -> Vec<PathBuf> {
         let files = ["", "-wal", "-shm"].map(|end| dir.join(format!("{DATABASE_FILE}{end}")));
@@ -297,6 +300,19 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {
+    fn copy_to(&self, file: &Path) -> Result<(), Fault> {
+        const DOING: &str = "copying the database";
+        let failed = |source| io_fault(DOING, source);
+        let name =
+            file.to_str().ok_or_else(|| failed(io::Error::other("the name of the copy is no UTF-8")))?;
+        // SQLite takes an empty file, which is ours alone already.
+        make_file(file).map_err(failed)?;
+        // One read transaction: the journal was written to the database before it, and what comes after is not in it.
+        self.readers()?.ask(DOING, |connection| connection.execute("VACUUM INTO ?1", [name]))?;
+        schema::check_copy(file).map_err(failed)?;
+        File::open(file).and_then(|file| file.sync_all()).map_err(failed)
+    }
+
     fn append(&self, batch: &[Append]) -> Result<Vec<Outcome>, Fault> {
         if batch.is_empty() {
             return Ok(Vec::new());

@@ -262,3 +262,15 @@ pub(super) fn open_reader(file: &Path, options: &Options) -> rusqlite::Result<Co
     connection.query_row("SELECT value FROM counters WHERE name = 'probe'", [], |_| Ok(()))?;
     Ok(connection)
 }
+
+/// Whether a copy of the database is sound.
+pub(super) fn check_copy(file: &Path) -> io::Result<()> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let said = Connection::open_with_flags(file, flags)
+        .and_then(|copy| copy.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)));
+    match said {
+        Ok(said) if said == "ok" => Ok(()),
+        Ok(said) => Err(io::Error::other(format!("the copy is damaged: {said}"))),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}

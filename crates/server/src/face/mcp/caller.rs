@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use handover_kernel::Trace;
 use handover_kernel::command::Command;
+use handover_kernel::id::Face;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -21,6 +22,7 @@ use handover_desk::identity::Profile;
 use handover_desk::wait::WAIT_MAX;
 use handover_desk::{gate, names};
 
+use handover_client::mcp::CLI;
 pub use handover_client::mcp::MODERN;
 
 /// The handshake revisions, the newest first.
@@ -230,6 +232,9 @@ pub struct Meta<'a> {
     /// How long the request waits for what it asks for.
     #[serde(default, rename = "dev.handover/waitMs")]
     pub wait_ms: Option<u64>,
+    /// Which program asks.
+    #[serde(borrow, default, deserialize_with = "object", rename = "io.modelcontextprotocol/clientInfo")]
+    pub client: Option<Program<'a>>,
     /// The trace that the request is part of, as W3C Trace Context has it.
     #[serde(borrow, default, deserialize_with = "text")]
     pub traceparent: Option<Cow<'a, str>>,
@@ -247,6 +252,13 @@ impl Meta<'_> {
             None => who,
         }
     }
+}
+
+/// A program, as far as it matters here.
+#[derive(Debug, Default, Deserialize)]
+pub struct Program<'a> {
+    #[serde(borrow, default, deserialize_with = "text")]
+    name: Option<Cow<'a, str>>,
 }
 
 /// What a client can do, as far as it matters here. What has another shape than it should is not there.
@@ -453,6 +465,9 @@ pub fn modern(who: gate::Caller, meta: Meta<'_>, wishes: Wishes) -> Result<Calle
     }
     let capabilities = meta.capabilities.as_ref().ok_or_else(|| lacks("clientCapabilities"))?;
     let log = meta.log_level.as_deref().map(super::handshake::level).transpose()?;
+    // A badge in timelines, which says nothing of what it may do.
+    let is_cli = meta.client.as_ref().is_some_and(|client| client.name.as_deref() == Some(CLI));
+    let who = gate::Caller { face: if is_cli { Face::Cli } else { who.face }, ..who };
     Ok(Caller {
         who,
         era: Era::Modern,

@@ -156,10 +156,10 @@ fn promises(session: &Session) -> bool {
     session.binding.contract.as_ref().is_some_and(|contract| !contract.output.is_empty())
 }
 
-/// The result as an MCP worker gave it.
+/// The result as an MCP worker gave it, of which the command line is one.
 fn given(wire: &(Face, Option<handover_kernel::Blob>)) -> Option<Map<String, Value>> {
     match wire {
-        (Face::Mcp, Some(bytes)) => serde_json::from_slice(bytes).ok(),
+        (Face::Mcp | Face::Cli, Some(bytes)) => serde_json::from_slice(bytes).ok(),
         (Face::Macp | Face::Mcp | Face::Grid | Face::Console | Face::Cli | Face::Runtime, _) => None,
     }
 }

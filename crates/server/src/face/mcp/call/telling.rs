@@ -47,7 +47,7 @@ impl<'a> Telling<'a> {
     async fn tell(&mut self, event: &Event) {
         let Fact::Updated { progress, .. } = &event.fact else { return };
         let said: Map<String, Value> = match (&event.verbatim, event.face) {
-            (Some(bytes), Face::Mcp) => serde_json::from_slice(bytes).unwrap_or_default(),
+            (Some(bytes), Face::Mcp | Face::Cli) => serde_json::from_slice(bytes).unwrap_or_default(),
             (Some(_) | None, _) => Map::new(),
         };
         if let Some(token) = &self.caller.progress

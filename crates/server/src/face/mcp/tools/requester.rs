@@ -1,17 +1,20 @@
 //! Tools to hand out work and watch over it.
 //!
 //! - `table`: what they are called, and for what
+//! - `lists`: lists of tasks, and what happened in one
 
+mod lists;
 mod table;
 
 use handover_desk::calendar::rfc3339;
-use handover_desk::converse::{Tasks, unread};
 use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::payload;
+use handover_desk::state::{State, waits_for};
+use handover_desk::timeline;
 use handover_desk::waiting::Edge;
 use handover_kernel::command::{Act, Answer, CheckInTerms, Next, TaskAct};
-use handover_kernel::session::{Lifecycle, Standing};
+use handover_kernel::session::Lifecycle;
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -20,7 +23,6 @@ pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, read_arguments};
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
-use crate::face::mcp::resources::TASKS;
 use crate::face::mcp::task::{Status, asker};
 use crate::face::mcp::{Mcp, question};
 use crate::face::{approval, budget, silence};
@@ -44,6 +46,9 @@ pub(in crate::face::mcp) enum Tool {
 
 /// How many tasks a list shows.
 const LIST_MAX: usize = 100;
+
+/// How many agents are named that a task waits for.
+const WAITED_FOR_MAX: usize = 10;
 
 /// A caller that reads a task with a tool can be shown everything: a tool's result is only data.
 pub(in crate::face::mcp) const EVERYTHING: Declared =
@@ -94,11 +99,7 @@ impl Mcp {
             }
             Tool::Wait => self.task_wait(caller, read_arguments(given)?).await,
             Tool::List => self.task_list(caller, read_arguments(given)?).await,
-            Tool::Timeline => {
-                let Timeline { task_id, after, max } = read_arguments(given)?;
-                let (after, max) = (after.unwrap_or(0), max.unwrap_or(HISTORY_MAX));
-                Ok(structured(self.transcript(caller, &task_id, after, max).await?))
-            }
+            Tool::Timeline => self.task_timeline(caller, read_arguments(given)?).await,
             Tool::Steer => {
                 let Saying { task_id, message } = read_arguments(given)?;
                 let act = Act::Task(TaskAct::Steer { text: Text::from(message) });
@@ -146,11 +147,24 @@ impl Mcp {
         let mut view = json!({
             "task_id": shown.task_id,
             "status": shown.status,
+            "state": State::of(session).name(),
             "title": title,
             "requester": session.binding.requester.as_str(),
+            "face": timeline::face(session.binding.face),
             "created_at": shown.created_at,
             "updated_at": shown.last_updated_at,
         });
+        if let Some((what, agents)) = waits_for(session) {
+            let agents: Vec<&str> = agents.iter().take(WAITED_FOR_MAX).map(|agent| agent.as_str()).collect();
+            view["waits_for"] = json!({ "what": what, "agents": agents });
+        }
+        if let Some(parent) = &session.binding.parent {
+            view["parent_task_id"] = json!(parent.as_str());
+        }
+        if let Some(task) = task.filter(|task| !task.children.is_empty()) {
+            let children = task.children.iter().map(|(_, child)| child.as_str());
+            view["subtasks"] = json!(children.collect::<Vec<_>>());
+        }
         if let Some(message) = &shown.status_message {
             view["message"] = json!(message);
         }
@@ -275,65 +289,6 @@ impl Mcp {
         }
     }
 
-    async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
-        let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-        if asked.unread {
-            return self.unread_list(caller, asked.cursor.as_deref(), max).await;
-        }
-        let page = self.desk().list(&caller.who, TASKS, asked.cursor.as_deref(), max).await?;
-        let mut tasks = Vec::new();
-        for item in &page.items {
-            let status = match item.standing {
-                Some(Standing::WaitingInput | Standing::WaitingAuthorization) => Some(Status::InputRequired),
-                Some(Standing::Suspended) => Some(Status::Paused),
-                Some(Standing::ResolvedPositive) => Some(Status::Completed),
-                Some(Standing::Expired) => Some(Status::Failed),
-                // What such a task came to is only in the task itself.
-                Some(Standing::ResolvedNegative | Standing::Cancelled) | None => {
-                    let session = self.task(&caller.who, item.id.as_str()).await.ok();
-                    session.and_then(|session| Some(self.shown(&session, EVERYTHING, &caller.tenant)?.status))
-                }
-                Some(
-                    Standing::Pending
-                    | Standing::Requested
-                    | Standing::Working
-                    | Standing::WaitingReply
-                    | Standing::ReportedComplete
-                    | Standing::ReportedFail,
-                ) => Some(Status::Working),
-            };
-            tasks.push(json!({
-                "task_id": item.id.as_str(),
-                "status": status,
-                "title": item.summary.title,
-                "requester": &*item.requester,
-                "assignee": item.summary.assignee,
-                "created_at": rfc3339(item.created_at),
-            }));
-        }
-        Ok(structured(json!({ "tasks": tasks, "next_cursor": page.next })))
-    }
-
-    /// The tasks with something that the caller has not read, the oldest first.
-    async fn unread_list(&self, caller: &Caller, after: Option<&str>, max: usize) -> Done {
-        let wanted = Tasks { unread: true, ..Tasks::default() };
-        let (found, next) = self.desk().tasks(&caller.who, &wanted, after, max).await?;
-        let tasks = found.iter().map(|session| {
-            let task = session.task();
-            let title = task.and_then(|task| task.phase.request()).map(|request| request.title.to_string());
-            json!({
-                "task_id": session.binding.id.as_str(),
-                "status": self.shown(session, EVERYTHING, &caller.tenant).map(|shown| shown.status),
-                "title": title,
-                "requester": session.binding.requester.as_str(),
-                "assignee": task.and_then(|task| task.phase.assignee()).map(|agent| agent.as_str()),
-                "created_at": rfc3339(session.binding.created_at),
-                "unread_count": unread(session, &caller.agent).len(),
-            })
-        });
-        Ok(structured(json!({ "tasks": tasks.collect::<Vec<_>>(), "next_cursor": next })))
-    }
-
     async fn task_answer(&self, caller: &Caller, asked: TaskAnswer) -> Done {
         let session = self.task(&caller.who, &asked.task_id).await?;
         let questions = session.task().map_or(&[][..], |task| task.phase.questions());
@@ -375,14 +330,6 @@ impl Mcp {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Timeline {
-    task_id: String,
-    after: Option<u64>,
-    max: Option<usize>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Delegate {
     title: String,
     instructions: String,
@@ -403,15 +350,6 @@ struct Delegate {
 struct TaskWait {
     task_id: String,
     wait_ms: Option<u64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TaskList {
-    cursor: Option<String>,
-    max: Option<usize>,
-    #[serde(default)]
-    unread: bool,
 }
 
 #[derive(Deserialize)]

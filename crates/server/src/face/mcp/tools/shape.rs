@@ -1,5 +1,6 @@
 //! What our own tools return, as schemas, and what hosts may assume of them.
 
+use handover_desk::state::State;
 use serde_json::{Value, json};
 
 use super::{Run, agents, approvals, conversation, handoffs, requester, worker};
@@ -110,6 +111,11 @@ fn task() -> Value {
         json!({
             "task_id": text(),
             "status": status(),
+            "state": json!({ "enum": State::ALL.map(State::name), "description": "Where it is, in the words that people read" }),
+            "waits_for": json!({ "type": "object", "description": "What it waits for (answer, reply, review, accept), and which agents can do that" }),
+            "face": json!({ "type": "string", "description": "Which way it was begun: macp, mcp, grid, console or cli" }),
+            "parent_task_id": text(),
+            "subtasks": list(text()),
             "title": text_or_none(),
             "requester": text(),
             "assignee": text(),

@@ -1,5 +1,6 @@
 //! The requester's tools, described for a model that has never seen them.
 
+use handover_desk::state::State;
 use handover_kernel::budget::{DEPTH_MAX, TASKS_MAX};
 use serde_json::{Value, json};
 
@@ -94,6 +95,8 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "cursor": { "type": "string", "description": "next_cursor of the last list" },
                     "max": { "type": "integer", "minimum": 1, "maximum": LIST_MAX },
                     "unread": { "type": "boolean", "description": "Only tasks with messages that you have not read, the oldest first" },
+                    "details": { "type": "boolean", "description": "Show of each task what task_status shows, without its result" },
+                    "states": { "type": "array", "items": { "enum": State::ALL.map(State::name) }, "description": "Only tasks in these states, with details; a page may have fewer than there are" },
                 }),
                 &[],
             )
@@ -111,6 +114,8 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "task_id": task_id("The task's id"),
                     "after": { "type": "integer", "minimum": 0, "description": "Begin after the event with this seq" },
                     "max": { "type": "integer", "minimum": 1, "maximum": HISTORY_MAX, "description": "At most so many events" },
+                    "wait_ms": { "type": "integer", "minimum": 0, "maximum": WAIT_MAX_MS, "description": "How long to wait for an event after `after` if there is none yet, in milliseconds" },
+                    "states": { "type": "boolean", "description": "Say of each event in which state it left the task" },
                 }),
                 &["task_id"],
             )

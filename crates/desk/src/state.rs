@@ -1,0 +1,162 @@
+//! Where a task is in one word: the words that people read, on the command line and elsewhere, whatever a protocol calls it.
+
+use handover_engine::view::{WaitKind, status_number, waits};
+use handover_kernel::id::Author;
+use handover_kernel::session::{Lifecycle, Standing, replay_after};
+use handover_kernel::task::{NO_ASSIGNEE, Phase, Report};
+use handover_kernel::{AgentId, Session};
+
+use crate::Desk;
+use crate::caller::Caller;
+use crate::no::No;
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It waits for somebody to accept it.
+    Requested,
+    /// Somebody works on it.
+    Working,
+    /// It waits for an answer, a message or a review.
+    Waiting,
+    /// It is suspended.
+    Paused,
+    /// Somebody should work on it, and shows no sign of life.
+    Silent,
+    /// It was done.
+    Completed,
+    /// It could not be done.
+    Failed,
+    /// Nobody took it, or its result was not taken.
+    Rejected,
+    /// It was taken back.
+    Cancelled,
+    /// Its time was up.
+    Expired,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [State; 10] = [
+        State::Requested,
+        State::Working,
+        State::Waiting,
+        State::Paused,
+        State::Silent,
+        State::Completed,
+        State::Failed,
+        State::Rejected,
+        State::Cancelled,
+        State::Expired,
+    ];
+
+    /// The word.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Requested => "requested",
+            State::Working => "working",
+            State::Waiting => "waiting",
+            State::Paused => "paused",
+            State::Silent => "silent",
+            State::Completed => "completed",
+            State::Failed => "failed",
+            State::Rejected => "rejected",
+            State::Cancelled => "cancelled",
+            State::Expired => "expired",
+        }
+    }
+
+    /// The state of that name.
+    pub fn named(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Where a session is.
+    pub fn of(session: &Session) -> State {
+        let task = session.task();
+        match session.standing() {
+            Standing::Pending | Standing::Requested => State::Requested,
+            Standing::Working if task.is_some_and(|task| task.signs.silent_since.is_some()) => State::Silent,
+            Standing::Working => State::Working,
+            Standing::WaitingInput
+            | Standing::WaitingAuthorization
+            | Standing::WaitingReply
+            | Standing::ReportedComplete
+            | Standing::ReportedFail => State::Waiting,
+            Standing::Suspended => State::Paused,
+            Standing::ResolvedPositive => State::Completed,
+            Standing::ResolvedNegative => {
+                let delivered = matches!(
+                    task.map(|task| &task.phase),
+                    Some(Phase::Reported { report: Report::Complete { .. }, .. })
+                );
+                if delivered { State::Rejected } else { State::Failed }
+            }
+            Standing::Expired => State::Expired,
+            Standing::Cancelled => {
+                let untaken = matches!(&session.lifecycle,
+                    Lifecycle::Cancelled { by: Author::Runtime, reason } if **reason == *NO_ASSIGNEE);
+                if untaken { State::Rejected } else { State::Cancelled }
+            }
+        }
+    }
+
+    /// The standings in which a session of this state can be, as a list is asked for them.
+    pub fn standings(self) -> u64 {
+        let found: &[Standing] = match self {
+            State::Requested => &[Standing::Pending, Standing::Requested],
+            State::Working | State::Silent => &[Standing::Working],
+            State::Waiting => &[
+                Standing::WaitingInput,
+                Standing::WaitingAuthorization,
+                Standing::WaitingReply,
+                Standing::ReportedComplete,
+                Standing::ReportedFail,
+            ],
+            State::Paused => &[Standing::Suspended],
+            State::Completed => &[Standing::ResolvedPositive],
+            State::Failed => &[Standing::ResolvedNegative],
+            State::Rejected => &[Standing::ResolvedNegative, Standing::Cancelled],
+            State::Cancelled => &[Standing::Cancelled],
+            State::Expired => &[Standing::Expired],
+        };
+        found.iter().map(|standing| 1 << status_number(*standing)).sum()
+    }
+}
+
+impl Desk {
+    /// The state of a session that the caller may see after each of its events, as the kernel replays them.
+    pub async fn states(&self, caller: &Caller, id: &str) -> Result<Vec<State>, No> {
+        const STEPS_PER_EVENT: u64 = 1000;
+        let whole = self.whole_history(caller, id).await?;
+        let steps = STEPS_PER_EVENT * whole.events.len() as u64 + whole.session.log_bytes;
+        let replayed = move || {
+            let (mut slot, mut states) = (None, Vec::new());
+            for event in &whole.events {
+                slot = match replay_after(slot, &whole.session.binding.id, [event]) {
+                    Ok(slot) => slot,
+                    Err(_) => break,
+                };
+                states.extend(slot.as_ref().map(State::of));
+            }
+            (states, steps)
+        };
+        self.run_long(caller, replayed).await
+    }
+}
+
+/// What a session waits for, with the agents that can do it; none while somebody works, or after its end.
+pub fn waits_for(session: &Session) -> Option<(&'static str, Vec<AgentId>)> {
+    const KINDS: [(WaitKind, &str); 4] = [
+        (WaitKind::Question, "answer"),
+        (WaitKind::Reply, "reply"),
+        (WaitKind::Review, "review"),
+        (WaitKind::TaskOffer, "accept"),
+    ];
+    let all = waits(session);
+    KINDS.into_iter().find_map(|(kind, word)| {
+        let agents = all.iter().filter(|waits| waits.kinds & kind.bit() != 0);
+        let agents: Vec<AgentId> = agents.map(|waits| AgentId::from(&*waits.agent)).collect();
+        (!agents.is_empty()).then_some((word, agents))
+    })
+}

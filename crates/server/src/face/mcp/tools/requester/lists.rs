@@ -1,0 +1,168 @@
+//! Lists of tasks, and what happened in one.
+
+use handover_desk::calendar::rfc3339;
+use handover_desk::converse::{Tasks, unread};
+use handover_desk::look::{HISTORY_MAX, Query};
+use handover_desk::state::State;
+use handover_kernel::session::Standing;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::super::{Done, Trouble};
+use super::{EVERYTHING, LIST_MAX};
+use crate::face::mcp::Mcp;
+use crate::face::mcp::caller::Caller;
+use crate::face::mcp::content::structured;
+use crate::face::mcp::resources::TASKS;
+use crate::face::mcp::task::Status;
+
+impl Mcp {
+    pub(super) async fn task_timeline(&self, caller: &Caller, asked: Timeline) -> Done {
+        let Timeline { task_id, after, max, wait_ms, states } = asked;
+        let (after, max) = (after.unwrap_or(0), max.unwrap_or(HISTORY_MAX));
+        if let Some(wait_ms) = wait_ms {
+            self.something_after(caller, &task_id, after, wait_ms).await?;
+        }
+        let mut transcript = self.transcript(caller, &task_id, after, max).await?;
+        if states {
+            let states = self.desk().states(&caller.who, &task_id).await?;
+            for event in transcript["events"].as_array_mut().into_iter().flatten() {
+                let state = event["seq"].as_u64().and_then(|seq| states.get((seq as usize).checked_sub(1)?));
+                event["state"] = json!(state.map(|state| state.name()));
+            }
+        }
+        Ok(structured(transcript))
+    }
+
+    /// Wait until there is something after an event, or nothing more is to come.
+    async fn something_after(
+        &self,
+        caller: &Caller,
+        id: &str,
+        after: u64,
+        wait_ms: u64,
+    ) -> Result<(), Trouble> {
+        let until = self.until(caller, Some(wait_ms));
+        let session = self.task(&caller.who, id).await?;
+        if session.head.0 > after || session.lifecycle.is_terminal() {
+            return Ok(());
+        }
+        let mut stay = self.desk().stay(&caller.who)?;
+        let mut events = self.desk().events(&caller.who, id, session.head.0);
+        match stay.next_by(&mut events, until).await {
+            Ok(_) => Ok(()),
+            Err(over) => over.no().map_or(Ok(()), |no| Err(no.into())),
+        }
+    }
+
+    pub(super) async fn task_list(&self, caller: &Caller, asked: TaskList) -> Done {
+        let max = asked.max.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
+        if asked.unread {
+            return self.unread_list(caller, asked.cursor.as_deref(), max).await;
+        }
+        if asked.details || asked.states.is_some() {
+            return self.detailed_list(caller, asked, max).await;
+        }
+        let page = self.desk().list(&caller.who, TASKS, asked.cursor.as_deref(), max).await?;
+        let mut tasks = Vec::new();
+        for item in &page.items {
+            let status = match item.standing {
+                Some(Standing::WaitingInput | Standing::WaitingAuthorization) => Some(Status::InputRequired),
+                Some(Standing::Suspended) => Some(Status::Paused),
+                Some(Standing::ResolvedPositive) => Some(Status::Completed),
+                Some(Standing::Expired) => Some(Status::Failed),
+                // What such a task came to is only in the task itself.
+                Some(Standing::ResolvedNegative | Standing::Cancelled) | None => {
+                    let session = self.task(&caller.who, item.id.as_str()).await.ok();
+                    session.and_then(|session| Some(self.shown(&session, EVERYTHING, &caller.tenant)?.status))
+                }
+                Some(
+                    Standing::Pending
+                    | Standing::Requested
+                    | Standing::Working
+                    | Standing::WaitingReply
+                    | Standing::ReportedComplete
+                    | Standing::ReportedFail,
+                ) => Some(Status::Working),
+            };
+            tasks.push(json!({
+                "task_id": item.id.as_str(),
+                "status": status,
+                "title": item.summary.title,
+                "requester": &*item.requester,
+                "assignee": item.summary.assignee,
+                "created_at": rfc3339(item.created_at),
+            }));
+        }
+        Ok(structured(json!({ "tasks": tasks, "next_cursor": page.next })))
+    }
+
+    /// The tasks in some states, or all, as task_status shows them, without their results.
+    async fn detailed_list(&self, caller: &Caller, asked: TaskList, max: usize) -> Done {
+        let mut wanted = Vec::new();
+        for name in asked.states.unwrap_or_default() {
+            let unknown = || {
+                let all = State::ALL.map(State::name).join(", ");
+                Trouble::Told(format!("states: expected some of {all}, found {name:?}"))
+            };
+            wanted.push(State::named(&name).ok_or_else(unknown)?);
+        }
+        let standings = wanted.iter().fold(0, |all, state| all | state.standings());
+        let query = Query { standings, ..TASKS };
+        let (found, next) = self.desk().sessions(&caller.who, query, asked.cursor.as_deref(), max).await?;
+        let found = found.iter().filter(|session| wanted.is_empty() || wanted.contains(&State::of(session)));
+        let tasks = found.map(|session| {
+            let mut view = self.view(caller, session);
+            if let Some(fields) = view.as_object_mut() {
+                for field in ["result", "next_step"] {
+                    fields.remove(field);
+                }
+            }
+            view
+        });
+        Ok(structured(json!({ "tasks": tasks.collect::<Vec<_>>(), "next_cursor": next })))
+    }
+
+    /// The tasks with something that the caller has not read, the oldest first.
+    async fn unread_list(&self, caller: &Caller, after: Option<&str>, max: usize) -> Done {
+        let wanted = Tasks { unread: true, ..Tasks::default() };
+        let (found, next) = self.desk().tasks(&caller.who, &wanted, after, max).await?;
+        let tasks = found.iter().map(|session| {
+            let task = session.task();
+            let title = task.and_then(|task| task.phase.request()).map(|request| request.title.to_string());
+            json!({
+                "task_id": session.binding.id.as_str(),
+                "status": self.shown(session, EVERYTHING, &caller.tenant).map(|shown| shown.status),
+                "title": title,
+                "requester": session.binding.requester.as_str(),
+                "assignee": task.and_then(|task| task.phase.assignee()).map(|agent| agent.as_str()),
+                "created_at": rfc3339(session.binding.created_at),
+                "unread_count": unread(session, &caller.agent).len(),
+            })
+        });
+        Ok(structured(json!({ "tasks": tasks.collect::<Vec<_>>(), "next_cursor": next })))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Timeline {
+    task_id: String,
+    after: Option<u64>,
+    max: Option<usize>,
+    wait_ms: Option<u64>,
+    #[serde(default)]
+    states: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TaskList {
+    cursor: Option<String>,
+    max: Option<usize>,
+    #[serde(default)]
+    unread: bool,
+    #[serde(default)]
+    details: bool,
+    states: Option<Vec<String>>,
+}

@@ -1,6 +1,7 @@
 //! Where a task is in one word: the words that people read, on the command line and elsewhere, whatever a protocol calls it.
 
 use handover_engine::view::{WaitKind, status_number, waits};
+use handover_kernel::approval::NOT_APPROVED;
 use handover_kernel::id::Author;
 use handover_kernel::session::{Lifecycle, Standing, replay_after};
 use handover_kernel::task::{NO_ASSIGNEE, Phase, Report};
@@ -17,7 +18,7 @@ pub enum State {
     Requested,
     /// Somebody works on it.
     Working,
-    /// It waits for an answer, a message or a review.
+    /// It waits for an answer, a message, a review or an approval.
     Waiting,
     /// It is suspended.
     Paused,
@@ -74,6 +75,10 @@ impl State {
     /// Where a session is.
     pub fn of(session: &Session) -> State {
         let task = session.task();
+        // What waits for an approval, or was sent back, waits.
+        if session.proposal.is_some() && session.lifecycle == Lifecycle::Open {
+            return State::Waiting;
+        }
         match session.standing() {
             Standing::Pending | Standing::Requested => State::Requested,
             Standing::Working if task.is_some_and(|task| task.signs.silent_since.is_some()) => State::Silent,
@@ -96,7 +101,9 @@ impl State {
             Standing::Cancelled => {
                 let untaken = matches!(&session.lifecycle,
                     Lifecycle::Cancelled { by: Author::Runtime, reason } if **reason == *NO_ASSIGNEE);
-                if untaken { State::Rejected } else { State::Cancelled }
+                let refused = matches!(&session.lifecycle,
+                    Lifecycle::Cancelled { reason, .. } if **reason == *NOT_APPROVED);
+                if untaken || refused { State::Rejected } else { State::Cancelled }
             }
         }
     }
@@ -107,6 +114,7 @@ impl State {
             State::Requested => &[Standing::Pending, Standing::Requested],
             State::Working | State::Silent => &[Standing::Working],
             State::Waiting => &[
+                Standing::Pending,
                 Standing::WaitingInput,
                 Standing::WaitingAuthorization,
                 Standing::WaitingReply,
@@ -147,7 +155,8 @@ impl Desk {
 
 /// What a session waits for, with the agents that can do it; none while somebody works, or after its end.
 pub fn waits_for(session: &Session) -> Option<(&'static str, Vec<AgentId>)> {
-    const KINDS: [(WaitKind, &str); 4] = [
+    const KINDS: [(WaitKind, &str); 5] = [
+        (WaitKind::Approval, "approval"),
         (WaitKind::Question, "answer"),
         (WaitKind::Reply, "reply"),
         (WaitKind::Review, "review"),

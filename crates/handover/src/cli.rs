@@ -16,6 +16,7 @@
 
 pub mod agent;
 pub mod answer;
+mod approve;
 pub mod bulk;
 pub mod exit;
 pub mod find;

@@ -4,6 +4,8 @@
 
 #[path = "cli/agents.rs"]
 mod agents;
+#[path = "cli/approvals.rs"]
+mod approvals;
 mod binary;
 #[path = "cli/bulk.rs"]
 mod bulk;

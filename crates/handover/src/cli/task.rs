@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::exit;
 use super::timeline::{Printer, percent};
 use super::wait::{WAIT_MS, has_ended, state_of};
-use super::{Common, Remote, answer, bulk, list, say, say_json, text, tree};
+use super::{Common, Remote, answer, approve, bulk, list, say, say_json, text, tree};
 use crate::Failure;
 
 /// What `handover task` can be told.
@@ -42,6 +42,8 @@ enum Command {
     Watch(WatchArgs),
     /// Answer what a task asks.
     Answer(AnswerArgs),
+    /// See what waits for your approval, and approve it, send it back or reject it.
+    Approve(approve::Args),
     /// Give the agent that works on a task new guidance.
     Steer(SteerArgs),
     /// Let tasks rest until they are resumed.
@@ -189,6 +191,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 let task = answer::run(&remote, &args.answer).await?;
                 then(&remote, &task, &args.waiting).await
             }
+            Command::Approve(args) => approve::run(&remote, args).await,
             Command::Steer(args) => steer(&remote, args).await,
             Command::Pause(args) => bulk::run(&remote, "task_pause", "pause", args, None).await,
             Command::Resume(args) => bulk::run(&remote, "task_resume", "resume", args, None).await,

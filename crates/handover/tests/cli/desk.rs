@@ -42,6 +42,14 @@ impl Desk {
         Desk { server: Server::start(&dir.path().join("data")), dir }
     }
 
+    /// The same under the operator's rules about approvals.
+    pub fn with_approvals(rules: &str) -> Desk {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, log) = (dir.path().join("data"), dir.path().join("log"));
+        let variables = [("HANDOVER_APPROVALS_RULES", &std::path::PathBuf::from(rules))];
+        Desk { server: Server::start_with(&data, &log, variables), dir }
+    }
+
     /// A command of an agent, which is not run yet.
     pub fn command(&self, agent: &str, arguments: &[&str]) -> Command {
         let mut command = handover();

@@ -66,7 +66,7 @@ hostile: ## attack the release binary in every way that it is defended against
 grid: ## let agents talk over Grid at the release binary, signed and not, also while it is killed
 	@scripts/grid
 
-cli: ## use the release binary from a real terminal: the live table, progress bars, questions
+cli: ## try every command of the release binary, and use it from a real terminal: the live table, progress bars
 	@scripts/cli
 
 fuzz: ## fuzz everything that reads bytes from outside, FUZZ_RUNS executions of each target

@@ -8,9 +8,11 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// `handover` without what the machine's environment says.
+/// `handover` without what the machine's environment says: the one that was built with the tests, or the one that
+/// `HANDOVER_BINARY` names.
 pub fn handover() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_handover"));
+    let named = std::env::var_os("HANDOVER_BINARY");
+    let mut command = Command::new(named.unwrap_or_else(|| env!("CARGO_BIN_EXE_handover").into()));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HANDOVER_") {
             command.env_remove(name);

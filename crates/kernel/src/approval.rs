@@ -290,27 +290,32 @@ pub(crate) fn guard(
     }
     let by = drafts[at].author().clone();
     let known = session.and_then(|session| session.proposal.as_deref());
+    let own = drafts[at].is_primary();
+    // What the command itself says is put aside whole; what follows from it leaves what it follows from.
+    let kept = if own { 0 } else { at };
     let same = known.filter(|known| Author::Agent(known.by.clone()) == by && known.what.is(&what));
     match same.map(|known| (known.id, &known.state)) {
         Some((_, State::Decided { ruling: Ruling::Approved(_), .. })) => return Ok(Decision::New(drafts)),
-        Some((proposal, State::Decided { ruling, .. })) => {
+        Some((proposal, State::Decided { ruling, .. })) if own => {
             let words = ruling.words().cloned().unwrap_or_default();
             return Err(Refusal::NotApproved { proposal, how: ruling.name(), words });
         }
-        Some((proposal, State::Open)) if !command.held => return Err(Refusal::ApprovalNeeded { proposal }),
-        Some((_, State::Open)) => return Ok(Decision::New(Vec::new())),
-        None => {}
+        Some((proposal, State::Open)) if own && !command.held => {
+            return Err(Refusal::ApprovalNeeded { proposal });
+        }
+        Some((_, State::Open)) => {
+            drafts.truncate(kept);
+            return Ok(Decision::New(drafts));
+        }
+        Some((_, State::Decided { .. })) | None => {}
     }
     let limit = limits.proposals_max;
     if known.is_some_and(|known| known.tries as usize >= limit) {
         return Err(Refusal::TooManyProposals { limit });
     }
-    let own = drafts[at].is_primary();
     let held = command.held || !own;
-    let fact = Fact::Proposed { what: Box::new(what), held };
-    // What the command itself says is put aside whole; what follows from it leaves what it follows from.
-    let draft = drafts.swap_remove(at).saying(fact);
-    drafts.truncate(if own { 0 } else { at });
+    let draft = drafts.swap_remove(at).saying(Fact::Proposed { what: Box::new(what), held });
+    drafts.truncate(kept);
     if held {
         drafts.push(draft);
         return Ok(Decision::New(drafts));

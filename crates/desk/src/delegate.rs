@@ -219,7 +219,7 @@ impl Desk {
     }
 }
 
-pub(crate) fn start(mode: ModeKind, charter: Charter, policy: &str, configuration: &str) -> Start {
+fn start(mode: ModeKind, charter: Charter, policy: &str, configuration: &str) -> Start {
     Start {
         mode,
         participants: Vec::new(),

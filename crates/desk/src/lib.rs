@@ -9,7 +9,7 @@
 //! - [`memory`]: what is held in memory on behalf of callers
 //! - [`gate`]: who asks, how often it may, and whether it may see what it asks for
 //! - [`access`]: who may reach whom
-//! - [`approvals`]: what needs somebody's approval first
+//! - [`approvers`], [`approvals`]: what needs whose approval first, and what they decide
 //! - [`visible`]: what can be seen of a name
 //! - [`audit`]: who tried what, for whoever asks later
 //! - [`act`]: what callers do
@@ -50,6 +50,7 @@ pub mod act;
 pub mod admin;
 pub mod agents;
 pub mod approvals;
+pub mod approvers;
 pub mod audit;
 pub mod bucket;
 pub mod calendar;

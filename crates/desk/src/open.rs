@@ -15,7 +15,7 @@ use handover_store::{Fault, MemoryStore, Put, SqliteStore, Store};
 use prometheus_client::registry::Registry;
 
 use crate::access::Access;
-use crate::approvals::Rules;
+use crate::approvers::Rules;
 use crate::audit::{self, Audit, Record};
 use crate::checks::{self, Checks};
 use crate::contract::Contracts;

@@ -190,7 +190,7 @@ keys! {
     /// What needs somebody's approval.
     approvals: Approvals {
         /// Rules about what needs whose approval before it takes effect, and roles. Without one, nothing does.
-        rules: handover_desk::approvals::Rules = "[]", approval_rules();
+        rules: handover_desk::approvers::Rules = "[]", approval_rules();
     }
     /// How everything that listens is encrypted.
     tls: Tls {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use handover_desk::access::Access;
-use handover_desk::approvals::Rules;
+use handover_desk::approvers::Rules;
 use toml::Value;
 
 use super::network::Network;

@@ -352,7 +352,7 @@ fn the_printed_configuration_gives_the_same_configuration_again() {
 fn the_approvals_are_a_list_of_tables_in_the_file() {
     let rules = "[[approvals.rules]]\nrole = 'ops'\nagents = ['ann']\n\n[[approvals.rules]]\ncommit = true\nby = ['role:ops']";
     let loaded = load(&file(rules)).unwrap();
-    assert_ne!(loaded.config.approvals.rules, handover_desk::approvals::Rules::default());
+    assert_ne!(loaded.config.approvals.rules, handover_desk::approvers::Rules::default());
     assert_eq!(load(&file(&loaded.to_toml())).unwrap().config, loaded.config);
     let wrong = refused(&file("[[approvals.rules]]\ncommit = true"));
     assert!(wrong.starts_with("approvals.rules (file handover.toml): expected a list of rules"), "{wrong}");

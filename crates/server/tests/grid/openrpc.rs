@@ -1,6 +1,6 @@
 //! What the methods are, for machines: the document says what the server does, and no more and no less.
 
-use handover_desk::approvals::Rules;
+use handover_desk::approvers::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handover_desk::approvals::Rules;
+use handover_desk::approvers::Rules;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_server::config::Config;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_desk::access::Access;
-use handover_desk::approvals::Rules;
+use handover_desk::approvers::Rules;
 use handover_desk::gate;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};

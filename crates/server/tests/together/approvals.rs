@@ -1,6 +1,6 @@
 //! What needs somebody's approval before it takes effect: whoever asks, works and decides, on whichever protocol.
 
-use handover_desk::approvals::Rules;
+use handover_desk::approvers::Rules;
 use handover_server::face::macp::proto::handover::{
     DecideRequest, GetApprovalRequest, ListApprovalsRequest, ProposalChanges, decide_request,
 };

@@ -1,6 +1,6 @@
 //! Who waits for whom, across protocols, and circles of them.
 
-use handover_desk::approvals::Rules;
+use handover_desk::approvers::Rules;
 use serde_json::{Value, json};
 
 use super::grid::Node;

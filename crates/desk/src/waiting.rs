@@ -20,8 +20,8 @@ use crate::no::No;
 /// How many tasks of one agent, and how many subtasks of one task, are looked at.
 const TASKS_MAX: usize = 64;
 
-/// How many agents are looked at before a search for a circle is given up.
-const AGENTS_MAX: usize = 64;
+/// How many tasks are looked at in all before a search for a circle is given up: whoever delegates chooses how many there are.
+const LOOKS_MAX: usize = 256;
 
 /// One agent waits for another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub fn cycle(agents: &[AgentId]) -> String {
 impl Desk {
     /// For whom the assignee of a task waits, as far as that is known from the task and what was delegated under it.
     pub async fn waits_in(&self, caller: &Caller, session: &Session) -> Result<Vec<Edge>, No> {
-        self.edges_in(&caller.tenant, session).await
+        self.edges_in(&caller.tenant, session, &mut { LOOKS_MAX }).await
     }
 
     /// Look for a circle that an act may have closed, and have it told to the requesters of its tasks.
@@ -107,9 +107,9 @@ impl Desk {
 
     /// The edges of a circle that an agent is part of.
     async fn cycle_through(&self, tenant: &str, agent: &AgentId) -> Result<Option<Vec<Edge>>, No> {
-        let mut seen = BTreeSet::from([agent.clone()]);
+        let (mut seen, mut looks) = (BTreeSet::from([agent.clone()]), LOOKS_MAX);
         // The way from the agent to where the search is, and what is left to try at each step.
-        let mut left = vec![self.edges_of(tenant, agent).await?];
+        let mut left = vec![self.edges_of(tenant, agent, &mut looks).await?];
         let mut way: Vec<Edge> = Vec::new();
         while let Some(edges) = left.last_mut() {
             let Some(edge) = edges.pop() else {
@@ -121,8 +121,8 @@ impl Desk {
                 way.push(edge);
                 return Ok(Some(way));
             }
-            if seen.len() < AGENTS_MAX && seen.insert(edge.to.clone()) {
-                left.push(self.edges_of(tenant, &edge.to).await?);
+            if seen.insert(edge.to.clone()) {
+                left.push(self.edges_of(tenant, &edge.to, &mut looks).await?);
                 way.push(edge);
             }
         }
@@ -130,27 +130,33 @@ impl Desk {
     }
 
     /// For whom an agent waits.
-    async fn edges_of(&self, tenant: &str, agent: &AgentId) -> Result<Vec<Edge>, No> {
+    async fn edges_of(&self, tenant: &str, agent: &AgentId, looks: &mut usize) -> Result<Vec<Edge>, No> {
+        let max = TASKS_MAX.min(*looks);
+        if max == 0 {
+            return Ok(Vec::new());
+        }
         let kinds = WaitKind::InHand.bit() | WaitKind::Proposed.bit();
-        let page = self.engine.inbox(tenant, agent.as_str(), kinds, None, TASKS_MAX).await?;
+        let page = self.engine.inbox(tenant, agent.as_str(), kinds, None, max).await?;
+        *looks -= page.sessions.len().min(max);
         let keys = page.sessions.into_iter().map(|waiting| waiting.key).collect();
         let mut edges = Vec::new();
         for session in self.engine.sessions(keys).await? {
-            let found = self.edges_in(tenant, &session).await?;
+            let found = self.edges_in(tenant, &session, looks).await?;
             edges.extend(found.into_iter().filter(|edge| edge.from == *agent));
         }
         Ok(edges)
     }
 
     /// Who waits for whom because of one session and what was delegated under it.
-    async fn edges_in(&self, tenant: &str, session: &Session) -> Result<Vec<Edge>, No> {
+    async fn edges_in(&self, tenant: &str, session: &Session, looks: &mut usize) -> Result<Vec<Edge>, No> {
         let mut edges = own_edges(session);
         if let (Some(task), true) = (session.task(), session.lifecycle == Lifecycle::Open)
             && let Some(holder) = task.phase.assignee()
         {
             let key = |child: &SessionId| SessionKey::new(tenant, child.as_str());
-            let newest = task.children.iter().rev().take(TASKS_MAX);
-            let children = newest.map(|(_, child)| key(child)).collect();
+            let newest = task.children.iter().rev().take(TASKS_MAX.min(*looks));
+            let children: Vec<SessionKey> = newest.map(|(_, child)| key(child)).collect();
+            *looks -= children.len();
             for child in self.engine.sessions(children).await? {
                 edges.extend(edge_to(session, holder, &child));
             }

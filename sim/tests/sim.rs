@@ -38,7 +38,7 @@ fn nothing_is_lost_whatever_the_store_does() {
     assert!(faults.reads_failed > 50, "{faults:?}");
     assert!(faults.cuts > 2, "{faults:?}");
     assert!(reused > 100, "{reused} operations were refused for a used id");
-    assert!(counted > 80 && spent > 50, "{counted} tasks started under budgets, {spent} were refused");
+    assert!(counted > 50 && spent > 50, "{counted} tasks started under budgets, {spent} were refused");
     assert!(kept > 1_000, "{kept} sessions were loaded from snapshots");
 }
 

@@ -6,7 +6,7 @@
 //! - `sign_in`: signing in and out
 //! - `waiting`: what waits for whoever asks
 //! - `tasks`, `task`, `replay`: many tasks, one, and one as it was
-//! - `acts`: what the forms do
+//! - `acts`, `bulk`: what the forms do, to one task and to many
 //! - `delegate`: a form for new work
 //! - `agents`, `health`: who is there, and how the server is
 //! - `live`: the stream that tells pages to look again
@@ -18,6 +18,7 @@
 mod acts;
 mod agents;
 mod assets;
+mod bulk;
 mod delegate;
 mod fields;
 mod health;

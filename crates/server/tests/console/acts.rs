@@ -210,3 +210,35 @@ async fn a_task_is_cancelled_only_by_who_is_sure() {
         .has("no holes");
     assert_eq!(planner.state(&task).await, "canceled");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each() {
+    let stage = Stage::in_memory().await;
+    let (planner, browser) = (Node::new(&stage, "planner"), Browser::signed_in(&stage, "planner").await);
+    let mut own = Vec::new();
+    for number in 0..3 {
+        own.push(planner.sends("worker", &format!("dig {number}")).await);
+    }
+    planner.sends("worker", "fly").await;
+    let other = Node::new(&stage, "helper").sends("planner", "dig for me").await;
+    let foreign = Node::new(&stage, "helper").sends("worker", "dig elsewhere").await;
+    let page = browser.ok("/bulk?act=pause&q=dig").await;
+    page.has("pause 3 tasks?").has("dig for me").lacks("fly").lacks("elsewhere");
+    let page = browser.ok("/bulk?act=cancel&q=dig").await;
+    page.has("cancel 4 tasks?").has("they cannot go on afterwards");
+    assert_eq!(browser.get("/bulk?act=juggle").await.status, 400);
+    let mut fields = vec![("act", "cancel"), ("id", own[0].as_str()), ("id", &own[1]), ("id", &foreign)];
+    assert_eq!(browser.post("/bulk", &fields).await.status, 400, "nobody is sure");
+    assert_eq!(planner.state(&own[0]).await, "submitted");
+    fields.push(("sure", "true"));
+    let page = browser.post("/bulk", &fields).await;
+    assert_eq!(page.status, 200);
+    page.has("cancel: 2 of 3").has("there is no such task");
+    let mut states = Vec::new();
+    for task in &own {
+        states.push(planner.state(task).await);
+    }
+    assert_eq!(states, ["canceled", "canceled", "submitted"]);
+    assert_eq!(planner.state(&other).await, "submitted");
+    browser.ok("/tasks?state=cancelled").await.has("dig 0").has("dig 1").lacks("dig 2");
+}

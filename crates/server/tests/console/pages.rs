@@ -102,6 +102,49 @@ async fn a_long_history_pages_from_the_newest_and_stays_small() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_stay_small_whatever_agents_write() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let (host, browser) = (stage.client("planner"), Browser::signed_in(&stage, "planner").await);
+    let worst = "\u{202e}".repeat(6000);
+    let mut tasks = Vec::new();
+    for _ in 0..30 {
+        let asked =
+            json!({ "title": worst, "instructions": worst, "input": { "a": worst }, "agent": "worker" });
+        tasks.push(host.tool("delegate_task", asked).await["task_id"].as_str().unwrap().to_owned());
+    }
+    for number in 0..30 {
+        let job = worker.next().await;
+        let choices: Vec<String> = (0..30).map(|choice| format!("{choice}{}", "<".repeat(100))).collect();
+        let fields: serde_json::Map<String, serde_json::Value> = (0..10)
+            .map(|field| {
+                (
+                    format!("field {field}"),
+                    json!({ "type": "string", "enum": choices, "description": "&".repeat(300) }),
+                )
+            })
+            .collect();
+        let question =
+            json!({ "message": "<".repeat(3000), "schema": { "type": "object", "properties": fields } });
+        job.asks(json!({ "a": question, "b": question, "c": question })).await;
+        if number == 0 {
+            for _ in 0..120 {
+                job.update(json!({ "message": worst })).await;
+            }
+        }
+    }
+    // The browser refuses a page of more than 1 MB.
+    browser.ok("/").await.has("long questions").has("rel=\"next\"");
+    browser.ok("/tasks").await;
+    for task in [&tasks[0], &tasks[29]] {
+        browser.ok(&format!("/tasks/{task}")).await;
+        browser.ok(&format!("/tasks/{task}/events")).await;
+        browser.ok(&format!("/tasks/{task}/replay")).await;
+    }
+    browser.ok("/bulk?act=cancel").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_agents_write_is_text_and_what_they_hide_is_spelled_out() {
     let stage = Stage::with(|set| {
         set.approvals = Rules::parse(r#"[{ delegate = ["worker"], by = ["lead"] }]"#).unwrap();

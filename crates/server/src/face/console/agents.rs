@@ -10,7 +10,7 @@ use super::Console;
 use super::fields::encode;
 use super::http::Asked;
 use super::page::{Top, html};
-use super::shown::{When, words};
+use super::shown::{When, line};
 
 /// How many agents a page has, and how many skills of each are named.
 const PAGE: usize = 50;
@@ -73,15 +73,15 @@ fn row(console: &Console, asked: &Asked, agent: &Agent) -> Row {
     let skill = |skill: &Skill| Can {
         name: skill.name.clone(),
         address: encode(&skill.name),
-        description: words(&skill.description),
+        description: line(&skill.description),
     };
     Row {
         address: encode(&agent.id),
         id: agent.id.clone(),
-        name: agent.name.clone(),
-        description: words(&agent.description),
+        name: line(&agent.name),
+        description: line(&agent.description),
         status: agent.status().name(),
-        status_text: agent.status_text.clone(),
+        status_text: line(&agent.status_text),
         online: presence.online,
         seen: presence.last_seen.map(When::of),
         faces: agent.faces.clone(),

@@ -30,6 +30,11 @@ impl Fields {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// All values of a name.
+    pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// The first value of a name that is not blank.
     pub(super) fn said(&self, name: &str) -> Option<&str> {
         self.find(name).map(str::trim).filter(|value| !value.is_empty())

@@ -14,7 +14,9 @@ use handover_kernel::Face;
 
 use super::fields::{Fields, cookie, encode};
 use super::page::{self, Top, see_other};
-use super::{Console, acts, agents, assets, delegate, health, live, replay, sign_in, task, tasks, waiting};
+use super::{
+    Console, acts, agents, assets, bulk, delegate, health, live, replay, sign_in, task, tasks, waiting,
+};
 use crate::http::line::note;
 use crate::http::{Peer, gather, host, trace};
 
@@ -33,6 +35,7 @@ pub fn router(console: Console) -> Router {
     router
         .route("/sign-in", get(serve).post(serve))
         .route("/delegate", get(serve).post(serve))
+        .route("/bulk", get(serve).post(serve))
         .route("/sign-out", post(serve))
         .route("/sign-ins/end", post(serve))
         .route("/tasks/{id}/{act}", post(serve))
@@ -98,6 +101,8 @@ impl Console {
             (false, ["sign-ins"]) => sign_in::list(self, &asked, Default::default()).await,
             (false, ["delegate"]) => delegate::show(self, &asked, Default::default()).await,
             (false, ["live"]) => live::listen(self, asked),
+            (false, ["bulk"]) => bulk::confirm(self, &asked).await,
+            (true, ["bulk"]) => bulk::act(self, &asked).await,
             (true, ["delegate"]) => delegate::begin(self, &asked).await,
             (true, ["sign-out"]) => sign_in::out(self, &asked).await,
             (true, ["sign-ins", "end"]) => sign_in::end(self, &asked).await,

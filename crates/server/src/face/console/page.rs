@@ -147,8 +147,11 @@ pub(super) fn no(mut top: Top, no: handover_desk::No) -> Response {
 }
 
 /// The page of a request that cannot be read, or that must not be.
-pub(super) fn wrong(top: Top, status: u16, said: impl Into<String>, code: &'static str) -> Response {
+pub(super) fn wrong(mut top: Top, status: u16, said: impl Into<String>, code: &'static str) -> Response {
     line::note("code", code);
+    if top.title.is_empty() {
+        top.title = "Refused".to_owned();
+    }
     html(status, &Refusal { top, said: said.into(), code }, None)
 }
 

@@ -84,8 +84,9 @@ impl Form {
     }
 }
 
-/// The open questions of a session.
-pub(super) fn open(session: &Session) -> Vec<Asks> {
+/// The open questions of a session whose forms have room on a page, and how many have none. `one` is shown in any case where
+/// the page is about this session alone; the others once it is answered.
+pub(super) fn open(session: &Session, room: &mut usize, one: bool) -> (Vec<Asks>, usize) {
     let over = session.lifecycle.is_terminal();
     let questions = session.task().filter(|_| !over).map_or(&[][..], |task| task.phase.questions());
     let asks = |(index, question): (usize, &Question)| Asks {
@@ -94,7 +95,29 @@ pub(super) fn open(session: &Session) -> Vec<Asks> {
         text: words(&question.text),
         form: form_of(question),
     };
-    questions.iter().enumerate().map(asks).collect()
+    let mut found = Vec::new();
+    for asks in questions.iter().enumerate().map(asks) {
+        *room = room.saturating_sub(asks.weight());
+        if *room == 0 && !(one && found.is_empty()) {
+            break;
+        }
+        found.push(asks);
+    }
+    let left_out = questions.len() - found.len();
+    (found, left_out)
+}
+
+impl Asks {
+    /// How many bytes it may take on a page, where a character can become five.
+    fn weight(&self) -> usize {
+        let field = |field: &Field| {
+            let choices: usize = field.choices.iter().map(|choice| 20 + 5 * choice.len()).sum();
+            let said = field.name.len() + field.label.len() + field.hint.len() + field.value.len();
+            400 + 5 * said + choices
+        };
+        let fields: usize = self.form.fields().iter().map(field).sum();
+        1000 + 5 * self.text.len() + fields + 5 * self.form.schema().map_or(0, str::len)
+    }
 }
 
 fn form_of(question: &Question) -> Form {
@@ -112,7 +135,7 @@ pub(super) fn form(schema: &[u8]) -> Form {
     match fields(&schema) {
         Some(fields) => Form::Fields(fields),
         None if schema == json!({ "type": "string" }) => Form::Text,
-        None => Form::Json(super::shown::pretty(&schema)),
+        None => Form::Json(words(&super::shown::pretty(&schema))),
     }
 }
 
@@ -140,7 +163,7 @@ fn field(name: &str, property: &Value, required: bool) -> Option<Field> {
             .map(|found| found.iter().map(|choice| choice.as_str().map(str::to_owned)).collect())?,
     };
     let choices = choices?;
-    let text = |key: &str| property.get(key).and_then(Value::as_str).map(words);
+    let text = |key: &str| property.get(key).and_then(Value::as_str).map(super::shown::line);
     let kind = match property.get("type").and_then(Value::as_str)? {
         "string" if !choices.is_empty() => "choice",
         _ if !choices.is_empty() => return None,

@@ -8,7 +8,7 @@ use handover_kernel::command::{Answer, Progress, Reply};
 use handover_kernel::event::ExpiryCause;
 use handover_kernel::{Event, Fact, Seq, Session};
 
-use super::shown::{bytes, percent, short, span, words};
+use super::shown::{bytes, line as words, percent, short, span};
 
 /// After how long without an event a timeline says so.
 const QUIET_MS: u64 = 60_000;
@@ -62,7 +62,7 @@ pub(super) fn lines<'a>(session: &Session, events: impl Iterator<Item = &'a Even
 
 /// One event as a line.
 pub(super) fn line<'a>(session: &Session, event: &Event, around: impl Iterator<Item = &'a Event>) -> Line {
-    let (sentence, words) = sentence(event);
+    let (sentence, said) = sentence(event);
     let exact = rfc3339(event.at);
     let author = event.author.agent().map(|agent| agent.to_string());
     let who = match (author, event.is_by_runtime()) {
@@ -76,8 +76,8 @@ pub(super) fn line<'a>(session: &Session, event: &Event, around: impl Iterator<I
         exact,
         who,
         face: face(event.face),
-        sentence,
-        words,
+        sentence: words(&sentence),
+        words: words(&said),
         note: note(session, event, around),
         quiet: String::new(),
     }
@@ -155,7 +155,8 @@ fn sentence(event: &Event) -> (String, String) {
         }
         Fact::Requested(request) => {
             let whom = request.assignee.as_ref().map(|agent| format!(" of {agent}")).unwrap_or_default();
-            (format!("requested{whom}: {}", words(&request.title)), words(&request.instructions))
+            let more = if request.instructions == request.title { "" } else { &*request.instructions };
+            (format!("requested{whom}: {}", words(&request.title)), words(more))
         }
         Fact::Accepted { reason, handoff: None } => with("accepted", reason),
         Fact::Accepted { reason, handoff: Some(handoff) } => {

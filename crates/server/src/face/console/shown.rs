@@ -15,8 +15,9 @@ use serde_json::Value;
 use crate::face::grid::state::State as GridState;
 use crate::face::{budget, grid};
 
-/// How many characters of a text a page shows: the whole of it is in the raw event.
+/// How many characters of a text a page shows, and a line of a list: the whole of it is in the raw event.
 const TEXT_MAX: usize = 4000;
+const LINE_MAX: usize = 500;
 
 /// How many characters of a title are shown.
 const TITLE_MAX: usize = 200;
@@ -108,6 +109,11 @@ pub(super) fn short(id: &str) -> String {
 /// A text that is not too long for a page.
 pub(super) fn words(text: &str) -> String {
     cut(text, TEXT_MAX).into_owned()
+}
+
+/// The same for a line of a list.
+pub(super) fn line(text: &str) -> String {
+    cut(text, LINE_MAX).into_owned()
 }
 
 /// Bytes as a page shows them: text, JSON in lines, or how many there are.

@@ -1,6 +1,8 @@
 //! One task: who asked whom, where it is, what happened, what was delegated under it, who waits for whom, what it came to,
 //! and what one can do about it.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::response::Response;
 use handover_desk::{No, id as ids, timeline};
@@ -13,18 +15,19 @@ use super::http::Asked;
 use super::page::{Notice, Top, html};
 use super::sentence::{self, Line};
 use super::shown::{self, Head, Outcome, State, faces, short};
-use super::waiting::Wait;
+use super::waiting::{FORMS_BYTES_MAX, Wait};
 use crate::face::no;
 
 /// How many events a page has, and how many raw ones.
 const PAGE: usize = 100;
-const RAW: usize = 50;
+const RAW: usize = 30;
 
 /// How many tasks of a tree are shown.
 const TREE_MAX: usize = 200;
 
-/// How many characters of a raw event are shown.
-const RAW_CHARS_MAX: usize = 16_000;
+/// How many characters of a raw event are shown: of the first, which a link leads to, and of the others.
+const RAW_CHARS_MAX: usize = 100_000;
+const RAW_OTHERS_MAX: usize = 3000;
 
 #[derive(Template)]
 #[template(path = "task.html")]
@@ -140,12 +143,13 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let status = notice.status();
     let top = console.top(asked, head.title.clone()).await?;
     let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
+    let mut forms = FORMS_BYTES_MAX;
     let page = Page {
         top: Top { here: "tasks", live, notice, ..top },
         instructions: request.map_or_else(String::new, |request| shown::words(&request.instructions)),
         input: request.map_or_else(String::new, |request| shown::bytes(&request.input)),
         outcome: shown::outcome(session),
-        waits: Wait::of(session, &caller.agent).into_iter().collect(),
+        waits: Wait::of(session, &caller.agent, &mut forms, true).into_iter().collect(),
         doable: doable(console, asked, session, open_below),
         curve: curve(events),
         lines,
@@ -206,15 +210,16 @@ struct Raw {
 pub(super) async fn events(console: &Console, asked: &Asked, id: &str) -> Result<Response, No> {
     let before = asked.query.said("before").and_then(|before| before.parse().ok());
     let history = console.desk().history_before(&asked.caller, id, before.unwrap_or(u64::MAX), RAW).await?;
-    let raw = |event: &handover_kernel::Event| {
+    let raw = |(index, event): (usize, &Arc<handover_kernel::Event>)| {
         let text = shown::pretty(&timeline::entry(&history.session, event));
-        (event.seq.0, handover_kernel::cut(&text, RAW_CHARS_MAX).into_owned())
+        let max = if index == 0 { RAW_CHARS_MAX } else { RAW_OTHERS_MAX };
+        (event.seq.0, handover_kernel::cut(&text, max).into_owned())
     };
     let top = console.top(asked, format!("Events of {}", shown::title(&history.session))).await?;
     let page = Raw {
         top: Top { here: "tasks", ..top },
         id: history.session.binding.id.to_string(),
-        events: history.events.iter().rev().map(|event| raw(event)).collect(),
+        events: history.events.iter().rev().enumerate().map(raw).collect(),
         older: history.next.map_or_else(String::new, |next| format!("/tasks/{id}/events?before={next}")),
     };
     Ok(html(200, &page, asked.caller.room()))

@@ -32,10 +32,12 @@ struct Page {
     /// The addresses of the first and the next page; empty if there is none.
     first: String,
     next: String,
+    /// What the address of a bulk act says of the filter.
+    same: String,
 }
 
 /// What is filtered by, as the form shows it.
-struct Filter {
+pub(super) struct Filter {
     q: String,
     agent: String,
     state: String,
@@ -48,7 +50,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn of(asked: &Asked) -> Filter {
+    pub(super) fn of(asked: &Asked) -> Filter {
         let said = |name: &str| asked.query.said(name).unwrap_or_default().to_owned();
         Filter {
             q: said("q"),
@@ -63,12 +65,18 @@ impl Filter {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let texts = [&self.q, &self.agent, &self.state, &self.face, &self.age];
         !self.late && texts.iter().all(|text| text.is_empty())
     }
 
-    fn wanted(&self) -> Result<Wanted, No> {
+    /// Some words share standings: the rows say which it is.
+    pub(super) fn shows(&self, head: &Head) -> bool {
+        let shared = matches!(self.state.as_str(), "failed" | "rejected" | "cancelled");
+        !shared || head.state.word == self.state
+    }
+
+    pub(super) fn wanted(&self) -> Result<Wanted, No> {
         fn known<T: Clone>(what: &str, said: &str, all: &[(&str, T)]) -> Result<Option<T>, No> {
             if said.is_empty() {
                 return Ok(None);
@@ -98,17 +106,14 @@ pub(super) async fn show(console: &Console, asked: &Asked) -> Result<Response, N
     let filter = Filter::of(asked);
     let after = asked.query.said("after");
     let found = console.desk().find(&asked.caller, &filter.wanted()?, after, PAGE).await?;
-    // Two words share standings: the rows say which it is.
-    let fits = |head: &Head| {
-        let shared = matches!(filter.state.as_str(), "failed" | "rejected" | "cancelled");
-        !shared || head.state.word == filter.state
-    };
-    let rows = found.tasks.iter().map(|session| Head::of(session, &Faces::new())).filter(fits).collect();
+    let rows = found.tasks.iter().map(|session| Head::of(session, &Faces::new()));
+    let rows = rows.filter(|head| filter.shows(head)).collect();
     let address = |after: &str| format!("/tasks?{}", asked.query.with("after", after));
     let next = found.next.map_or_else(String::new, |next| address(&next));
     let first = after.map_or_else(String::new, |_| address(""));
     let top = console.top(asked, "Tasks").await?;
     let live = if after.is_none() { "all".to_owned() } else { String::new() };
     let top = Top { here: "tasks", live, ..top };
-    Ok(html(200, &Page { top, rows, filter, first, next }, asked.caller.room()))
+    let same = asked.query.with("after", "");
+    Ok(html(200, &Page { top, rows, filter, first, next, same }, asked.caller.room()))
 }

@@ -16,10 +16,13 @@ use super::question::{self, Asks};
 use super::shown::{self, Faces, Head, When};
 
 /// How many are on a page.
-const PAGE: usize = 50;
+const PAGE: usize = 25;
+
+/// How many bytes the forms of questions may take on a page.
+pub(super) const FORMS_BYTES_MAX: usize = 400_000;
 
 /// How large a text may be that a form offers to change.
-const CHANGEABLE_BYTES_MAX: usize = 3000;
+const CHANGEABLE_BYTES_MAX: usize = 2000;
 
 /// Why a task can be among them.
 pub(super) const KINDS: [WaitKind; 8] = [
@@ -49,8 +52,14 @@ pub(super) struct Wait {
     pub(super) head: Head,
     pub(super) reasons: Vec<Reason>,
     pub(super) asks: Vec<Asks>,
+    /// How many questions more there are.
+    pub(super) more_asks: usize,
     pub(super) approval: Option<Proposal>,
     pub(super) outcome: String,
+    /// What the assignee said last, where it waits for a reply.
+    pub(super) last_words: String,
+    /// Whether the requester may complete it instead.
+    pub(super) completes: bool,
     pub(super) since: When,
     /// What makes a form that is sent twice count once.
     pub(super) key: String,
@@ -125,8 +134,8 @@ pub(super) fn reasons(session: &Session, agent: &AgentId) -> Vec<Reason> {
 }
 
 impl Wait {
-    /// What a session waits for, if it waits for this agent.
-    pub(super) fn of(session: &Session, agent: &AgentId) -> Option<Wait> {
+    /// What a session waits for, if it waits for this agent. Questions take of the room that there is on the page.
+    pub(super) fn of(session: &Session, agent: &AgentId, room: &mut usize, alone: bool) -> Option<Wait> {
         let reasons = reasons(session, agent);
         if reasons.is_empty() {
             return None;
@@ -138,13 +147,20 @@ impl Wait {
             (_, Some(since)) if reasons == [Reason::Silent] => since,
             _ => session.last_at,
         };
-        let asks = if reasons.contains(&Reason::Question) { question::open(session) } else { Vec::new() };
-        let outcome = shown::outcome(session).map_or_else(String::new, |outcome| outcome.said);
+        let (asks, more_asks) = match reasons.contains(&Reason::Question) {
+            true => question::open(session, room, alone),
+            false => (Vec::new(), 0),
+        };
+        let last_words = session.task().and_then(|task| task.conversation.last_words.as_ref());
+        let outcome = shown::outcome(session).map_or_else(String::new, |outcome| shown::line(&outcome.said));
         Some(Wait {
             head: Head::of(session, &Faces::new()),
             asks,
+            more_asks,
             approval: approval.map(|approval| Proposal::of(&approval)),
             outcome,
+            last_words: last_words.map_or_else(String::new, |said| shown::line(&shown::bytes(said))),
+            completes: session.binding.charter.commit_completes,
             since: When::of(at),
             key: id::unguessable(),
             reasons,
@@ -185,8 +201,9 @@ pub(super) fn changeable(approval: &Approval<'_>) -> Vec<(&'static str, &'static
 pub(super) async fn show(console: &Console, asked: &Asked, notice: Notice) -> Result<Response, No> {
     let after = asked.query.said("after");
     let found = console.desk().inbox(&asked.caller, &KINDS, after, PAGE).await?;
+    let (me, mut room) = (&asked.caller.agent, FORMS_BYTES_MAX);
     let mut waits: Vec<Wait> =
-        found.sessions.iter().filter_map(|session| Wait::of(session, &asked.caller.agent)).collect();
+        found.sessions.iter().filter_map(|session| Wait::of(session, me, &mut room, false)).collect();
     waits.sort_by_key(|wait| wait.at);
     let notice = if let Notice::None = notice { done(asked.query.get("done")) } else { notice };
     let status = notice.status();

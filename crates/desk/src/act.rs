@@ -1,10 +1,11 @@
 //! What callers do: every command of every face goes through here, to the gate and the engine behind it.
 
+use handover_engine::clock::now;
 use handover_engine::{Accepted, Denied};
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, Command, HandoffAct, ModeKind, NewOffer, Opening, Start};
 use handover_kernel::handoff::TASK_SCOPE_PREFIX;
-use handover_kernel::{AgentId, Refusal, Session, cut};
+use handover_kernel::{AgentId, Refusal, Session, cut, step};
 use handover_store::SessionKey;
 
 use crate::Desk;
@@ -83,9 +84,7 @@ impl Desk {
         let submitted = self.gate.submit(pass, key.clone(), command).await;
         if let (Some(agent), Err(Denied::Refused(Refusal::NotParticipant { .. }))) = (observer, &submitted) {
             // It can read the session, so that it need not be told that there is none.
-            return Err(No::NotAllowed {
-                what: format!("{agent} may read this task, and has no part in it"),
-            });
+            return Err(only_reads(&agent));
         }
         let mut accepted = submitted.inspect_err(|denied| {
             tracing::trace!(session, act, code = codes::code_of(denied), "not accepted");
@@ -108,6 +107,18 @@ impl Desk {
             self.tell_of_cycle(&key.tenant, &accepted.session).await;
         }
         Ok(accepted)
+    }
+
+    /// Whether the kernel would let the caller do this in a session as it is, or else why not. Nothing comes of it.
+    pub fn could(&self, caller: &Caller, session: &Session, act: Act) -> Result<(), No> {
+        let command = caller.command(act);
+        let mut slot = Some(session.clone());
+        let answer = step(&mut slot, &session.binding.id, &command, self.limits(), now()).answer;
+        match answer {
+            Ok(_) => Ok(()),
+            Err(Refusal::NotParticipant { agent }) if caller.observer => Err(only_reads(&agent)),
+            Err(refusal) => Err(refusal.into()),
+        }
     }
 
     /// Whether a session would hear the caller: asked of what it could make nothing of, so that whoever has no part in it,
@@ -208,6 +219,11 @@ impl Desk {
         let expected = format!("expected {TASK_SCOPE_PREFIX}{scope} to hand on a task, or a scope in words");
         Err(Refusal::invalid(format!("{expected}, found the id of a session")).into())
     }
+}
+
+/// What is told of an observer that has no part in a task.
+fn only_reads(agent: &AgentId) -> No {
+    No::NotAllowed { what: format!("{agent} may read this task, and has no part in it") }
 }
 
 /// What is told of an agent that takes no new tasks.

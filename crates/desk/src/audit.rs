@@ -90,6 +90,10 @@ pub enum What {
     AgentKeyBound,
     /// A key that an agent signed with counts no longer.
     AgentKeyUnbound,
+    /// An agent signed in with a browser.
+    SignedIn,
+    /// A sign-in was ended.
+    SignedOut,
     /// A static token counts from now on.
     TokenAdded,
     /// A static token counts no longer.
@@ -106,7 +110,7 @@ pub enum What {
 
 impl What {
     /// Everything that can happen.
-    pub const ALL: [What; 24] = [
+    pub const ALL: [What; 26] = [
         What::AuthenticationFailed,
         What::Forbidden,
         What::Limited,
@@ -125,6 +129,8 @@ impl What {
         What::AgentUnregistered,
         What::AgentKeyBound,
         What::AgentKeyUnbound,
+        What::SignedIn,
+        What::SignedOut,
         What::TokenAdded,
         What::TokenRevoked,
         What::TokenChanged,
@@ -154,6 +160,8 @@ impl What {
             What::AgentUnregistered => "agent_unregistered",
             What::AgentKeyBound => "agent_key_bound",
             What::AgentKeyUnbound => "agent_key_unbound",
+            What::SignedIn => "signed_in",
+            What::SignedOut => "signed_out",
             What::TokenAdded => "token_added",
             What::TokenRevoked => "token_revoked",
             What::TokenChanged => "token_changed",
@@ -172,7 +180,9 @@ impl What {
             | What::AgentRegistered
             | What::AgentUnregistered
             | What::AgentKeyBound
-            | What::AgentKeyUnbound => true,
+            | What::AgentKeyUnbound
+            | What::SignedIn
+            | What::SignedOut => true,
             // What starts a session is bounded by its own rate; the rest is the operator's or an administrator's.
             What::SessionResolved
             | What::SessionExpired

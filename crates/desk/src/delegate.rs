@@ -195,6 +195,21 @@ impl Desk {
         reason: Text,
         key: Option<&str>,
     ) -> Result<Accepted, No> {
+        let commitment = self.commitment(caller, session, positive, reason, key);
+        let mut command = caller.command(Act::Commit(Box::new(commitment)));
+        command.id = key.map(MessageId::from);
+        self.put(caller, session.binding.id.as_str(), command).await
+    }
+
+    /// What binds the outcome of a session, under the versions that it is bound to.
+    pub fn commitment(
+        &self,
+        caller: &Caller,
+        session: &Session,
+        positive: bool,
+        reason: Text,
+        key: Option<&str>,
+    ) -> Commitment {
         let (action, scope) = match (session.kind(), positive) {
             (ModeKind::Task, true) => ("task.completed", "task"),
             (ModeKind::Task, false) => ("task.failed", "task"),
@@ -202,7 +217,7 @@ impl Desk {
             (ModeKind::Handoff, false) => ("handoff.declined", "handoff"),
         };
         let versions = &session.binding.versions;
-        let commitment = Commitment {
+        Commitment {
             commitment: Text::from(self.new_id(caller, key)),
             action: Text::from(action),
             scope: Text::from(scope),
@@ -212,10 +227,7 @@ impl Desk {
             configuration_version: versions.configuration.clone(),
             positive,
             supersedes: None,
-        };
-        let mut command = caller.command(Act::Commit(Box::new(commitment)));
-        command.id = key.map(MessageId::from);
-        self.put(caller, session.binding.id.as_str(), command).await
+        }
     }
 }
 

@@ -4,10 +4,12 @@
 //! - [`jwt`]: tokens that somebody else issues, signed
 //! - [`signed`]: requests that an agent signs with a key of its own
 //! - [`bound`]: the keys that agents sign with, as they are stored
+//! - [`signins`]: secrets that browsers keep in the place of a token
 
 pub mod bound;
 pub mod jwt;
 pub mod signed;
+pub mod signins;
 pub mod tokens;
 
 use std::pin::Pin;

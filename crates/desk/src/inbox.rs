@@ -92,6 +92,11 @@ impl Desk {
     }
 }
 
+/// Why a session waits for an agent.
+pub fn reasons(session: &Session, agent: &AgentId) -> Vec<WaitKind> {
+    WaitKind::of(waits_for(session, agent)).collect()
+}
+
 /// Why a session waits for an agent, as bits.
 fn waits_for(session: &Session, agent: &AgentId) -> u32 {
     let waits = view::waits(session);

@@ -5,6 +5,7 @@
 //! - [`identity`]: whose request it is
 //! - [`caller`]: who asks, through which face
 //! - [`keys`]: keys that agents sign their requests with
+//! - [`signins`]: signing in with a browser
 //! - [`limit`], [`bucket`]: what callers may use, and how much of a rate is left
 //! - [`memory`]: what is held in memory on behalf of callers
 //! - [`gate`]: who asks, how often it may, and whether it may see what it asks for
@@ -15,6 +16,7 @@
 //! - [`act`]: what callers do
 //! - [`names`]: ids and names that callers choose
 //! - [`look`]: what callers see: sessions, lists, histories
+//! - [`find`]: tasks among many
 //! - [`inbox`]: what waits for an agent
 //! - [`follow`]: what happens, for streams and for calls that wait
 //! - [`wait`]: how long calls wait
@@ -63,6 +65,7 @@ pub mod counters;
 pub mod delegate;
 pub mod directory;
 pub mod errands;
+pub mod find;
 pub mod follow;
 pub mod gate;
 pub mod id;
@@ -84,6 +87,7 @@ mod reading;
 pub mod schema;
 pub mod shutdown;
 pub mod signals;
+pub mod signins;
 pub mod state;
 pub mod tell;
 pub mod timeline;

@@ -2,6 +2,7 @@
 //! another tenant's or deleted is not found; one of the same tenant that the caller has no part in is told apart for those
 //! protocols that want it (`No::is_unknown` is both).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use handover_engine::view::{self, Summary};
@@ -67,6 +68,8 @@ pub struct Item {
     pub created_at: Timestamp,
     /// What else is shown.
     pub summary: Summary,
+    /// The cursor of a page that begins after it.
+    pub cursor: Option<String>,
 }
 
 /// A page of what happened in a session.
@@ -121,7 +124,9 @@ impl Desk {
         let (listed, next) = self.page(caller, query, after, max).await?;
         let items = listed.into_iter().map(|listed| {
             let row = listed.row;
+            let cursor = Some(page::of_place(listed.place));
             Item {
+                cursor,
                 id: SessionId::from(&*listed.key.session),
                 standing: view::standing_of(row.status),
                 requester: row.requester,
@@ -224,6 +229,65 @@ impl Desk {
         }
         let next = (last < session.head.0 && last > after).then_some(last);
         Ok(History { session, events, next, _held: held.map(Arc::new) })
+    }
+
+    /// The last of what happened in a session before an event, in order: at most `max` events, cut by bytes. The number
+    /// before which the next page ends, if there is more.
+    pub async fn history_before(
+        &self,
+        caller: &Caller,
+        id: &str,
+        before: u64,
+        max: usize,
+    ) -> Result<History, No> {
+        let session = self.session(caller, id).await?;
+        let held = self.gate.hold(caller, READING * page::BYTES_MAX as u64)?;
+        let key = SessionKey::new(caller.tenant.clone(), id);
+        let end = before.min(session.head.0.saturating_add(1));
+        let begin = end.saturating_sub(1).saturating_sub(max.clamp(1, HISTORY_MAX) as u64);
+        let (mut events, mut bytes, mut last) = (VecDeque::<Arc<Event>>::new(), 0, begin);
+        'pages: while last.saturating_add(1) < end {
+            let page = self.events_after(&key, last).await?;
+            if page.is_empty() {
+                break;
+            }
+            for event in page {
+                if event.seq.0 >= end {
+                    break 'pages;
+                }
+                last = event.seq.0;
+                bytes += event.weight();
+                self.gate.charge_bytes(caller, event.weight());
+                events.push_back(event);
+                // The newest stay, and one that is larger than a page among them.
+                while bytes > page::BYTES_MAX as u64 && events.len() > 1 {
+                    bytes -= events.pop_front().map_or(0, |event| event.weight());
+                }
+            }
+        }
+        let first = events.front().map_or(end, |event| event.seq.0);
+        events.retain(|event| !conceals(caller, &session, event));
+        let next = (first > 1).then_some(first);
+        Ok(History { session, events: events.into(), next, _held: held.map(Arc::new) })
+    }
+
+    /// A session as it was after its event `at`, and that event, as the kernel replays its log; the last one if there are
+    /// fewer. It is not shown to who could not see it then.
+    pub async fn as_of(&self, caller: &Caller, id: &str, at: u64) -> Result<(Session, Event), No> {
+        let Whole { session, mut events, _held } = self.whole_history(caller, id).await?;
+        let at = usize::try_from(at).unwrap_or(usize::MAX).clamp(1, events.len().max(1));
+        events.truncate(at);
+        let replayed = handover_kernel::replay(&session.binding.id, &events)
+            .map_err(|why| Denied::Unreadable(why.to_string().into()))?;
+        match (replayed, events.pop()) {
+            (Some(then), Some(event)) if sees(caller, &then) && !conceals(caller, &then, &event) => {
+                Ok((then, event))
+            }
+            (Some(_), Some(_)) => Err(No::NotAllowed {
+                what: format!("expected an event that {} may see, found one of an approval", caller.agent),
+            }),
+            (None, _) | (_, None) => Err(Refusal::SessionNotFound.into()),
+        }
     }
 
     /// Everything that happened in a session that the caller may see, if that is not too much to hold at once.

@@ -25,6 +25,7 @@ use crate::gate::{self, Gate};
 use crate::id::Secret;
 use crate::identity::Identity;
 use crate::identity::bound::Keys;
+use crate::identity::signins::SignIns;
 use crate::identity::tokens::Tokens;
 use crate::limit::Limit;
 use crate::policies::Policies;
@@ -114,6 +115,7 @@ pub struct Parts {
     /// Who is there, and what they can do.
     pub directory: Directory,
     pub(crate) keys: Arc<Keys>,
+    pub(crate) sign_ins: Arc<SignIns>,
     /// What sessions can be bound to.
     pub policies: Policies,
     pub(crate) contracts: Contracts,
@@ -177,6 +179,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
     let parts = Parts {
         directory: Directory::with(Arc::clone(&store), settings.access),
         keys: Arc::new(Keys::new(Arc::clone(&store))),
+        sign_ins: Arc::new(SignIns::new(Arc::clone(&store))),
         policies: Policies::new(Arc::clone(&store)),
         contracts: Contracts::new(Checks::new(settings.checks)),
         approvals: settings.approvals,

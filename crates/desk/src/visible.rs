@@ -3,6 +3,8 @@
 //! Ids and names are refused if they are not; titles and descriptions are cleaned. Bodies (requests, answers, messages,
 //! results) are never touched.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 /// Characters that show nothing, or change how others are shown: format characters (bidirectional controls and zero-width
@@ -79,6 +81,24 @@ pub fn description(text: &str) -> String {
         other => other,
     });
     lines.filter(|found| matches!(found, '\n' | '\t') || is_seen(*found)).collect()
+}
+
+/// A text in which what shows nothing, or changes how other characters are shown, is spelled out: for those who look at
+/// what others wrote. Lines and tabs stay. Selectors and joiners, which many a sign is written with, are left out.
+pub fn spelled_out(text: &str) -> Cow<'_, str> {
+    if unseen_in_text(text).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\t' => shown.push(character),
+            '\r' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' => {}
+            seen if is_seen(seen) => shown.push(seen),
+            hidden => shown.extend(["[", &named(hidden), "]"]),
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// The first character that is not a visible one in what a JSON Schema says to people: its names, titles and
@@ -160,6 +180,12 @@ mod tests {
             assert_eq!(unseen_in_id(&format!("a{space}b")), Some(space), "{space:?}");
             assert_eq!(title(&format!("a{space}b")), "a b", "{space:?}");
         }
+    }
+
+    #[test]
+    fn what_hides_is_spelled_out_for_those_who_look() {
+        assert_eq!(spelled_out("pay\u{202e}lla\u{0}\n\tü❤\u{fe0f}"), "pay[U+202E]lla[U+0000]\n\tü❤");
+        assert!(matches!(spelled_out("plain\r\n"), Cow::Borrowed(_)));
     }
 
     #[test]

@@ -106,6 +106,24 @@ pub fn status_number(standing: Standing) -> u8 {
     }
 }
 
+/// Whether nothing more happens to a session that stands so.
+pub fn is_over(standing: Standing) -> bool {
+    match standing {
+        Standing::Pending
+        | Standing::Requested
+        | Standing::Working
+        | Standing::WaitingInput
+        | Standing::WaitingAuthorization
+        | Standing::WaitingReply
+        | Standing::ReportedComplete
+        | Standing::ReportedFail
+        | Standing::Suspended => false,
+        Standing::ResolvedPositive | Standing::ResolvedNegative | Standing::Expired | Standing::Cancelled => {
+            true
+        }
+    }
+}
+
 /// The standing that a number in the index means.
 pub fn standing_of(number: u8) -> Option<Standing> {
     const ALL: [Standing; 13] = [

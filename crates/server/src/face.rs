@@ -4,10 +4,12 @@
 //! - [`macp`]: MACP over gRPC
 //! - [`mcp`]: MCP over HTTP and stdio
 //! - [`grid`]: task conversations over JSON-RPC, with a stream of notifications
+//! - [`console`]: HTML for people
 //! - `approval`, `budget`, `no`, `silence`, `skill`: what the faces that speak JSON have in common
 
 mod approval;
 mod budget;
+pub mod console;
 pub mod grid;
 pub mod macp;
 pub mod mcp;

@@ -14,6 +14,7 @@ use handover_desk::wait;
 use handover_desk::{Data, Desk};
 
 use crate::config::{self, Config};
+use crate::face::console::{self, Console};
 use crate::face::grid::{self, Grid};
 use crate::face::macp::Macp;
 use crate::face::mcp::{self, Mcp};
@@ -31,6 +32,8 @@ pub struct House {
     pub mcp: Mcp,
     /// The Grid face.
     pub grid: Grid,
+    /// The console.
+    pub console: Console,
     /// What the operator can count.
     pub metrics: Arc<Metrics>,
 }
@@ -38,7 +41,9 @@ pub struct House {
 impl House {
     /// What the faces serve over HTTP.
     pub fn routes(&self) -> Router {
-        mcp::http::router(self.mcp.clone()).merge(grid::http::router(self.grid.clone()))
+        mcp::http::router(self.mcp.clone())
+            .merge(grid::http::router(self.grid.clone()))
+            .merge(console::router(self.console.clone()))
     }
 
     /// Open the data and start everything.
@@ -50,7 +55,8 @@ impl House {
     ) -> Result<House, Failed> {
         let desk = desk_settings(config, &identity);
         let (mcp, grid) = (mcp::Settings::new(config), grid::Settings::new(config));
-        House::with(data, desk, mcp, grid, identity, shutdown)
+        let house = House::with(data, desk, mcp, grid, identity, shutdown)?;
+        Ok(house.with_console(console::Settings::new(config)))
     }
 
     /// The same with settings that no configuration has.
@@ -67,7 +73,15 @@ impl House {
         let macp = Macp::new(desk.clone(), metrics.unread.clone());
         let mcp = Mcp::new(desk.clone(), mcp, metrics.unread.clone());
         let grid = Grid::new(desk.clone(), grid, metrics.unread.clone());
-        Ok(House { desk, macp, mcp, grid, metrics })
+        let settings = console::Settings::new(&Config::default());
+        let console = Console::new(desk.clone(), settings, metrics.unread.clone());
+        Ok(House { desk, macp, mcp, grid, console, metrics })
+    }
+
+    /// The same with a console that behaves so.
+    pub fn with_console(mut self, settings: console::Settings) -> House {
+        self.console = Console::new(self.desk.clone(), settings, self.metrics.unread.clone());
+        self
     }
 }
 

@@ -173,16 +173,20 @@ impl Drop for Stream {
 
 impl Stream {
     pub async fn open(address: SocketAddr, target: &str, token: Option<&str>, after: Option<&str>) -> Stream {
+        let token = token.map(|token| format!("Bearer {token}"));
+        let token = token.as_ref().map(|token| ("authorization", token.as_str()));
+        let after = after.map(|after| ("last-event-id", after));
+        Stream::open_with(address, target, &token.into_iter().chain(after).collect::<Vec<_>>()).await
+    }
+
+    pub async fn open_with(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Stream {
         in_time(async {
             let stream = TcpStream::connect(address).await.unwrap();
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
             let connection = tokio::spawn(async move { _ = connection.await });
             let mut request = hyper::Request::get(target).header("host", address.to_string());
-            if let Some(token) = token {
-                request = request.header("authorization", format!("Bearer {token}"));
-            }
-            if let Some(after) = after {
-                request = request.header("last-event-id", after);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
             }
             let request = request.body(Empty::<Bytes>::new()).unwrap();
             let response = sender.send_request(request).await.unwrap();

@@ -1,0 +1,124 @@
+//! Finding tasks among many: by agent, state, face, age and words of the title, the newest first. It costs what it looks at,
+//! which is bounded: a page may be short, and says where to go on.
+
+use std::sync::Arc;
+
+use handover_engine::Denied;
+use handover_engine::view::{self, status_number};
+use handover_kernel::command::ModeKind;
+use handover_kernel::session::Standing;
+use handover_kernel::{Face, Refusal, Session, Timestamp};
+use handover_store::SessionKey;
+
+use crate::caller::Caller;
+use crate::look::{Item, Query};
+use crate::no::No;
+use crate::{Desk, page};
+
+/// How many rows of the index are looked at for one page, and how many at a time.
+const LOOKED_AT_MAX: usize = 5000;
+const ROWS: usize = 200;
+
+/// How long what is looked for may be.
+const WORDS_BYTES_MAX: usize = 256;
+
+/// Which tasks are wanted. What is none or empty does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// In one of these standings.
+    pub standings: Vec<Standing>,
+    /// Requested or held by this agent.
+    pub agent: Option<String>,
+    /// Started through this face.
+    pub face: Option<Face>,
+    /// Started before this moment.
+    pub before: Option<Timestamp>,
+    /// Started after this moment.
+    pub after: Option<Timestamp>,
+    /// With these words in the title, whatever their case, or with an id that begins so.
+    pub words: Option<String>,
+    /// Only those whose time is up before this moment, and that have not ended.
+    pub due_by: Option<Timestamp>,
+}
+
+/// A page of what was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The tasks, the newest first.
+    pub tasks: Vec<Arc<Session>>,
+    /// The cursor of the next page, if there may be one.
+    pub next: Option<String>,
+}
+
+impl Desk {
+    /// A page of the tasks that the caller may see and that are wanted, at most `max` of them, cut by bytes.
+    pub async fn find(
+        &self,
+        caller: &Caller,
+        wanted: &Wanted,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Found, No> {
+        if let Some(words) = wanted.words.as_ref().filter(|words| words.len() > WORDS_BYTES_MAX) {
+            let found = words.len();
+            let what = format!("expected at most {WORDS_BYTES_MAX} bytes to look for, found {found}");
+            return Err(Refusal::invalid(what).into());
+        }
+        let standings =
+            wanted.standings.iter().fold(0, |bits, standing| bits | 1 << status_number(*standing));
+        let query = Query { kind: Some(ModeKind::Task), newest_first: true, standings };
+        let words = wanted.words.as_ref().map(|words| words.to_lowercase());
+        let (mut tasks, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
+        let mut after = after.map(str::to_owned);
+        loop {
+            let many = if wanted.is_plain() { max - tasks.len() } else { ROWS };
+            let page = self.list(caller, query, after.as_deref(), many).await?;
+            looked_at += page.items.len().max(1);
+            self.gate.charge(caller, (page.items.len() / ROWS) as u64);
+            for item in page.items.iter().filter(|item| wanted.fits(item, words.as_deref())) {
+                let key = SessionKey::new(caller.tenant.clone(), item.id.as_str());
+                let session = match self.engine.session(key).await {
+                    Ok(Some(session)) => session,
+                    // One that is gone, or cannot be read, must not hide the others.
+                    Ok(None) | Err(Denied::Unreadable(_)) => continue,
+                    Err(denied) => return Err(denied.into()),
+                };
+                if wanted.face.is_none_or(|face| session.binding.face == face) {
+                    bytes += session.weight();
+                    tasks.push(session);
+                }
+                if tasks.len() >= max || bytes >= 16 * page::BYTES_MAX {
+                    return Ok(Found { tasks, next: item.cursor.clone() });
+                }
+            }
+            match page.next {
+                Some(next) if looked_at < LOOKED_AT_MAX => after = Some(next),
+                next => return Ok(Found { tasks, next }),
+            }
+        }
+    }
+}
+
+impl Wanted {
+    /// Whether everything in the wanted standings is wanted.
+    fn is_plain(&self) -> bool {
+        let Wanted { standings: _, agent, face, before, after, words, due_by } = self;
+        (agent, words) == (&None, &None) && face.is_none() && (before, after, due_by) == (&None, &None, &None)
+    }
+
+    fn fits(&self, item: &Item, words: Option<&str>) -> bool {
+        let summary = &item.summary;
+        let with = |agent: &String| *item.requester == **agent || summary.assignee.as_ref() == Some(agent);
+        let is_named = |words: &str| {
+            let titled =
+                [&summary.title, &summary.intent].iter().any(|text| text.to_lowercase().contains(words));
+            titled || item.id.as_str().to_lowercase().starts_with(words)
+        };
+        let open = item.standing.is_some_and(|standing| !view::is_over(standing));
+        self.agent.as_ref().is_none_or(with)
+            && self.before.is_none_or(|before| item.created_at < before)
+            && self.after.is_none_or(|after| item.created_at >= after)
+            && words.is_none_or(is_named)
+            && self.due_by.is_none_or(|by| open && summary.deadline.is_some_and(|at| at < by.0))
+    }
+}

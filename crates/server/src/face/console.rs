@@ -1,0 +1,96 @@
+//! The console: HTML for people who watch over agents. They see what the agent may see that they signed in as, and do what it
+//! may do.
+//!
+//! In reading order:
+//! - `http`: the pages and where they are, who asks, and what every answer has
+//! - `sign_in`: signing in and out
+//! - `waiting`: what waits for whoever asks
+//! - `tasks`, `task`, `replay`: many tasks, one, and one as it was
+//! - `acts`, `bulk`: what the forms do, to one task and to many
+//! - `delegate`: a form for new work
+//! - `agents`, `health`: who is there, and how the server is
+//! - `live`: the stream that tells pages to look again
+//! - `shown`, `sentence`, `question`: how a session, an event and a question look
+//! - `fields`, `assets`, `page`: forms, style and script, and what every page has
+//!
+//! Always: what agents wrote is text. Never: a rule, or a page that needs its script to do something.
+
+mod acts;
+mod agents;
+mod assets;
+mod bulk;
+mod delegate;
+mod fields;
+mod health;
+mod http;
+mod live;
+mod page;
+mod question;
+mod replay;
+mod sentence;
+mod shown;
+mod sign_in;
+mod task;
+mod tasks;
+mod waiting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_desk::Desk;
+
+pub use self::http::router;
+use crate::config::Config;
+use crate::http::Bounds;
+use crate::http::body::Strangers;
+use crate::telemetry::Unread;
+
+/// How long a live stream lasts before its page is to come back, and how often it says that it is alive.
+const LIFETIME: Duration = Duration::from_secs(3600);
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// The face: what every request needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Console {
+    parts: Arc<Parts>,
+}
+
+/// What the face stands on.
+struct Parts {
+    desk: Desk,
+    settings: Settings,
+    /// Who signs in is not known yet.
+    strangers: Strangers,
+    unread: Unread,
+}
+
+/// How the face behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What a request may use.
+    pub bounds: Bounds,
+    /// Whether browsers come over TLS: then the cookie goes over nothing else.
+    pub secure: bool,
+}
+
+impl Settings {
+    /// As the configuration says.
+    pub fn new(config: &Config) -> Settings {
+        Settings {
+            bounds: Bounds::new(&config.limits),
+            secure: config.tls.certificate.is_some() || config.tls.terminated_elsewhere,
+        }
+    }
+}
+
+impl Console {
+    /// The face of a desk, which counts what it does not read.
+    pub fn new(desk: Desk, settings: Settings, unread: Unread) -> Console {
+        let strangers = Strangers::new(settings.bounds.body_within);
+        Console { parts: Arc::new(Parts { desk, settings, strangers, unread }) }
+    }
+
+    fn desk(&self) -> &Desk {
+        &self.parts.desk
+    }
+}

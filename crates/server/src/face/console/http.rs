@@ -1,0 +1,213 @@
+//! The pages and where they are. Whose request it is, its cookie says; a request that changes something must come from a page
+//! of the console's own.
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, Uri, header};
+use axum::response::Response;
+use axum::routing::{get, post};
+use handover_desk::No;
+use handover_desk::caller::Caller;
+use handover_desk::codes::own;
+use handover_desk::limit::Lane;
+use handover_kernel::Face;
+
+use super::fields::{Fields, cookie, encode};
+use super::page::{self, Top, see_other};
+use super::{
+    Console, acts, agents, assets, bulk, delegate, health, live, replay, sign_in, task, tasks, waiting,
+};
+use crate::http::line::note;
+use crate::http::{Peer, gather, host, trace};
+
+/// How many things that wait are counted on every page.
+const COUNTED_MAX: usize = 99;
+
+/// The routes of the face.
+pub fn router(console: Console) -> Router {
+    let mut router = Router::new();
+    for path in ["/", "/tasks", "/tasks/{id}", "/tasks/{id}/events", "/tasks/{id}/replay", "/agents"] {
+        router = router.route(path, get(serve));
+    }
+    for path in ["/health", "/live", "/assets/{name}", "/sign-ins"] {
+        router = router.route(path, get(serve));
+    }
+    router
+        .route("/sign-in", get(serve).post(serve))
+        .route("/delegate", get(serve).post(serve))
+        .route("/bulk", get(serve).post(serve))
+        .route("/sign-out", post(serve))
+        .route("/sign-ins/end", post(serve))
+        .route("/tasks/{id}/{act}", post(serve))
+        .with_state(console)
+}
+
+/// A request whose sender is known.
+pub(super) struct Asked {
+    pub(super) caller: Caller,
+    /// The name of its sign-in.
+    pub(super) sign_in: String,
+    /// What its address says after the question mark.
+    pub(super) query: Fields,
+    /// What its form says.
+    pub(super) form: Fields,
+}
+
+async fn serve(State(console): State<Console>, request: Request) -> Response {
+    page::sealed(console.respond(request).await)
+}
+
+impl Console {
+    async fn respond(&self, request: Request) -> Response {
+        let path = request.uri().path().to_owned();
+        if let Some(asset) = assets::at(&path) {
+            return asset;
+        }
+        let changes = *request.method() == Method::POST;
+        if changes && !is_own(request.uri(), request.headers()) {
+            let said = "expected a form of this console, found a request from a page of another origin";
+            return page::wrong(Top::default(), 403, said, own::ORIGIN_REFUSED.code);
+        }
+        if path == "/sign-in" {
+            return sign_in::serve(self, request).await;
+        }
+        let query = Fields::parse(request.uri().query().unwrap_or_default());
+        let again = request.uri().path_and_query().map_or("/", |to| to.as_str()).to_owned();
+        let (asked, lane) = match self.admit(request, query).await {
+            Ok(admitted) => admitted,
+            Err(Refused::Unknown) if path == "/live" => {
+                return page::wrong(Top::default(), 401, "sign in first", own::UNAUTHENTICATED.code);
+            }
+            Err(Refused::Unknown) if changes => return see_other("/sign-in"),
+            Err(Refused::Unknown) => return see_other(&format!("/sign-in?next={}", encode(&again))),
+            Err(Refused::No(no)) => return page::no(Top::default(), *no),
+            Err(Refused::Wrong(response)) => return *response,
+        };
+        let bytes = asked.form.weight();
+        self.desk().work_on(lane, bytes, Box::pin(self.show(asked, &path, changes))).await
+    }
+
+    async fn show(&self, asked: Asked, path: &str, changes: bool) -> Response {
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        let caller = asked.caller.clone();
+        let shown = match (changes, parts.as_slice()) {
+            (false, [""]) => waiting::show(self, &asked, Default::default()).await,
+            (false, ["tasks"]) => tasks::show(self, &asked).await,
+            (false, ["tasks", id]) => task::show(self, &asked, id, Default::default()).await,
+            (false, ["tasks", id, "events"]) => task::events(self, &asked, id).await,
+            (false, ["tasks", id, "replay"]) => replay::show(self, &asked, id).await,
+            (false, ["agents"]) => agents::show(self, &asked).await,
+            (false, ["health"]) => health::show(self, &asked).await,
+            (false, ["sign-ins"]) => sign_in::list(self, &asked, Default::default()).await,
+            (false, ["delegate"]) => delegate::show(self, &asked, Default::default()).await,
+            (false, ["live"]) => live::listen(self, asked),
+            (false, ["bulk"]) => bulk::confirm(self, &asked).await,
+            (true, ["bulk"]) => bulk::act(self, &asked).await,
+            (true, ["delegate"]) => delegate::begin(self, &asked).await,
+            (true, ["sign-out"]) => sign_in::out(self, &asked).await,
+            (true, ["sign-ins", "end"]) => sign_in::end(self, &asked).await,
+            (true, ["tasks", id, act]) => acts::act(self, &asked, id, act).await,
+            (false | true, _) => {
+                let said = format!("nothing is served at {path}");
+                Ok(page::wrong(Top::of(&caller, "Nothing here"), 404, said, own::NOT_FOUND.code))
+            }
+        };
+        shown.unwrap_or_else(|no| page::no(Top::of(&caller, ""), no))
+    }
+
+    /// Let a request in: whose it is, whether it asks too often, and what it says.
+    async fn admit(&self, mut request: Request, query: Fields) -> Result<(Asked, Lane), Refused> {
+        let name = self.cookie_name(request.uri(), request.headers());
+        let headers = std::mem::take(request.headers_mut());
+        let peer = request.extensions_mut().remove::<Peer>();
+        let secret = secret(&headers, &name).ok_or(Refused::Unknown)?;
+        let (desk, gate) = (self.desk(), &self.desk().gate);
+        let address = peer.as_ref().map(|peer| peer.address);
+        let caller = match desk.signed_in(secret, Face::Console, address).await {
+            Ok(caller) => caller,
+            Err(No::Unauthenticated(_)) => return Err(Refused::Unknown),
+            Err(no) => return Err(Refused::No(Box::new(no))),
+        };
+        if let Some(peer) = &peer {
+            peer.is_known();
+        }
+        note("agent", caller.agent.as_str());
+        let limited = |limited: handover_desk::limit::Limited| Refused::No(Box::new(No::Limited(limited)));
+        let lane = gate.request(&caller).map_err(limited)?;
+        let mut caller = gate.take_in(caller.traced(trace::of(&headers)), 0).map_err(limited)?;
+        let form = match *request.method() == Method::POST {
+            false => Fields::default(),
+            true => {
+                if !is_form(&headers) {
+                    let said = "expected a form (application/x-www-form-urlencoded)";
+                    let top = Top::of(&caller, "Not a form");
+                    let wrong = page::wrong(top, 415, said, own::UNSUPPORTED_MEDIA_TYPE.code);
+                    return Err(Refused::Wrong(Box::new(wrong)));
+                }
+                let mut reading = None;
+                let grow = |bytes| reading.get_or_insert_with(|| gate.reading(&caller)).grow(bytes);
+                let body = gather(request.into_body(), &self.parts.settings.bounds, &self.parts.unread, grow);
+                let body = body.await.map_err(Refused::Wrong)?;
+                drop(reading);
+                caller.brings(body.len() as u64);
+                gate.charge_bytes(&caller, body.len() as u64);
+                Fields::parse(&String::from_utf8_lossy(&body))
+            }
+        };
+        let sign_in = desk.sign_in_name(secret);
+        Ok((Asked { caller, sign_in, query, form }, lane))
+    }
+
+    /// What the cookie is called: browsers give a cookie to every port of a host.
+    pub(super) fn cookie_name(&self, uri: &Uri, headers: &HeaderMap) -> String {
+        let secure = self.parts.settings.secure;
+        let port = host::of(uri, headers).and_then(|host| host.rsplit_once(':')).map(|(_, port)| port);
+        let default = if secure { "443" } else { "80" };
+        let port = port.filter(|port| port.bytes().all(|byte| byte.is_ascii_digit())).unwrap_or(default);
+        format!("{}handover-{port}", if secure { "__Host-" } else { "" })
+    }
+
+    /// The top of a page, with how many things wait.
+    pub(super) async fn top(&self, asked: &Asked, title: impl Into<String>) -> Result<Top, No> {
+        let waits = self.desk().inbox(&asked.caller, &waiting::KINDS, None, COUNTED_MAX).await?;
+        let me = &asked.caller.agent;
+        let waiting =
+            waits.sessions.iter().filter(|session| !waiting::reasons(session, me).is_empty()).count();
+        Ok(Top { waiting, ..Top::of(&asked.caller, title) })
+    }
+}
+
+/// Why a request is not let in.
+enum Refused {
+    /// Nobody is signed in.
+    Unknown,
+    No(Box<No>),
+    Wrong(Box<Response>),
+}
+
+/// The secret in the cookie of this name.
+pub(super) fn secret<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    cookie(headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok()), name)
+}
+
+/// Whether a request comes from a page of the very origin that it goes to, or from no page at all: browsers say so
+/// (`Sec-Fetch-Site`), older ones name the origin.
+fn is_own(uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut sites = headers.get_all("sec-fetch-site").iter().peekable();
+    if sites.peek().is_some() {
+        return sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
+    }
+    let own = host::of(uri, headers);
+    let is_own = |origin: &str| {
+        let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+        host.zip(own).is_some_and(|(host, own)| host.eq_ignore_ascii_case(own))
+    };
+    headers.get_all(header::ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(is_own))
+}
+
+/// Whether the body is a form.
+pub(super) fn is_form(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split_once(';').map_or(kind, |(kind, _)| kind);
+    kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}

@@ -1,0 +1,297 @@
+//! Questions as forms: a field for each thing that a question's JSON Schema asks for, where a form can ask for it; else a
+//! field for JSON.
+
+use handover_kernel::command::{Need, Reply};
+use handover_kernel::event::Question;
+use handover_kernel::{Blob, Session};
+use serde_json::{Map, Number, Value, json};
+
+use super::fields::Fields;
+use super::shown::words;
+
+/// What stands before the names of a form's fields.
+const PREFIX: &str = "f.";
+
+/// How many fields a form has at most, and how many choices one of them.
+const FIELDS_MAX: usize = 50;
+const CHOICES_MAX: usize = 100;
+
+/// A question with the form that answers it.
+pub(super) struct Asks {
+    pub(super) key: String,
+    pub(super) text: String,
+    pub(super) form: Form,
+    /// What the ids of its fields begin with.
+    pub(super) prefix: String,
+}
+
+/// A form.
+pub(super) enum Form {
+    /// Yes or no.
+    Permission,
+    /// Any text.
+    Text,
+    /// Fields of an object.
+    Fields(Vec<Field>),
+    /// Anything else, as JSON, with the schema that it must fit.
+    Json(String),
+}
+
+/// A field of a form.
+pub(super) struct Field {
+    /// As the form sends it.
+    pub(super) name: String,
+    pub(super) label: String,
+    pub(super) hint: String,
+    pub(super) kind: &'static str,
+    pub(super) required: bool,
+    pub(super) value: String,
+    pub(super) choices: Vec<String>,
+    /// Its name in the object.
+    own: String,
+}
+
+impl Field {
+    /// Whether it is chosen from a list.
+    pub(super) fn is_choice(&self) -> bool {
+        self.kind == "choice"
+    }
+}
+
+impl Form {
+    pub(super) fn is_permission(&self) -> bool {
+        matches!(self, Form::Permission)
+    }
+
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self, Form::Text)
+    }
+
+    /// The fields that it has.
+    pub(super) fn fields(&self) -> &[Field] {
+        match self {
+            Form::Fields(fields) => fields,
+            Form::Permission | Form::Text | Form::Json(_) => &[],
+        }
+    }
+
+    /// The schema that JSON must fit.
+    pub(super) fn schema(&self) -> Option<&str> {
+        match self {
+            Form::Json(schema) => Some(schema),
+            Form::Permission | Form::Text | Form::Fields(_) => None,
+        }
+    }
+}
+
+/// The open questions of a session whose forms have room on a page, and how many have none. `one` is shown in any case where
+/// the page is about this session alone; the others once it is answered.
+pub(super) fn open(session: &Session, room: &mut usize, one: bool) -> (Vec<Asks>, usize) {
+    let over = session.lifecycle.is_terminal();
+    let questions = session.task().filter(|_| !over).map_or(&[][..], |task| task.phase.questions());
+    let asks = |(index, question): (usize, &Question)| Asks {
+        prefix: format!("q{index}-{}", session.binding.id),
+        key: question.key.to_string(),
+        text: words(&question.text),
+        form: form_of(question),
+    };
+    let mut found = Vec::new();
+    for asks in questions.iter().enumerate().map(asks) {
+        *room = room.saturating_sub(asks.weight());
+        if *room == 0 && !(one && found.is_empty()) {
+            break;
+        }
+        found.push(asks);
+    }
+    let left_out = questions.len() - found.len();
+    (found, left_out)
+}
+
+impl Asks {
+    /// How many bytes it may take on a page, where a character can become five.
+    fn weight(&self) -> usize {
+        let field = |field: &Field| {
+            let choices: usize = field.choices.iter().map(|choice| 20 + 5 * choice.len()).sum();
+            let said = field.name.len() + field.label.len() + field.hint.len() + field.value.len();
+            400 + 5 * said + choices
+        };
+        let fields: usize = self.form.fields().iter().map(field).sum();
+        1000 + 5 * self.text.len() + fields + 5 * self.form.schema().map_or(0, str::len)
+    }
+}
+
+fn form_of(question: &Question) -> Form {
+    match (question.schema.is_empty(), question.need) {
+        (true, Need::Authorization) => Form::Permission,
+        (true, Need::Input) if question.wire.is_none() => Form::Text,
+        (true, Need::Input) => Form::Json(String::new()),
+        (false, _) => form(&question.schema),
+    }
+}
+
+/// The form for what a schema describes.
+pub(super) fn form(schema: &[u8]) -> Form {
+    let Ok(schema) = serde_json::from_slice::<Value>(schema) else { return Form::Json(String::new()) };
+    match fields(&schema) {
+        Some(fields) => Form::Fields(fields),
+        None if schema == json!({ "type": "string" }) => Form::Text,
+        None => Form::Json(words(&super::shown::pretty(&schema))),
+    }
+}
+
+/// The fields of an object of plain values; none if it is anything else.
+fn fields(schema: &Value) -> Option<Vec<Field>> {
+    let known = ["type", "properties", "required", "title", "description", "$schema", "additionalProperties"];
+    let object =
+        schema.as_object().filter(|object| object.keys().all(|key| known.contains(&key.as_str())))?;
+    let properties = object.get("properties")?.as_object().filter(|_| schema["type"] == "object")?;
+    if properties.is_empty() || properties.len() > FIELDS_MAX {
+        return None;
+    }
+    let required = |name: &str| {
+        let names = object.get("required").and_then(Value::as_array);
+        names.is_some_and(|names| names.iter().any(|found| found == name))
+    };
+    properties.iter().map(|(name, property)| field(name, property, required(name))).collect()
+}
+
+fn field(name: &str, property: &Value, required: bool) -> Option<Field> {
+    let choices: Option<Vec<String>> = match property.get("enum").map(Value::as_array) {
+        None => Some(Vec::new()),
+        Some(found) => found
+            .filter(|found| found.len() <= CHOICES_MAX)
+            .map(|found| found.iter().map(|choice| choice.as_str().map(str::to_owned)).collect())?,
+    };
+    let choices = choices?;
+    let text = |key: &str| property.get(key).and_then(Value::as_str).map(super::shown::line);
+    let kind = match property.get("type").and_then(Value::as_str)? {
+        "string" if !choices.is_empty() => "choice",
+        _ if !choices.is_empty() => return None,
+        "string" if property.get("maxLength").and_then(Value::as_u64).is_some_and(|max| max <= 200) => "text",
+        "string" if property.get("format").is_some() => "text",
+        "string" => "long",
+        "number" => "number",
+        "integer" => "integer",
+        "boolean" => "boolean",
+        _ => return None,
+    };
+    let value = match property.get("default") {
+        Some(Value::String(text)) => text.clone(),
+        Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
+        Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => String::new(),
+    };
+    Some(Field {
+        name: format!("{PREFIX}{name}"),
+        label: text("title").unwrap_or_else(|| name.to_owned()),
+        hint: text("description").unwrap_or_default(),
+        kind,
+        required,
+        value,
+        choices,
+        own: name.to_owned(),
+    })
+}
+
+/// What a form answers to a question, or what is wrong with it. Whether it fits the schema is the desk's to say.
+pub(super) fn reply(question: &Question, said: &Fields) -> Result<Reply, String> {
+    if said.get("do") == "refuse" {
+        return Ok(Reply::Refused);
+    }
+    let form = form_of(question);
+    if matches!(form, Form::Permission) {
+        return Ok(content(&json!({ "approved": true })));
+    }
+    value(&form, said).map(Reply::Content)
+}
+
+fn content(value: &Value) -> Reply {
+    Reply::Content(Blob::from(value.to_string().into_bytes()))
+}
+
+/// What a form says, as every wire sees it.
+pub(super) fn value(form: &Form, said: &Fields) -> Result<Blob, String> {
+    let answer = said.get("answer").replace("\r\n", "\n");
+    match form {
+        Form::Permission | Form::Text if answer.trim().is_empty() => {
+            Err("expected an answer, found nothing".to_owned())
+        }
+        Form::Permission | Form::Text => Ok(Blob::from(answer.into_bytes())),
+        Form::Json(_) => {
+            let value: Value =
+                serde_json::from_str(&answer).map_err(|error| format!("expected JSON: {error}"))?;
+            Ok(Blob::from(value.to_string().into_bytes()))
+        }
+        Form::Fields(fields) => {
+            let mut object = Map::new();
+            for field in fields {
+                if let Some(value) = read(field, said)? {
+                    object.insert(field.own.clone(), value);
+                }
+            }
+            Ok(Blob::from(Value::Object(object).to_string().into_bytes()))
+        }
+    }
+}
+
+/// What a field says; nothing if it is left empty.
+fn read(field: &Field, said: &Fields) -> Result<Option<Value>, String> {
+    let text = said.get(&field.name).replace("\r\n", "\n");
+    let wrong = |expected: &str| format!("{}: expected {expected}, found {:?}", field.label, words(&text));
+    match field.kind {
+        // A box that is not ticked sends nothing.
+        "boolean" => Ok(Some(Value::Bool(text == "true"))),
+        _ if text.is_empty() && field.required && field.kind != "long" && field.kind != "text" => {
+            Err(wrong("a value"))
+        }
+        _ if text.is_empty() && !field.required => Ok(None),
+        "integer" => {
+            text.trim().parse::<i64>().map(|number| Some(number.into())).map_err(|_| wrong("a whole number"))
+        }
+        "number" => {
+            let number = text.trim().parse::<f64>().ok().and_then(Number::from_f64);
+            number.map(|number| Some(Value::Number(number))).ok_or_else(|| wrong("a number"))
+        }
+        _ => Ok(Some(Value::String(text))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_objects_are_fields_and_everything_else_is_json() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "why": { "type": "string", "title": "Why?" },
+                "many": { "type": "integer" },
+                "much": { "type": "number", "default": 1.5 },
+                "sure": { "type": "boolean" },
+                "which": { "type": "string", "enum": ["left", "right"] },
+            },
+            "required": ["many"],
+        });
+        let form = form(schema.to_string().as_bytes());
+        let Form::Fields(found) = &form else { panic!("expected fields") };
+        let kinds: Vec<(&str, &str)> = found.iter().map(|field| (&*field.own, field.kind)).collect();
+        let expected = [
+            ("why", "long"),
+            ("many", "integer"),
+            ("much", "number"),
+            ("sure", "boolean"),
+            ("which", "choice"),
+        ];
+        let mut expected = expected.to_vec();
+        expected.sort_by_key(|(name, _)| kinds.iter().position(|(known, _)| known == name));
+        assert_eq!(kinds, expected);
+        let said = Fields::parse("f.why=because&f.many=3&f.sure=true&f.which=left&f.other=x");
+        let read: Value = serde_json::from_slice(&value(&form, &said).unwrap()).unwrap();
+        assert_eq!(read, json!({ "why": "because", "many": 3, "sure": true, "which": "left" }));
+        assert!(value(&form, &Fields::parse("f.many=three")).unwrap_err().contains("whole number"));
+        assert!(value(&form, &Fields::parse("f.why=x")).is_err(), "what is required is missing");
+        for other in [json!({ "type": "array" }), json!({ "type": "object", "oneOf": [] }), json!(true)] {
+            assert!(matches!(super::form(other.to_string().as_bytes()), Form::Json(_)), "{other}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! How a session looks: its state as a word, a shape and a colour, who asked whom, times, and what it came to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use handover_desk::calendar::rfc3339;
+use handover_desk::clock::now;
+use handover_desk::payload;
+use handover_desk::timeline::face;
+use handover_desk::waiting::cycle;
+use handover_kernel::session::{Lifecycle, Standing};
+use handover_kernel::task::{Phase, Report};
+use handover_kernel::{AgentId, Event, Session, Timestamp, cut};
+use serde_json::Value;
+
+use crate::face::grid::state::State as GridState;
+use crate::face::{budget, grid};
+
+/// How many characters of a text a page shows, and a line of a list: the whole of it is in the raw event.
+const TEXT_MAX: usize = 4000;
+const LINE_MAX: usize = 500;
+
+/// How many characters of a title are shown.
+const TITLE_MAX: usize = 200;
+
+/// A state as a word and a shape; the colour goes by the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) word: &'static str,
+    pub(super) shape: &'static str,
+    /// What it waits for, if it does.
+    pub(super) detail: &'static str,
+}
+
+/// The words that the list of tasks can be asked for, and the standings that each can be.
+pub(super) const WORDS: [(&str, &[Standing]); 9] = [
+    ("requested", &[Standing::Pending, Standing::Requested]),
+    ("working", &[Standing::Working]),
+    (
+        "waiting",
+        &[
+            Standing::WaitingInput,
+            Standing::WaitingAuthorization,
+            Standing::WaitingReply,
+            Standing::ReportedComplete,
+            Standing::ReportedFail,
+        ],
+    ),
+    ("paused", &[Standing::Suspended]),
+    ("completed", &[Standing::ResolvedPositive]),
+    ("failed", &[Standing::ResolvedNegative]),
+    ("rejected", &[Standing::ResolvedNegative, Standing::Cancelled]),
+    ("cancelled", &[Standing::Cancelled]),
+    ("expired", &[Standing::Expired]),
+];
+
+impl State {
+    fn new(word: &'static str, shape: &'static str) -> State {
+        State { word, shape, detail: "" }
+    }
+
+    /// Of a session.
+    pub(super) fn of(session: &Session) -> State {
+        let task = session.task();
+        if grid::state::of(session) == GridState::Rejected && task.is_some() {
+            return State::new("rejected", "⊘");
+        }
+        let waiting = |detail| State { detail, ..State::new("waiting", "◐") };
+        match session.standing() {
+            Standing::Pending if session.proposal.is_some() => waiting("for approval"),
+            Standing::Pending | Standing::Requested => State::new("requested", "○"),
+            Standing::Working if task.is_some_and(|task| task.signs.silent_since.is_some()) => {
+                State::new("silent", "◌")
+            }
+            Standing::Working => State::new("working", "●"),
+            Standing::WaitingInput => waiting("for an answer"),
+            Standing::WaitingAuthorization => waiting("for permission"),
+            Standing::WaitingReply => waiting("for a reply"),
+            Standing::ReportedComplete | Standing::ReportedFail if session.proposal.is_some() => {
+                waiting("for approval")
+            }
+            Standing::ReportedComplete => waiting("for review"),
+            Standing::ReportedFail => waiting("for review of a failure"),
+            Standing::Suspended => State::new("paused", "‖"),
+            Standing::ResolvedPositive => State::new("completed", "✓"),
+            Standing::ResolvedNegative => State::new("failed", "✕"),
+            Standing::Expired => State::new("expired", "–"),
+            Standing::Cancelled => State::new("cancelled", "–"),
+        }
+    }
+}
+
+/// What a session is called.
+pub(super) fn title(session: &Session) -> String {
+    let wanted = session.wanted().map(|request| &*request.title);
+    let offered = session.handoff().and_then(|handoff| handoff.offers.last()).map(|offer| &*offer.scope);
+    let named = wanted.or(offered).filter(|title| !title.trim().is_empty());
+    let named = named.unwrap_or(&session.binding.intent);
+    match named.trim() {
+        "" => format!("(no title) {}", short(session.binding.id.as_str())),
+        named => cut(named, TITLE_MAX).into_owned(),
+    }
+}
+
+/// The beginning of an id.
+pub(super) fn short(id: &str) -> String {
+    id.chars().take(8).collect()
+}
+
+/// A text that is not too long for a page.
+pub(super) fn words(text: &str) -> String {
+    cut(text, TEXT_MAX).into_owned()
+}
+
+/// The same for a line of a list.
+pub(super) fn line(text: &str) -> String {
+    cut(text, LINE_MAX).into_owned()
+}
+
+/// Bytes as a page shows them: text, JSON in lines, or how many there are.
+pub(super) fn bytes(found: &[u8]) -> String {
+    if found.is_empty() {
+        return String::new();
+    }
+    match (payload::words(found), payload::to_json(found)) {
+        (Some(text), _) | (None, Value::String(text)) => words(&text),
+        (None, value) => words(&pretty(&value)),
+    }
+}
+
+/// Bytes as one can write them: text as it is, JSON in lines.
+pub(super) fn json(found: &[u8]) -> String {
+    let value = payload::to_json(found);
+    value.as_str().map_or_else(|| pretty(&value), str::to_owned)
+}
+
+/// JSON in lines.
+pub(super) fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// How long something takes or took, in the two largest units that say something.
+pub(super) fn span(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) if minutes < 10 => format!("{minutes} min {} s", seconds % 60),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {} min", minutes % 60),
+        (days, hours, _) => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// A moment: how long ago, and exactly.
+#[derive(Clone, Debug, Default)]
+pub(super) struct When {
+    pub(super) exact: String,
+    pub(super) ago: String,
+}
+
+impl When {
+    pub(super) fn of(at: Timestamp) -> When {
+        When { exact: rfc3339(at), ago: span(now().since(at)) }
+    }
+}
+
+/// How a task goes.
+pub(super) struct Progress {
+    pub(super) percent: Option<u32>,
+    pub(super) message: String,
+}
+
+/// The percentage that an assignee's number means: of one, or of a hundred.
+pub(super) fn percent(done: f64) -> Option<u32> {
+    let of_hundred = if done <= 1.0 { done * 100.0 } else { done };
+    done.is_finite().then(|| of_hundred.clamp(0.0, 100.0).round() as u32)
+}
+
+/// What stands at the top of a task's page, and in a row of a list.
+pub(super) struct Head {
+    pub(super) id: String,
+    pub(super) short: String,
+    pub(super) title: String,
+    pub(super) kind: &'static str,
+    pub(super) state: State,
+    pub(super) from: Party,
+    pub(super) to: Party,
+    pub(super) since: When,
+    /// How long until its time is up; empty if it is not bounded.
+    pub(super) ends: String,
+    pub(super) late: bool,
+    /// For how long its assignee has been silent; empty if it is not.
+    pub(super) silent: String,
+    /// After how long its assignee counts as silent; empty if never.
+    pub(super) silent_after: String,
+    pub(super) progress: Option<Progress>,
+    pub(super) budget: String,
+    pub(super) parent: Option<(String, String)>,
+    pub(super) skill: String,
+    /// Agents that wait for each other.
+    pub(super) cycle: String,
+}
+
+/// An agent and the faces that it uses.
+pub(super) struct Party {
+    pub(super) name: String,
+    pub(super) faces: Vec<&'static str>,
+}
+
+/// Which faces each agent came through in some events.
+pub(super) type Faces<'a> = BTreeMap<&'a AgentId, BTreeSet<&'static str>>;
+
+/// The faces of these events.
+pub(super) fn faces<'a>(events: impl Iterator<Item = &'a Event>) -> Faces<'a> {
+    let mut faces = Faces::new();
+    for event in events.filter(|event| !event.is_by_runtime()) {
+        if let Some(agent) = event.author.agent() {
+            faces.entry(agent).or_default().insert(face(event.face));
+        }
+    }
+    faces
+}
+
+impl Head {
+    /// Of a session, with the faces that are known.
+    pub(super) fn of(session: &Session, faces: &Faces<'_>) -> Head {
+        let (binding, task) = (&session.binding, session.task());
+        let known = |agent: &AgentId| {
+            faces.get(agent).map_or_else(Vec::new, |faces| faces.iter().copied().collect::<Vec<_>>())
+        };
+        let mut from = Party { name: binding.requester.to_string(), faces: known(&binding.requester) };
+        if !from.faces.contains(&face(binding.face)) {
+            from.faces.insert(0, face(binding.face));
+        }
+        let named = session.wanted().and_then(|request| request.assignee.as_ref());
+        let offered = session.handoff().and_then(|handoff| handoff.offers.last()).map(|offer| &offer.target);
+        let to = match task.and_then(|task| task.phase.assignee()).or(named).or(offered) {
+            Some(agent) => Party { name: agent.to_string(), faces: known(agent) },
+            None => {
+                let others = binding.participants.iter().filter(|agent| **agent != binding.requester);
+                let names: Vec<&str> = others.map(|agent| agent.as_str()).collect();
+                let name = match names.as_slice() {
+                    [] => "nobody".to_owned(),
+                    [one] => (*one).to_owned(),
+                    several => format!("any of {}", several.len()),
+                };
+                Party { name, faces: Vec::new() }
+            }
+        };
+        let (now, over) = (now(), session.lifecycle.is_terminal());
+        let left = session.ends_by().filter(|_| !over).map(|at| at.since(now));
+        let silent = task.and_then(|task| task.signs.silent_since).filter(|_| !over);
+        let progress = task
+            .and_then(|task| task.phase.progress())
+            .filter(|_| !over)
+            .map(|told| Progress { percent: told.done.and_then(percent), message: words(&told.message) });
+        Head {
+            id: binding.id.to_string(),
+            short: short(binding.id.as_str()),
+            title: title(session),
+            kind: session.kind().name(),
+            state: State::of(session),
+            from,
+            to,
+            since: When::of(binding.created_at),
+            ends: left.map_or_else(String::new, span),
+            late: left.is_some_and(|left| left < 60_000),
+            silent: silent.map_or_else(String::new, |since| span(now.since(since))),
+            silent_after: binding
+                .charter
+                .liveness
+                .map_or_else(String::new, |liveness| span(liveness.window_ms)),
+            progress,
+            budget: budget::shown(session).map_or_else(String::new, |shown| budget_words(&shown)),
+            parent: binding.parent.as_ref().map(|parent| (parent.to_string(), short(parent.as_str()))),
+            skill: handover_desk::contract::skill_of(session).unwrap_or_default().to_owned(),
+            cycle: task
+                .filter(|task| !task.cycle.is_empty() && !over)
+                .map_or_else(String::new, |task| cycle(&task.cycle)),
+        }
+    }
+}
+
+fn budget_words(shown: &budget::Shown) -> String {
+    let part = |name: &str, count: &budget::Count| {
+        let of = count.of.as_ref().map(|of| format!("{} of {of} {name}", count.used));
+        of.unwrap_or_else(|| format!("{} {name}", count.used))
+    };
+    let mut parts = vec![part("tasks", &shown.tasks)];
+    parts.extend(shown.numbers.iter().map(|(name, count)| part(name, count)));
+    parts.extend(shown.until.iter().map(|until| format!("until {until}")));
+    parts.extend(shown.overspent.then(|| "spent".to_owned()));
+    parts.join(", ")
+}
+
+/// What a session came to, or was reported to have.
+pub(super) struct Outcome {
+    /// In a sentence.
+    pub(super) said: String,
+    /// What the assignee delivered.
+    pub(super) output: String,
+}
+
+/// What there is of an outcome.
+pub(super) fn outcome(session: &Session) -> Option<Outcome> {
+    let report = session.task().and_then(|task| match &task.phase {
+        Phase::Reported { report, assignee, .. } => Some((report, assignee)),
+        Phase::Pending | Phase::Requested { .. } | Phase::Working { .. } | Phase::Waiting { .. } => None,
+    });
+    let reported = report.map(|(report, by)| match report {
+        Report::Complete { output, summary } => {
+            (format!("{by} delivered. {}", words(summary)), bytes(output))
+        }
+        Report::Fail(failure) => {
+            (format!("{by} failed: {} {}", failure.code, words(&failure.reason)), bytes(&failure.output))
+        }
+    });
+    let bound = match &session.lifecycle {
+        Lifecycle::Open | Lifecycle::Suspended { .. } => None,
+        Lifecycle::Resolved { commitment } => {
+            let how = if commitment.positive { "a success" } else { "a failure" };
+            Some(format!("Bound as {how} ({}). {}", commitment.action, words(&commitment.reason)))
+        }
+        Lifecycle::Expired { .. } => Some("Its time was up.".to_owned()),
+        Lifecycle::Cancelled { by, reason } => {
+            let by = by.agent().map_or("the server", |agent| agent.as_str());
+            Some(format!("Cancelled by {by}. {}", words(reason)))
+        }
+    };
+    let (said, output) = match (reported, bound) {
+        (Some((reported, output)), bound) => {
+            (bound.into_iter().chain([reported]).collect::<Vec<_>>().join(" "), output)
+        }
+        (None, Some(bound)) => (bound, String::new()),
+        (None, None) => return None,
+    };
+    Some(Outcome { said: said.trim().to_owned(), output })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_the_two_units_that_say_something() {
+        for (seconds, said) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (111, "1 min 51 s"),
+            (1320, "22 min"),
+            (11_520, "3 h 12 min"),
+            (180_000, "2 d 2 h"),
+        ] {
+            assert_eq!(span(seconds * 1000), said);
+        }
+        assert_eq!((percent(0.62), percent(62.0), percent(f64::NAN)), (Some(62), Some(62), None));
+    }
+}

@@ -1,0 +1,226 @@
+//! One task: who asked whom, where it is, what happened, what was delegated under it, who waits for whom, what it came to,
+//! and what one can do about it.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::response::Response;
+use handover_desk::{No, id as ids, timeline};
+use handover_kernel::command::{Act, CheckInTerms, Next, TaskAct};
+use handover_kernel::{Blob, Fact, Session, Text};
+
+use super::Console;
+use super::acts::done;
+use super::http::Asked;
+use super::page::{Notice, Top, html};
+use super::sentence::{self, Line};
+use super::shown::{self, Head, Outcome, State, faces, short};
+use super::waiting::{FORMS_BYTES_MAX, Wait};
+use crate::face::no;
+
+/// How many events a page has, and how many raw ones.
+const PAGE: usize = 100;
+const RAW: usize = 30;
+
+/// How many tasks of a tree are shown.
+const TREE_MAX: usize = 200;
+
+/// How many characters of a raw event are shown: of the first, which a link leads to, and of the others.
+const RAW_CHARS_MAX: usize = 100_000;
+const RAW_OTHERS_MAX: usize = 3000;
+
+#[derive(Template)]
+#[template(path = "task.html")]
+struct Page {
+    top: Top,
+    head: Head,
+    instructions: String,
+    input: String,
+    outcome: Option<Outcome>,
+    /// What it waits for, if it waits for whoever asks.
+    waits: Vec<Wait>,
+    doable: Doable,
+    lines: Vec<Line>,
+    /// Whether only what was said is shown.
+    said_only: bool,
+    older: String,
+    newer: bool,
+    /// A line over time, as the points of an SVG.
+    curve: String,
+    tree: Vec<Branch>,
+    more_tree: bool,
+    edges: Vec<Edge>,
+    key: String,
+    /// What was typed into a form that was refused.
+    typed: String,
+    back: &'static str,
+}
+
+/// One task of a tree.
+struct Branch {
+    id: String,
+    title: String,
+    state: State,
+    assignee: String,
+    depth: usize,
+}
+
+/// Who waits for whom.
+struct Edge {
+    from: String,
+    to: String,
+    why: &'static str,
+    on: String,
+    on_short: String,
+    /// Whether it is part of a circle.
+    circular: bool,
+}
+
+/// What whoever asks can do: empty, or why not.
+struct Doable {
+    steer: String,
+    say: String,
+    pause: String,
+    resume: String,
+    cancel: String,
+    complete: String,
+    paused: bool,
+    over: bool,
+    /// How many subtasks end with it.
+    open_below: usize,
+}
+
+fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize) -> Doable {
+    let why = |act: Act| match console.desk().could(&asked.caller, session, act) {
+        Ok(()) => String::new(),
+        Err(no) => no::No(no).said(),
+    };
+    let text = || Text::from("?");
+    let commitment = console.desk().commitment(&asked.caller, session, true, text(), None);
+    let check_in = CheckInTerms::default();
+    let say = TaskAct::Say { body: Blob::from(&b"?"[..]), next: Next::AsBefore, check_in };
+    Doable {
+        steer: why(Act::Task(TaskAct::Steer { text: text() })),
+        say: why(Act::Task(say)),
+        pause: why(Act::Pause { reason: text(), gently: false }),
+        resume: why(Act::Resume { reason: text() }),
+        cancel: why(Act::Cancel { reason: text(), keeps_children: false }),
+        complete: why(Act::Commit(Box::new(commitment))),
+        paused: State::of(session).word == "paused",
+        over: session.lifecycle.is_terminal(),
+        open_below,
+    }
+}
+
+/// The page.
+pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Notice) -> Result<Response, No> {
+    let (desk, caller) = (console.desk(), &asked.caller);
+    let before = asked.query.said("before").and_then(|before| before.parse().ok());
+    let history = desk.history_before(caller, id, before.unwrap_or(u64::MAX), PAGE).await?;
+    let session = &history.session;
+    let events = history.events.iter().map(|event| &**event);
+    let said_only = asked.query.get("show") == "said";
+    let wanted = events.clone().filter(|event| !said_only || sentence::is_said(&event.fact));
+    let lines = sentence::lines(session, wanted);
+    let (tree, more_tree) = match session.task() {
+        Some(_) => desk.tree(caller, id, TREE_MAX).await?,
+        None => (Vec::new(), false),
+    };
+    let open_below = tree.iter().skip(1).filter(|branch| !branch.session.lifecycle.is_terminal()).count();
+    let circle = session.task().map_or(&[][..], |task| &task.cycle);
+    let edges = desk.waits_in(caller, session).await?.into_iter().map(|edge| Edge {
+        circular: circle.contains(&edge.from) && circle.contains(&edge.to),
+        from: edge.from.to_string(),
+        to: edge.to.to_string(),
+        why: edge.why.name(),
+        on_short: short(edge.on.as_str()),
+        on: edge.on.to_string(),
+    });
+    let head = Head::of(session, &faces(events.clone()));
+    let request = session.wanted();
+    let address = |name: &str, value: &str| format!("/tasks/{id}?{}", asked.query.with(name, value));
+    let notice = if let Notice::None = notice { done(asked.query.get("done")) } else { notice };
+    let status = notice.status();
+    let top = console.top(asked, head.title.clone()).await?;
+    let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
+    let mut forms = FORMS_BYTES_MAX;
+    let page = Page {
+        top: Top { here: "tasks", live, notice, ..top },
+        instructions: request.map_or_else(String::new, |request| shown::words(&request.instructions)),
+        input: request.map_or_else(String::new, |request| shown::bytes(&request.input)),
+        outcome: shown::outcome(session),
+        waits: Wait::of(session, &caller.agent, &mut forms, true).into_iter().collect(),
+        doable: doable(console, asked, session, open_below),
+        curve: curve(events),
+        lines,
+        said_only,
+        older: history.next.map_or_else(String::new, |next| address("before", &next.to_string())),
+        newer: before.is_some(),
+        tree: tree.iter().map(Branch::of).collect(),
+        more_tree,
+        edges: edges.collect(),
+        key: ids::unguessable(),
+        typed: asked.form.get("text").to_owned(),
+        back: "",
+        head,
+    };
+    Ok(html(status, &page, caller.room()))
+}
+
+impl Branch {
+    fn of(branch: &handover_desk::converse::Branch) -> Branch {
+        let session = &branch.session;
+        let assignee = session.task().and_then(|task| task.phase.assignee());
+        Branch {
+            id: session.binding.id.to_string(),
+            title: shown::title(session),
+            state: State::of(session),
+            assignee: assignee.map_or_else(String::new, ToString::to_string),
+            depth: branch.depth.min(8),
+        }
+    }
+}
+
+/// How much was done over time, as the points of a line that is 100 wide and 20 high; nothing if there are too few.
+fn curve<'a>(events: impl Iterator<Item = &'a handover_kernel::Event> + Clone) -> String {
+    let done = |event: &'a handover_kernel::Event| {
+        let Fact::Updated { progress, .. } = &event.fact else { return None };
+        Some((event.at, shown::percent(progress.done?)?))
+    };
+    let points: Vec<_> = events.filter_map(done).collect();
+    let (Some((first, _)), Some((last, _))) = (points.first(), points.last()) else { return String::new() };
+    let whole = last.since(*first).max(1) as f64;
+    let point = |(at, percent): &(handover_kernel::Timestamp, u32)| {
+        let x = at.since(*first) as f64 * 100.0 / whole;
+        format!("{x:.1},{:.1}", 20.0 - f64::from(*percent) / 5.0)
+    };
+    if points.len() < 2 { String::new() } else { points.iter().map(point).collect::<Vec<_>>().join(" ") }
+}
+
+#[derive(Template)]
+#[template(path = "events.html")]
+struct Raw {
+    top: Top,
+    id: String,
+    events: Vec<(u64, String)>,
+    older: String,
+}
+
+/// The raw events, the newest first.
+pub(super) async fn events(console: &Console, asked: &Asked, id: &str) -> Result<Response, No> {
+    let before = asked.query.said("before").and_then(|before| before.parse().ok());
+    let history = console.desk().history_before(&asked.caller, id, before.unwrap_or(u64::MAX), RAW).await?;
+    let raw = |(index, event): (usize, &Arc<handover_kernel::Event>)| {
+        let text = shown::pretty(&timeline::entry(&history.session, event));
+        let max = if index == 0 { RAW_CHARS_MAX } else { RAW_OTHERS_MAX };
+        (event.seq.0, handover_kernel::cut(&text, max).into_owned())
+    };
+    let top = console.top(asked, format!("Events of {}", shown::title(&history.session))).await?;
+    let page = Raw {
+        top: Top { here: "tasks", ..top },
+        id: history.session.binding.id.to_string(),
+        events: history.events.iter().rev().enumerate().map(raw).collect(),
+        older: history.next.map_or_else(String::new, |next| format!("/tasks/{id}/events?before={next}")),
+    };
+    Ok(html(200, &page, asked.caller.room()))
+}

@@ -1,0 +1,244 @@
+//! What the forms do, and what they say when they do not.
+
+use handover_desk::approvers::Rules;
+use serde_json::{Value, json};
+
+use super::browser::Browser;
+use super::grid::Node;
+use super::others::stage::{Stage, skill, skill_with};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_is_delegated_steered_paused_resumed_reviewed_and_completed() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let browser = Browser::signed_in(&stage, "ops").await;
+    let page = browser.ok("/delegate?agent=worker").await;
+    page.has("value=\"worker\"");
+    let key = page.hidden("key");
+    let fields = [
+        ("agent", "worker"),
+        ("title", "Dig"),
+        ("instructions", "a hole\r\nby noon"),
+        ("ttl", "60"),
+        ("key", key.as_str()),
+    ];
+    let sent = browser.post("/delegate", &fields).await;
+    let again = browser.post("/delegate", &fields).await;
+    assert_eq!(sent.header("location"), again.header("location"), "sent twice it is one task");
+    let page = browser.ok(sent.header("location")).await;
+    page.has("The task was handed out.").has("a hole\nby noon").has("console");
+    let task = sent.header("location").split(['/', '?']).nth(2).unwrap().to_owned();
+    let at = |act: &str| format!("/tasks/{task}/{act}");
+
+    let job = worker.next().await;
+    assert_eq!(job.id, task);
+    let key = browser.ok(&format!("/tasks/{task}")).await.hidden("key");
+    for _ in 0..2 {
+        browser
+            .does(&at("steer"), &[("text", "keep left"), ("key", &key)])
+            .await
+            .has("The steer was stored")
+            .has("keep left");
+    }
+    let heard = job.checkpoint_now().await.to_string();
+    assert_eq!(heard.matches("keep left").count(), 1, "{heard}");
+    browser.does(&at("pause"), &[]).await.has("‖").has("Resume");
+    let page = browser.post(&at("commit"), &[("do", "complete")]).await;
+    assert_eq!(page.status, 409, "{}", page.text);
+    page.has("role=\"alert\"");
+    browser.does(&at("resume"), &[]).await.has("The task goes on.").has("working");
+    let page = browser.post(&at("steer"), &[("text", "  ")]).await;
+    assert_eq!(page.status, 422);
+    page.has("expected some text");
+    job.completes("a hole").await;
+    browser.ok("/").await.has("(1) Waiting for you").has("review").has("worker delivered");
+    let page =
+        browser.does(&at("commit"), &[("do", "complete"), ("back", "/"), ("reason", "well done")]).await;
+    page.has("The outcome was bound.").has("Nothing waits for ops");
+    browser.ok(&format!("/tasks/{task}")).await.has("completed").has("well done");
+    let page = browser.post(&at("steer"), &[("text", "too late")]).await;
+    assert_eq!(page.status, 409, "{}", page.text);
+    assert_eq!(browser.post(&at("juggle"), &[]).await.status, 422);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_skill_is_called_with_a_form_of_its_schema() {
+    let stage = Stage::in_memory().await;
+    let schema = json!({ "type": "object", "properties": { "depth": { "type": "integer", "minimum": 1 }, "where": { "type": "string", "enum": ["here", "there"] } }, "required": ["depth"] });
+    let worker = stage.worker("worker", json!([skill_with("dig", json!({ "inputSchema": schema }))])).await;
+    let browser = Browser::signed_in(&stage, "ops").await;
+    let page = browser.ok("/delegate?agent=worker&skill=dig").await;
+    page.has("Call dig of worker").has("name=\"f.depth\" type=\"number\"").has("<option>there</option>");
+    let call = |depth| {
+        [("agent", "worker"), ("skill", "dig"), ("title", "Dig"), ("f.depth", depth), ("f.where", "there")]
+    };
+    let page = browser.post("/delegate", &call("0")).await;
+    assert_eq!(page.status, 400, "{}", page.text);
+    page.has("the skill&#39;s input schema").has("value=\"Dig\"");
+    let page = browser.post("/delegate", &call("deep")).await;
+    page.has("expected a whole number");
+    browser.does("/delegate", &call("3")).await.has("skill dig");
+    assert_eq!(worker.next().await.arguments(), &json!({ "depth": 3, "where": "there" }));
+    let page = browser.post("/delegate", &[("agent", "worker"), ("skill", "fly"), ("title", "x")]).await;
+    page.has("expected a skill of worker");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_are_answered_with_forms_of_their_schemas() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let browser = Browser::signed_in(&stage, "planner").await;
+    let task = stage.client("planner").begin("dig", json!({})).await;
+    let job = worker.next().await;
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "refunds": { "type": "boolean", "title": "Include refunds?" },
+            "many": { "type": "integer", "maximum": 9 },
+        },
+        "required": ["refunds"],
+    });
+    job.asks(json!({ "q1": { "message": "What about refunds?", "schema": schema } })).await;
+    let page = browser.ok("/").await;
+    page.has("(1) Waiting for you").has("What about refunds?").has("Include refunds?").has("name=\"f.many\"");
+    let target = format!("/tasks/{task}/answer");
+    let answer = async |many: &str| {
+        let fields =
+            [("question", "q1"), ("f.refunds", "true"), ("f.many", many), ("do", "answer"), ("back", "/")];
+        browser.post(&target, &fields).await
+    };
+    let page = answer("12").await;
+    assert_eq!(page.status, 400, "{}", page.text);
+    page.has("the answer to question q1").has("What about refunds?");
+    assert_eq!(answer("7").await.status, 303);
+    browser.ok("/").await.has("Nothing waits for planner");
+    let page = answer("7").await;
+    assert_eq!(page.status, 422);
+    page.has("the question is not open any more");
+    let told = job.checkpoint_now().await.to_string();
+    assert!(told.contains(r#"{"many":7,"refunds":true}"#), "{told}");
+
+    // Permission is given or refused, and a question in words answered in words.
+    job.asks(json!({ "q2": { "message": "May I?", "permission": true }, "q3": { "message": "Where?" } }))
+        .await;
+    browser.ok(&format!("/tasks/{task}")).await.has("May I?").has("Allow").has("for permission");
+    browser.does(&target, &[("question", "q2"), ("do", "refuse")]).await.has("The answer was stored.");
+    let page = browser.post(&target, &[("question", "q3"), ("answer", " ")]).await;
+    assert_eq!(page.status, 422);
+    browser.does(&target, &[("question", "q3"), ("answer", "over there")]).await.has("over there");
+    let told = job.checkpoint_now().await.to_string();
+    assert!(told.contains("decline") && told.contains("over there"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn approvals_are_given_changed_sent_back_and_refused() {
+    let stage = Stage::with(|set| {
+        set.approvals = Rules::parse(r#"[{ delegate = ["worker"], by = ["lead"] }]"#).unwrap();
+    })
+    .await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let host = stage.client("planner");
+    let lead = Browser::signed_in(&stage, "lead").await;
+    let delegate = async |title: &str| -> String {
+        let asked = json!({ "title": title, "instructions": "dig a hole", "input": { "deep": 1 }, "agent": "worker" });
+        host.tool("delegate_task", asked).await["task_id"].as_str().unwrap().to_owned()
+    };
+    let first = delegate("first").await;
+    let page = lead.ok("/").await;
+    page.has("approval").has("planner proposed this request").has("dig a hole");
+    let proposal = page.hidden("proposal");
+    let decide = async |task: &str, more: &[(&str, &str)]| {
+        let fields: Vec<(&str, &str)> = [("proposal", proposal.as_str()), ("back", "/")]
+            .into_iter()
+            .chain(more.iter().copied())
+            .collect();
+        lead.post(&format!("/tasks/{task}/decide"), &fields).await
+    };
+    // The requester's own form is of no use.
+    let planner = Browser::signed_in(&stage, "planner").await;
+    let page =
+        planner.post(&format!("/tasks/{first}/decide"), &[("proposal", &proposal), ("do", "approve")]).await;
+    assert_eq!(page.status, 403, "{}", page.text);
+    page.has("NOT_APPROVER");
+    assert_eq!(decide(&first, &[("do", "perhaps")]).await.status, 422);
+    assert_eq!(decide(&first, &[("do", "reject")]).await.status, 400, "a no needs a reason");
+    assert_eq!(decide(&first, &[("do", "approve")]).await.status, 303);
+    assert_eq!(worker.next().await.id, first);
+    assert_eq!(decide(&first, &[("do", "approve")]).await.status, 400, "it is decided");
+
+    let second = delegate("second").await;
+    let change = [
+        ("do", "change"),
+        ("title", "second"),
+        ("instructions", "dig a small hole"),
+        ("input", "{\r\n  \"deep\": 1\r\n}"),
+    ];
+    assert_eq!(decide(&second, &change).await.status, 303);
+    let job = worker.next().await;
+    assert_eq!(job.id, second);
+    let (caller, _) = stage.desk.sign_in(Some("lead"), handover_kernel::Face::Console, None).await.unwrap();
+    let history = stage.desk.history(&caller, &second, 0, 100).await.unwrap();
+    let entry = |event: &handover_kernel::Event| handover_desk::timeline::entry(&history.session, event);
+    let decided: Vec<Value> =
+        history.events.iter().map(|event| entry(event)).filter(|entry| entry["kind"] == "decided").collect();
+    assert_eq!(decided.len(), 1);
+    assert_eq!(decided[0]["detail"]["changes"], json!({ "instructions": "dig a small hole" }));
+    assert_eq!(decided[0]["face"], "console");
+
+    let third = delegate("third").await;
+    assert_eq!(decide(&third, &[("do", "ask"), ("words", "smaller")]).await.status, 303);
+    planner.ok("/").await.has("sent back").has("lead asked for changes of the request: smaller");
+    let fourth = delegate("fourth").await;
+    assert_eq!(decide(&fourth, &[("do", "reject"), ("words", "no holes")]).await.status, 303);
+    planner.ok(&format!("/tasks/{fourth}")).await.has("no holes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_is_cancelled_only_by_who_is_sure() {
+    let stage = Stage::in_memory().await;
+    let (planner, browser) = (Node::new(&stage, "planner"), Browser::signed_in(&stage, "planner").await);
+    let task = planner.sends("worker", "dig").await;
+    let page = browser.post(&format!("/tasks/{task}/cancel"), &[]).await;
+    assert_eq!(page.status, 422);
+    page.has("tick the box first");
+    assert_eq!(planner.state(&task).await, "submitted");
+    let cancelled = [("sure", "true"), ("reason", "no holes")];
+    browser
+        .does(&format!("/tasks/{task}/cancel"), &cancelled)
+        .await
+        .has("The task was cancelled.")
+        .has("no holes");
+    assert_eq!(planner.state(&task).await, "canceled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each() {
+    let stage = Stage::in_memory().await;
+    let (planner, browser) = (Node::new(&stage, "planner"), Browser::signed_in(&stage, "planner").await);
+    let mut own = Vec::new();
+    for number in 0..3 {
+        own.push(planner.sends("worker", &format!("dig {number}")).await);
+    }
+    planner.sends("worker", "fly").await;
+    let other = Node::new(&stage, "helper").sends("planner", "dig for me").await;
+    let foreign = Node::new(&stage, "helper").sends("worker", "dig elsewhere").await;
+    let page = browser.ok("/bulk?act=pause&q=dig").await;
+    page.has("pause 3 tasks?").has("dig for me").lacks("fly").lacks("elsewhere");
+    let page = browser.ok("/bulk?act=cancel&q=dig").await;
+    page.has("cancel 4 tasks?").has("they cannot go on afterwards");
+    assert_eq!(browser.get("/bulk?act=juggle").await.status, 400);
+    let mut fields = vec![("act", "cancel"), ("id", own[0].as_str()), ("id", &own[1]), ("id", &foreign)];
+    assert_eq!(browser.post("/bulk", &fields).await.status, 400, "nobody is sure");
+    assert_eq!(planner.state(&own[0]).await, "submitted");
+    fields.push(("sure", "true"));
+    let page = browser.post("/bulk", &fields).await;
+    assert_eq!(page.status, 200);
+    page.has("cancel: 2 of 3").has("there is no such task");
+    let mut states = Vec::new();
+    for task in &own {
+        states.push(planner.state(task).await);
+    }
+    assert_eq!(states, ["canceled", "canceled", "submitted"]);
+    assert_eq!(planner.state(&other).await, "submitted");
+    browser.ok("/tasks?state=cancelled").await.has("dig 0").has("dig 1").lacks("dig 2");
+}

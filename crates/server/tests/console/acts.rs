@@ -242,3 +242,33 @@ async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each()
     assert_eq!(planner.state(&other).await, "submitted");
     browser.ok("/tasks?state=cancelled").await.has("dig 0").has("dig 1").lacks("dig 2");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_task_is_offered_to_another_agent_and_taken_in_the_console() {
+    let stage = Stage::in_memory().await;
+    stage.worker("helper", json!([skill("dig")])).await;
+    let worker = stage.worker("worker", json!([skill("fly")])).await;
+    let asked = json!({ "title": "fly", "instructions": "far", "agents": ["worker", "helper"] });
+    let task =
+        stage.client("planner").tool("delegate_task", asked).await["task_id"].as_str().unwrap().to_owned();
+    worker.next().await;
+    let (owner, helper) =
+        (Browser::signed_in(&stage, "worker").await, Browser::signed_in(&stage, "helper").await);
+    let target = format!("/tasks/{task}/hand-on");
+    assert_eq!(owner.post(&target, &[("to", "")]).await.status, 422);
+    owner.does(&target, &[("to", "helper"), ("reason", "no fuel")]).await.has("The handoff was offered");
+    let page = helper.ok("/").await;
+    page.has("worker offers you the responsibility");
+    let handoff = page.text.split("id=\"wait-").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    helper.ok(&format!("/tasks/{handoff}")).await.has("no fuel").has("to helper");
+    helper
+        .does(&format!("/tasks/{handoff}/offer"), &[("do", "accept"), ("back", "/")])
+        .await
+        .has("The answer to the offer");
+    owner.ok("/").await.has("review");
+    owner
+        .does(&format!("/tasks/{handoff}/commit"), &[("do", "complete")])
+        .await
+        .has("The outcome was bound.");
+    helper.ok(&format!("/tasks/{task}")).await.has("→ helper").has("took it over by handoff");
+}

@@ -118,10 +118,9 @@ pub fn is_over(standing: Standing) -> bool {
         | Standing::ReportedComplete
         | Standing::ReportedFail
         | Standing::Suspended => false,
-        Standing::ResolvedPositive
-        | Standing::ResolvedNegative
-        | Standing::Expired
-        | Standing::Cancelled => true,
+        Standing::ResolvedPositive | Standing::ResolvedNegative | Standing::Expired | Standing::Cancelled => {
+            true
+        }
     }
 }
 

@@ -164,6 +164,15 @@ async fn approvals_are_given_changed_sent_back_and_refused() {
     assert_eq!(decide(&first, &[("do", "reject")]).await.status, 400, "a no needs a reason");
     assert_eq!(decide(&first, &[("do", "approve")]).await.status, 303);
     assert_eq!(worker.next().await.id, first);
+    // Of how it was before, the worker is told nothing.
+    let own = Browser::signed_in(&stage, "worker").await;
+    own.ok(&format!("/tasks/{first}")).await.has("requested of worker").lacks("proposed");
+    own.ok(&format!("/tasks/{first}/events")).await.lacks("proposed").lacks("decided");
+    for at in 1..=3 {
+        let page = own.get(&format!("/tasks/{first}/replay?at={at}")).await;
+        assert_eq!(page.status, 403, "event {at}: {}", page.text);
+    }
+    own.ok(&format!("/tasks/{first}/replay")).await.has("working");
     assert_eq!(decide(&first, &[("do", "approve")]).await.status, 400, "it is decided");
 
     let second = delegate("second").await;

@@ -102,6 +102,8 @@ async fn a_long_history_pages_from_the_newest_and_stays_small() {
     assert!(pages >= 2, "{pages}");
     browser.ok(&format!("/tasks/{task}/events")).await;
     browser.ok(&format!("/tasks/{task}?before=99999999999999999999")).await;
+    browser.ok(&format!("/tasks/{task}/replay?at=100")).await.has("event 100 of ").has("message 96 ");
+    browser.ok(&format!("/tasks/{task}/replay")).await.has("message 129 ");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

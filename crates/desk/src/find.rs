@@ -75,6 +75,7 @@ impl Desk {
             let page = self.list(caller, query, after.as_deref(), many).await?;
             looked_at += page.items.len().max(1);
             self.gate.charge(caller, (page.items.len() / ROWS) as u64);
+            let last = page.items.last().map(|item| &item.id);
             for item in page.items.iter().filter(|item| wanted.fits(item, words.as_deref())) {
                 let key = SessionKey::new(caller.tenant.clone(), item.id.as_str());
                 let session = match self.engine.session(key).await {
@@ -88,7 +89,8 @@ impl Desk {
                     tasks.push(session);
                 }
                 if tasks.len() >= max || bytes >= 16 * page::BYTES_MAX {
-                    return Ok(Found { tasks, next: item.cursor.clone() });
+                    let next = if last == Some(&item.id) { page.next } else { item.cursor.clone() };
+                    return Ok(Found { tasks, next });
                 }
             }
             match page.next {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use handover_engine::view::{self, Summary};
 use handover_engine::{Denied, Key, Topic};
 use handover_kernel::command::ModeKind;
-use handover_kernel::session::Standing;
+use handover_kernel::session::{Standing, replay_after};
 use handover_kernel::{Event, Refusal, Session, SessionId, Timestamp};
 use handover_store::{Cursor, Filter, Order, SessionKey, is_full};
 use prost::Message;
@@ -272,14 +272,25 @@ impl Desk {
     }
 
     /// A session as it was after its event `at`, and that event, as the kernel replays its log; the last one if there are
-    /// fewer. It is not shown to who could not see it then.
-    pub async fn as_of(&self, caller: &Caller, id: &str, at: u64) -> Result<(Session, Event), No> {
-        let Whole { session, mut events, _held } = self.whole_history(caller, id).await?;
-        let at = usize::try_from(at).unwrap_or(usize::MAX).clamp(1, events.len().max(1));
-        events.truncate(at);
-        let replayed = handover_kernel::replay(&session.binding.id, &events)
-            .map_err(|why| Denied::Unreadable(why.to_string().into()))?;
-        match (replayed, events.pop()) {
+    /// fewer. It is not shown to who could not see it then. Of the log only a page is held at a time.
+    pub async fn as_of(&self, caller: &Caller, id: &str, at: u64) -> Result<(Session, Arc<Event>), No> {
+        let session = self.session(caller, id).await?;
+        let _held = self.gate.hold(caller, READING * page::BYTES_MAX as u64)?;
+        let key = SessionKey::new(caller.tenant.clone(), id);
+        let at = at.clamp(1, session.head.0);
+        let (mut then, mut last): (Option<Session>, Option<Arc<Event>>) = (None, None);
+        loop {
+            let after = last.as_ref().map_or(0, |event| event.seq.0);
+            let mut page = if after < at { self.events_after(&key, after).await? } else { Vec::new() };
+            page.retain(|event| event.seq.0 <= at);
+            let Some(end) = page.last().cloned() else { break };
+            self.gate.charge_bytes(caller, page.iter().map(|event| event.weight()).sum());
+            let events = page.iter().map(|event| &**event);
+            then = replay_after(then, &session.binding.id, events)
+                .map_err(|why| Denied::Unreadable(why.to_string().into()))?;
+            last = Some(end);
+        }
+        match (then, last) {
             (Some(then), Some(event)) if sees(caller, &then) && !conceals(caller, &then, &event) => {
                 Ok((then, event))
             }

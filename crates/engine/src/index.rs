@@ -14,7 +14,8 @@ use crate::view;
 /// rows of earlier releases are made again.
 ///
 /// 1: for whom a session waits.
-pub const INDEX_VERSION: u32 = 1;
+/// 2: that it waits for its requester while its assignee is silent.
+pub const INDEX_VERSION: u32 = 2;
 
 /// How many sessions are rebuilt in one commit.
 const BATCH: usize = 500;

@@ -42,11 +42,13 @@ pub enum WaitKind {
     Revision = 11,
     /// A proposal of the agent's own that nobody has decided about: it waits for another.
     Proposed = 12,
+    /// The assignee has shown no sign of life for too long; the agent is the requester.
+    Silent = 13,
 }
 
 impl WaitKind {
     /// Every kind.
-    pub const ALL: [WaitKind; 13] = [
+    pub const ALL: [WaitKind; 14] = [
         WaitKind::TaskOffer,
         WaitKind::HandoffOffer,
         WaitKind::InHand,
@@ -60,6 +62,7 @@ impl WaitKind {
         WaitKind::Approval,
         WaitKind::Revision,
         WaitKind::Proposed,
+        WaitKind::Silent,
     ];
 
     /// Its bit in the `kinds` of [`Waits`].
@@ -129,6 +132,7 @@ impl Causes {
             Phase::Reported { .. } => causes.add(WaitKind::Review, true),
         }
         causes.add(WaitKind::CheckInMissed, task.conversation.check_in_missed.is_some());
+        causes.add(WaitKind::Silent, task.signs.silent_since.is_some());
         causes.add(WaitKind::Orders, task.orders.waiting().next().is_some());
         causes.requester_unread = !task.conversation.side(Party::Requester).unread.is_empty();
         causes
@@ -186,7 +190,7 @@ pub fn waits(session: &Session) -> Vec<Waits> {
 
 fn of_task<'a>(session: &'a Session, task: &'a Task, causes: Causes, waits: &mut ByAgent<'a>) {
     let binding = &session.binding;
-    for kind in [WaitKind::Question, WaitKind::Reply, WaitKind::CheckInMissed] {
+    for kind in [WaitKind::Question, WaitKind::Reply, WaitKind::CheckInMissed, WaitKind::Silent] {
         if causes.has(kind) {
             waits.add(&binding.requester, kind);
         }

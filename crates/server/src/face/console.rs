@@ -8,7 +8,7 @@
 //! - `tasks`, `task`, `replay`: many tasks, one, and one as it was
 //! - `acts`, `bulk`: what the forms do, to one task and to many
 //! - `delegate`: a form for new work
-//! - `agents`, `health`: who is there, and how the server is
+//! - `agents`, `policies`, `health`: who is there, what holds, and how the server is
 //! - `live`: the stream that tells pages to look again
 //! - `shown`, `sentence`, `question`: how a session, an event and a question look
 //! - `fields`, `assets`, `page`: forms, style and script, and what every page has
@@ -25,6 +25,7 @@ mod health;
 mod http;
 mod live;
 mod page;
+mod policies;
 mod question;
 mod replay;
 mod sentence;

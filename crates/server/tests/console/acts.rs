@@ -164,6 +164,15 @@ async fn approvals_are_given_changed_sent_back_and_refused() {
     assert_eq!(decide(&first, &[("do", "reject")]).await.status, 400, "a no needs a reason");
     assert_eq!(decide(&first, &[("do", "approve")]).await.status, 303);
     assert_eq!(worker.next().await.id, first);
+    // Of how it was before, the worker is told nothing.
+    let own = Browser::signed_in(&stage, "worker").await;
+    own.ok(&format!("/tasks/{first}")).await.has("requested of worker").lacks("proposed");
+    own.ok(&format!("/tasks/{first}/events")).await.lacks("proposed").lacks("decided");
+    for at in 1..=3 {
+        let page = own.get(&format!("/tasks/{first}/replay?at={at}")).await;
+        assert_eq!(page.status, 403, "event {at}: {}", page.text);
+    }
+    own.ok(&format!("/tasks/{first}/replay")).await.has("working");
     assert_eq!(decide(&first, &[("do", "approve")]).await.status, 400, "it is decided");
 
     let second = delegate("second").await;
@@ -241,4 +250,34 @@ async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each()
     assert_eq!(states, ["canceled", "canceled", "submitted"]);
     assert_eq!(planner.state(&other).await, "submitted");
     browser.ok("/tasks?state=cancelled").await.has("dig 0").has("dig 1").lacks("dig 2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_task_is_offered_to_another_agent_and_taken_in_the_console() {
+    let stage = Stage::in_memory().await;
+    stage.worker("helper", json!([skill("dig")])).await;
+    let worker = stage.worker("worker", json!([skill("fly")])).await;
+    let asked = json!({ "title": "fly", "instructions": "far", "agents": ["worker", "helper"] });
+    let task =
+        stage.client("planner").tool("delegate_task", asked).await["task_id"].as_str().unwrap().to_owned();
+    worker.next().await;
+    let (owner, helper) =
+        (Browser::signed_in(&stage, "worker").await, Browser::signed_in(&stage, "helper").await);
+    let target = format!("/tasks/{task}/hand-on");
+    assert_eq!(owner.post(&target, &[("to", "")]).await.status, 422);
+    owner.does(&target, &[("to", "helper"), ("reason", "no fuel")]).await.has("The handoff was offered");
+    let page = helper.ok("/").await;
+    page.has("worker offers you the responsibility");
+    let handoff = page.text.split("id=\"wait-").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    helper.ok(&format!("/tasks/{handoff}")).await.has("no fuel").has("to helper");
+    helper
+        .does(&format!("/tasks/{handoff}/offer"), &[("do", "accept"), ("back", "/")])
+        .await
+        .has("The answer to the offer");
+    owner.ok("/").await.has("review");
+    owner
+        .does(&format!("/tasks/{handoff}/commit"), &[("do", "complete")])
+        .await
+        .has("The outcome was bound.");
+    helper.ok(&format!("/tasks/{task}")).await.has("→ helper").has("took it over by handoff");
 }

@@ -1,6 +1,6 @@
 //! The console over real connections.
 //!
-//! - [`others`], [`grid`]: the stages and clients of the other faces' tests
+//! - [`others`], [`grid`], [`issuer`]: the stages and clients of the other faces' tests
 //! - [`browser`]: what a browser does: cookies, forms, redirects
 //! - [`signing_in`]: signing in and out, cookies, and requests of other pages
 //! - [`pages`]: every page, empty and full, and what agents write in them
@@ -13,6 +13,8 @@
 #[path = "../grid/client.rs"]
 #[allow(dead_code, reason = "no play needs all of it")]
 mod grid;
+#[path = "../jwt/issuer.rs"]
+mod issuer;
 #[path = "../grid/others.rs"]
 mod others;
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::browser::Browser;
 use super::grid::Node;
-use super::others::stage::{Stage, skill};
+use super::others::stage::{Stage, skill, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_of_an_empty_server_says_what_belongs_there() {
@@ -23,6 +23,7 @@ async fn every_page_of_an_empty_server_says_what_belongs_there() {
     browser.ok("/agents?q=digger").await.has("No agent fits");
     browser.ok("/health").await.has("store").has("works");
     browser.ok("/delegate").await.has("Delegate a task");
+    browser.ok("/policies").await.has("policy.default").has("policy.grid");
     for (target, status) in [
         ("/tasks/none", 404),
         ("/tasks/none/events", 404),
@@ -35,6 +36,8 @@ async fn every_page_of_an_empty_server_says_what_belongs_there() {
         let page = browser.get(target).await;
         assert_eq!(page.status, status, "{target}: {}", page.text);
         page.has("role=\"alert\"");
+        let link = page.text.split("class=\"code\" href=\"").nth(1).unwrap().split('"').next().unwrap();
+        assert_eq!(browser.get(link).await.status, 200, "{link} says more");
     }
 }
 
@@ -99,6 +102,8 @@ async fn a_long_history_pages_from_the_newest_and_stays_small() {
     assert!(pages >= 2, "{pages}");
     browser.ok(&format!("/tasks/{task}/events")).await;
     browser.ok(&format!("/tasks/{task}?before=99999999999999999999")).await;
+    browser.ok(&format!("/tasks/{task}/replay?at=100")).await.has("event 100 of ").has("message 96 ");
+    browser.ok(&format!("/tasks/{task}/replay")).await.has("message 129 ");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -253,4 +258,21 @@ async fn an_observer_sees_everything_of_its_tenant_and_may_do_nothing() {
     }
     assert_eq!(stage.written(), before, "nothing left a trace");
     far.ok("/tasks").await.lacks("dig");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_workers_and_missed_check_ins_wait_for_the_requester() {
+    let stage = Stage::in_memory().await;
+    let (host, browser) = (stage.client("planner"), Browser::signed_in(&stage, "planner").await);
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let asked = json!({ "title": "crawl", "instructions": "all", "agent": "worker", "silent_after_ms": 50 });
+    host.tool("delegate_task", asked).await;
+    worker.next().await;
+    until(async || browser.ok("/").await.text.contains("worker has been silent for")).await;
+    browser.ok("/tasks").await.has("◌");
+    let planner = Node::new(&stage, "planner");
+    let sent = planner.ok("task/send", json!({ "to": "helper", "message": "dig", "checkIn": 0.05 })).await;
+    assert!(sent["task"]["taskId"].is_string());
+    until(async || browser.ok("/").await.text.contains("has not said that it received")).await;
+    browser.ok("/").await.has("(2) Waiting for you").has("check-in").has("silent");
 }

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
 
+use handover_desk::identity::jwt::keys::KeySet;
+use handover_kernel::Face;
+use serde_json::json;
+
 use super::browser::Browser;
+use super::issuer::{self, Key};
 use super::others::stage::{Stage, tokens};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,4 +175,28 @@ async fn over_tls_the_cookie_goes_over_nothing_else() {
     let cookie = answer.headers()["set-cookie"].to_str().unwrap();
     assert!(cookie.starts_with("__Host-handover-443="), "{cookie}");
     assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax; Max-Age=43200; Secure"), "{cookie}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_json_web_token_signs_in_for_no_longer_than_it_counts_and_its_key_is_listed() {
+    let (key, other) = (Key::ed("one"), Key::ed("other"));
+    let verifier = Arc::new(issuer::verifier(&[&key]));
+    let identity = Identity::Jwt(Arc::clone(&verifier), Arc::default());
+    let stage = Stage::with(|set| set.identity = identity).await;
+    let ends = issuer::now() + 600;
+    let token = key.token(&issuer::claims_with(json!({ "exp": ends, "roles": ["observer"] })));
+    let mut browser = Browser::new(&stage);
+    assert_eq!(browser.sign_in(&other.token(&issuer::claims())).await.status, 401);
+    assert_eq!(browser.sign_in(&token).await.status, 303);
+    browser.ok("/").await.has("planner").has("(observer)");
+    let secret = browser.cookie.as_ref().unwrap().split_once('=').unwrap().1;
+    let caller = stage.desk.signed_in(secret, Face::Console, None).await.unwrap();
+    let shown = stage.desk.sign_ins(&caller).await.unwrap();
+    assert_eq!(
+        shown.iter().map(|shown| shown.ends_at.0).collect::<Vec<_>>(),
+        [(ends + 60) * 1000],
+        "with the skew"
+    );
+    verifier.set_keys(KeySet::parse(issuer::set(&[&other]).as_bytes()).unwrap());
+    assert_eq!(browser.get("/").await.status, 303, "its key was withdrawn");
 }

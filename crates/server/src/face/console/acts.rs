@@ -5,11 +5,13 @@ use std::sync::Arc;
 use axum::response::Response;
 use handover_desk::approvals::Approval;
 use handover_desk::converse::Saying;
+use handover_desk::delegate::Responsibility;
 use handover_desk::visible::spelled_out;
 use handover_desk::{No, payload};
 use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::command::{Act, Answer, TaskAct};
-use handover_kernel::{Blob, MessageId, Session, Text};
+use handover_kernel::handoff::TASK_SCOPE_PREFIX;
+use handover_kernel::{AgentId, Blob, MessageId, Session, Text};
 use serde_json::Value;
 
 use super::Console;
@@ -44,6 +46,9 @@ pub(super) fn done(word: &str) -> Notice {
         "cancel" => Notice::Done("The task was cancelled."),
         "commit" => Notice::Done("The outcome was bound."),
         "offer" => Notice::Done("The answer to the offer was stored."),
+        "hand-on" => {
+            Notice::Done("The handoff was offered: the task moves when it was accepted and committed.")
+        }
         "delegate" => Notice::Done("The task was handed out."),
         _ => Notice::None,
     }
@@ -95,13 +100,27 @@ async fn put(console: &Console, asked: &Asked, id: &str, act: &str) -> Result<()
                 "fail" => false,
                 other => return Err(expected("complete or fail", other)),
             };
-            desk.commit(caller, &session, positive, reason(form), key).await?;
+            // An outcome has a reason, said or not.
+            let reason = form.said("reason").unwrap_or("reviewed in the console").replace("\r\n", "\n");
+            desk.commit(caller, &session, positive, Text::from(reason), key).await?;
             return Ok(());
         }
         "decide" => {
             let proposal = form.get("proposal");
             let number = proposal.parse().map_err(|_| expected("the number of a proposal", proposal))?;
             desk.decide(caller, id, number, ruling(&session, form)?, key).await?;
+            return Ok(());
+        }
+        "hand-on" => {
+            let to = form.said("to").ok_or_else(|| expected("an agent", ""))?;
+            let offered = Responsibility {
+                to: AgentId::from(to),
+                scope: Text::from(format!("{TASK_SCOPE_PREFIX}{id}")),
+                reason: reason(form),
+                context: None,
+                ttl_ms: None,
+            };
+            desk.offer(caller, key, "console", offered).await?;
             return Ok(());
         }
         "offer" => {

@@ -73,6 +73,7 @@ async function refresh(all) {
     if (!response.ok) return;
     const fresh = new DOMParser().parseFromString(await response.text(), 'text/html');
     document.title = fresh.title;
+    notify(fresh);
     // Parts within a part are put in place with it, unless somebody is at work in one of them.
     for (const old of $$('[data-part]')) {
       if (!old.isConnected) continue;
@@ -102,6 +103,34 @@ async function refresh(all) {
     last = Date.now();
     if (wanted) { wanted = false; soon(); }
   }
+}
+
+// Who wants to is told by the browser when more waits than before; what waits is only counted.
+const able = 'Notification' in window;
+function notify(fresh) {
+  const count = (root) => Number(root.getElementById('waiting-count')?.textContent) || 0;
+  const more = count(fresh) - count(document);
+  if (more > 0 && able && Notification.permission === 'granted' && localStorage.notify === 'on' && document.hidden) {
+    new Notification('Handover', { body: `${count(fresh)} waiting for you`, tag: 'handover' });
+  }
+}
+function offerNotifications() {
+  const here = document.querySelector('nav a[aria-current][href="/"]');
+  if (!here || !able) return;
+  const button = document.createElement('button');
+  button.className = 'plain';
+  const show = () => {
+    const on = Notification.permission === 'granted' && localStorage.notify === 'on';
+    button.textContent = on ? 'Notify me: on' : 'Notify me: off';
+    button.setAttribute('aria-pressed', on);
+  };
+  button.addEventListener('click', async () => {
+    const on = localStorage.notify === 'on' && Notification.permission === 'granted';
+    localStorage.notify = !on && await Notification.requestPermission() === 'granted' ? 'on' : 'off';
+    show();
+  });
+  show();
+  document.querySelector('main h1')?.after(button);
 }
 
 // At most one look a second, however much happens.
@@ -181,5 +210,6 @@ for (const form of $$('[data-replay]')) form.elements.at.addEventListener('chang
 localise(document);
 if (document.getElementById('live')) {
   listen();
+  offerNotifications();
   if (about) setInterval(() => { if (!document.hidden) soon(); }, 60000);
 }

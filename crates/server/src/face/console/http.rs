@@ -15,7 +15,8 @@ use handover_kernel::Face;
 use super::fields::{Fields, cookie, encode};
 use super::page::{self, Top, see_other};
 use super::{
-    Console, acts, agents, assets, bulk, delegate, health, live, replay, sign_in, task, tasks, waiting,
+    Console, acts, agents, assets, bulk, delegate, health, live, policies, replay, sign_in, task, tasks,
+    waiting,
 };
 use crate::http::line::note;
 use crate::http::{Peer, gather, host, trace};
@@ -29,7 +30,7 @@ pub fn router(console: Console) -> Router {
     for path in ["/", "/tasks", "/tasks/{id}", "/tasks/{id}/events", "/tasks/{id}/replay", "/agents"] {
         router = router.route(path, get(serve));
     }
-    for path in ["/health", "/live", "/assets/{name}", "/sign-ins"] {
+    for path in ["/health", "/policies", "/live", "/assets/{name}", "/sign-ins"] {
         router = router.route(path, get(serve));
     }
     router
@@ -97,6 +98,7 @@ impl Console {
             (false, ["tasks", id, "events"]) => task::events(self, &asked, id).await,
             (false, ["tasks", id, "replay"]) => replay::show(self, &asked, id).await,
             (false, ["agents"]) => agents::show(self, &asked).await,
+            (false, ["policies"]) => policies::show(self, &asked).await,
             (false, ["health"]) => health::show(self, &asked).await,
             (false, ["sign-ins"]) => sign_in::list(self, &asked, Default::default()).await,
             (false, ["delegate"]) => delegate::show(self, &asked, Default::default()).await,
@@ -170,10 +172,7 @@ impl Console {
     /// The top of a page, with how many things wait.
     pub(super) async fn top(&self, asked: &Asked, title: impl Into<String>) -> Result<Top, No> {
         let waits = self.desk().inbox(&asked.caller, &waiting::KINDS, None, COUNTED_MAX).await?;
-        let me = &asked.caller.agent;
-        let waiting =
-            waits.sessions.iter().filter(|session| !waiting::reasons(session, me).is_empty()).count();
-        Ok(Top { waiting, ..Top::of(&asked.caller, title) })
+        Ok(Top { waiting: waits.sessions.len(), ..Top::of(&asked.caller, title) })
     }
 }
 

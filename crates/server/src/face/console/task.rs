@@ -86,6 +86,8 @@ struct Doable {
     complete: String,
     paused: bool,
     over: bool,
+    /// Whether a form to hand it on is of use.
+    hands_on: bool,
     /// How many subtasks end with it.
     open_below: usize,
 }
@@ -96,6 +98,8 @@ fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize
         Err(no) => no::No(no).said(),
     };
     let text = || Text::from("?");
+    let me = &asked.caller.agent;
+    let assignee = session.task().and_then(|task| task.phase.assignee());
     let commitment = console.desk().commitment(&asked.caller, session, true, text(), None);
     let check_in = CheckInTerms::default();
     let say = TaskAct::Say { body: Blob::from(&b"?"[..]), next: Next::AsBefore, check_in };
@@ -108,6 +112,7 @@ fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize
         complete: why(Act::Commit(Box::new(commitment))),
         paused: State::of(session).word == "paused",
         over: session.lifecycle.is_terminal(),
+        hands_on: assignee.is_some_and(|assignee| *assignee == *me || session.binding.requester == *me),
         open_below,
     }
 }

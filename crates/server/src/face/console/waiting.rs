@@ -33,7 +33,7 @@ pub(super) const KINDS: [WaitKind; 8] = [
     WaitKind::CheckInMissed,
     WaitKind::Revision,
     WaitKind::HandoffOffer,
-    WaitKind::Unread,
+    WaitKind::Silent,
 ];
 
 #[derive(Template)]
@@ -110,9 +110,7 @@ pub(super) struct Proposal {
 }
 
 /// Why a session waits for an agent, of what this page shows.
-pub(super) fn reasons(session: &Session, agent: &AgentId) -> Vec<Reason> {
-    let silent = session.task().is_some_and(|task| task.signs.silent_since.is_some());
-    let own = session.binding.requester == *agent && !session.lifecycle.is_terminal();
+fn reasons(session: &Session, agent: &AgentId) -> Vec<Reason> {
     let reason = |kind: &WaitKind| match kind {
         WaitKind::Question => Some(Reason::Question),
         WaitKind::Approval => Some(Reason::Approval),
@@ -121,6 +119,7 @@ pub(super) fn reasons(session: &Session, agent: &AgentId) -> Vec<Reason> {
         WaitKind::CheckInMissed => Some(Reason::CheckIn),
         WaitKind::Revision => Some(Reason::Revision),
         WaitKind::HandoffOffer => Some(Reason::Offer),
+        WaitKind::Silent => Some(Reason::Silent),
         WaitKind::TaskOffer
         | WaitKind::InHand
         | WaitKind::Unread
@@ -128,9 +127,7 @@ pub(super) fn reasons(session: &Session, agent: &AgentId) -> Vec<Reason> {
         | WaitKind::Offered
         | WaitKind::Proposed => None,
     };
-    let mut found: Vec<Reason> = inbox::reasons(session, agent).iter().filter_map(reason).collect();
-    found.extend((silent && own).then_some(Reason::Silent));
-    found
+    inbox::reasons(session, agent).iter().filter_map(reason).collect()
 }
 
 impl Wait {

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use handover_engine::Denied;
-use handover_engine::view::{self, status_number};
+use handover_engine::view;
 use handover_kernel::command::ModeKind;
-use handover_kernel::session::Standing;
 use handover_kernel::{Face, Refusal, Session, Timestamp};
 use handover_store::SessionKey;
 
 use crate::caller::Caller;
 use crate::look::{Item, Query};
 use crate::no::No;
+use crate::state::State;
 use crate::{Desk, page};
 
 /// How many rows of the index are looked at for one page, and how many at a time.
@@ -25,8 +25,8 @@ const WORDS_BYTES_MAX: usize = 256;
 /// Which tasks are wanted. What is none or empty does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// In one of these standings.
-    pub standings: Vec<Standing>,
+    /// In this state.
+    pub state: Option<State>,
     /// Requested or held by this agent.
     pub agent: Option<String>,
     /// Started through this face.
@@ -64,8 +64,7 @@ impl Desk {
             let what = format!("expected at most {WORDS_BYTES_MAX} bytes to look for, found {found}");
             return Err(Refusal::invalid(what).into());
         }
-        let standings =
-            wanted.standings.iter().fold(0, |bits, standing| bits | 1 << status_number(*standing));
+        let standings = wanted.state.map_or(0, State::standings);
         let query = Query { kind: Some(ModeKind::Task), newest_first: true, standings };
         let words = wanted.words.as_ref().map(|words| words.to_lowercase());
         let (mut tasks, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
@@ -84,7 +83,8 @@ impl Desk {
                     Ok(None) | Err(Denied::Unreadable(_)) => continue,
                     Err(denied) => return Err(denied.into()),
                 };
-                if wanted.face.is_none_or(|face| session.binding.face == face) {
+                let in_state = wanted.state.is_none_or(|state| State::of(&session) == state);
+                if in_state && wanted.face.is_none_or(|face| session.binding.face == face) {
                     bytes += session.weight();
                     tasks.push(session);
                 }
@@ -102,9 +102,9 @@ impl Desk {
 }
 
 impl Wanted {
-    /// Whether everything in the wanted standings is wanted.
+    /// Whether everything in the standings of the wanted state may be wanted.
     fn is_plain(&self) -> bool {
-        let Wanted { standings: _, agent, face, before, after, words, due_by } = self;
+        let Wanted { state: _, agent, face, before, after, words, due_by } = self;
         (agent, words) == (&None, &None) && face.is_none() && (before, after, due_by) == (&None, &None, &None)
     }
 

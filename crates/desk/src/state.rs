@@ -4,7 +4,7 @@ use handover_engine::view::{WaitKind, status_number, waits};
 use handover_kernel::approval::NOT_APPROVED;
 use handover_kernel::id::Author;
 use handover_kernel::session::{Lifecycle, Standing, replay_after};
-use handover_kernel::task::{NO_ASSIGNEE, Phase, Report};
+use handover_kernel::task::{NO_ASSIGNEE, Phase, REJECTED, Report};
 use handover_kernel::{AgentId, Session};
 
 use crate::Desk;
@@ -28,7 +28,7 @@ pub enum State {
     Completed,
     /// It could not be done.
     Failed,
-    /// Nobody took it, or its result was not taken.
+    /// It was turned down or not approved, or its result was not taken.
     Rejected,
     /// It was taken back.
     Cancelled,
@@ -91,11 +91,13 @@ impl State {
             Standing::Suspended => State::Paused,
             Standing::ResolvedPositive => State::Completed,
             Standing::ResolvedNegative => {
-                let delivered = matches!(
-                    task.map(|task| &task.phase),
-                    Some(Phase::Reported { report: Report::Complete { .. }, .. })
-                );
-                if delivered { State::Rejected } else { State::Failed }
+                let turned_down = task.is_some_and(|task| match &task.phase {
+                    Phase::Reported { report: Report::Complete { .. }, .. } => true,
+                    Phase::Reported { report: Report::Fail(failure), .. } => *failure.code == *REJECTED,
+                    Phase::Requested { .. } => !task.declined.is_empty(),
+                    Phase::Pending | Phase::Working { .. } | Phase::Waiting { .. } => false,
+                });
+                if turned_down { State::Rejected } else { State::Failed }
             }
             Standing::Expired => State::Expired,
             Standing::Cancelled => {

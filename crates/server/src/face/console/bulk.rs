@@ -63,7 +63,6 @@ pub(super) async fn confirm(console: &Console, asked: &Asked) -> Result<Response
         let why = could.err().map_or_else(String::new, |no| no::No(no).said());
         rows.push((Head::of(session, &Faces::new()), why));
     }
-    rows.retain(|(head, _)| filter.shows(head));
     let able = rows.iter().filter(|(_, why)| why.is_empty()).count();
     let top = Top { here: "tasks", ..console.top(asked, format!("{act} tasks")).await? };
     let page = Page { top, act, rows, able, more: found.next.is_some(), key: ids::unguessable() };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use handover_desk::calendar::rfc3339;
 use handover_desk::clock::now;
 use handover_desk::payload;
+use handover_desk::state::State as Known;
 use handover_desk::timeline::face;
 use handover_desk::waiting::cycle;
 use handover_kernel::session::{Lifecycle, Standing};
@@ -12,8 +13,7 @@ use handover_kernel::task::{Phase, Report};
 use handover_kernel::{AgentId, Event, Session, Timestamp, cut};
 use serde_json::Value;
 
-use crate::face::grid::state::State as GridState;
-use crate::face::{budget, grid};
+use crate::face::budget;
 
 /// How many characters of a text a page shows, and a line of a list: the whole of it is in the raw event.
 const TEXT_MAX: usize = 4000;
@@ -31,61 +31,31 @@ pub(super) struct State {
     pub(super) detail: &'static str,
 }
 
-/// The words that the list of tasks can be asked for, and the standings that each can be.
-pub(super) const WORDS: [(&str, &[Standing]); 9] = [
-    ("requested", &[Standing::Pending, Standing::Requested]),
-    ("working", &[Standing::Working]),
-    (
-        "waiting",
-        &[
-            Standing::WaitingInput,
-            Standing::WaitingAuthorization,
-            Standing::WaitingReply,
-            Standing::ReportedComplete,
-            Standing::ReportedFail,
-        ],
-    ),
-    ("paused", &[Standing::Suspended]),
-    ("completed", &[Standing::ResolvedPositive]),
-    ("failed", &[Standing::ResolvedNegative]),
-    ("rejected", &[Standing::ResolvedNegative, Standing::Cancelled]),
-    ("cancelled", &[Standing::Cancelled]),
-    ("expired", &[Standing::Expired]),
-];
-
 impl State {
-    fn new(word: &'static str, shape: &'static str) -> State {
-        State { word, shape, detail: "" }
-    }
-
     /// Of a session.
     pub(super) fn of(session: &Session) -> State {
-        let task = session.task();
-        if grid::state::of(session) == GridState::Rejected && task.is_some() {
-            return State::new("rejected", "⊘");
-        }
-        let waiting = |detail| State { detail, ..State::new("waiting", "◐") };
-        match session.standing() {
-            Standing::Pending if session.proposal.is_some() => waiting("for approval"),
-            Standing::Pending | Standing::Requested => State::new("requested", "○"),
-            Standing::Working if task.is_some_and(|task| task.signs.silent_since.is_some()) => {
-                State::new("silent", "◌")
-            }
-            Standing::Working => State::new("working", "●"),
-            Standing::WaitingInput => waiting("for an answer"),
-            Standing::WaitingAuthorization => waiting("for permission"),
-            Standing::WaitingReply => waiting("for a reply"),
-            Standing::ReportedComplete | Standing::ReportedFail if session.proposal.is_some() => {
-                waiting("for approval")
-            }
-            Standing::ReportedComplete => waiting("for review"),
-            Standing::ReportedFail => waiting("for review of a failure"),
-            Standing::Suspended => State::new("paused", "‖"),
-            Standing::ResolvedPositive => State::new("completed", "✓"),
-            Standing::ResolvedNegative => State::new("failed", "✕"),
-            Standing::Expired => State::new("expired", "–"),
-            Standing::Cancelled => State::new("cancelled", "–"),
-        }
+        let state = Known::of(session);
+        let shape = match state {
+            Known::Requested => "○",
+            Known::Working => "●",
+            Known::Waiting => "◐",
+            Known::Paused => "‖",
+            Known::Silent => "◌",
+            Known::Completed => "✓",
+            Known::Failed => "✕",
+            Known::Rejected => "⊘",
+            Known::Cancelled | Known::Expired => "–",
+        };
+        let detail = match (state, session.standing()) {
+            (Known::Waiting, _) if session.proposal.is_some() => "for approval",
+            (Known::Waiting, Standing::WaitingInput) => "for an answer",
+            (Known::Waiting, Standing::WaitingAuthorization) => "for permission",
+            (Known::Waiting, Standing::WaitingReply) => "for a reply",
+            (Known::Waiting, Standing::ReportedComplete) => "for review",
+            (Known::Waiting, Standing::ReportedFail) => "for review of a failure",
+            _ => "",
+        };
+        State { word: state.name(), shape, detail }
     }
 }
 

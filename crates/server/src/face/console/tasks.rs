@@ -5,13 +5,14 @@ use axum::response::Response;
 use handover_desk::No;
 use handover_desk::clock::now;
 use handover_desk::find::Wanted;
+use handover_desk::state::State;
 use handover_desk::timeline::face;
 use handover_kernel::{Face, Refusal, Timestamp};
 
 use super::Console;
 use super::http::Asked;
 use super::page::{Top, html};
-use super::shown::{Faces, Head, WORDS};
+use super::shown::{Faces, Head};
 
 /// How many tasks a page has.
 const PAGE: usize = 50;
@@ -59,7 +60,7 @@ impl Filter {
             face: said("face"),
             age: said("age"),
             late: said("late") == "true",
-            states: WORDS.iter().map(|(word, _)| *word).collect(),
+            states: State::ALL.map(State::name).to_vec(),
             faces: FACES.into_iter().map(face).collect(),
             ages: AGES.iter().map(|(word, _)| *word).collect(),
         }
@@ -68,12 +69,6 @@ impl Filter {
     pub(super) fn is_empty(&self) -> bool {
         let texts = [&self.q, &self.agent, &self.state, &self.face, &self.age];
         !self.late && texts.iter().all(|text| text.is_empty())
-    }
-
-    /// Some words share standings: the rows say which it is.
-    pub(super) fn shows(&self, head: &Head) -> bool {
-        let shared = matches!(self.state.as_str(), "failed" | "rejected" | "cancelled");
-        !shared || head.state.word == self.state
     }
 
     pub(super) fn wanted(&self) -> Result<Wanted, No> {
@@ -90,7 +85,7 @@ impl Filter {
         let faces = FACES.map(|found| (face(found), found));
         let age = known("age", &self.age, &AGES)?;
         Ok(Wanted {
-            standings: known("state", &self.state, &WORDS)?.map_or_else(Vec::new, <[_]>::to_vec),
+            state: known("state", &self.state, &State::ALL.map(|state| (state.name(), state)))?,
             agent: text(&self.agent),
             face: known("face", &self.face, &faces)?,
             before: None,
@@ -106,8 +101,7 @@ pub(super) async fn show(console: &Console, asked: &Asked) -> Result<Response, N
     let filter = Filter::of(asked);
     let after = asked.query.said("after");
     let found = console.desk().find(&asked.caller, &filter.wanted()?, after, PAGE).await?;
-    let rows = found.tasks.iter().map(|session| Head::of(session, &Faces::new()));
-    let rows = rows.filter(|head| filter.shows(head)).collect();
+    let rows = found.tasks.iter().map(|session| Head::of(session, &Faces::new())).collect();
     let address = |after: &str| format!("/tasks?{}", asked.query.with("after", after));
     let next = found.next.map_or_else(String::new, |next| address(&next));
     let first = after.map_or_else(String::new, |_| address(""));

@@ -19,10 +19,15 @@ pub fn decides(session: &Session, agent: &AgentId) -> bool {
     session.binding.requester == *agent || asked()
 }
 
+/// Whether a caller may see how something was proposed and decided: who proposed it, who decides, and observers.
+pub fn sees_approval(caller: &Caller, session: &Session) -> bool {
+    caller.observer || decides(session, &caller.agent)
+}
+
 /// Whether an event concerns only those who propose and decide: what came of it is told to the others, not how it was before.
 pub(crate) fn conceals(caller: &Caller, session: &Session, event: &Event) -> bool {
     let about = matches!(event.fact, Fact::Proposed { .. } | Fact::Decided { .. });
-    about && !caller.observer && !decides(session, &caller.agent)
+    about && !sees_approval(caller, session)
 }
 
 /// Whether an agent hears of a session only with this event, because its opening needed an approval.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use handover_desk::approvals::{self, decides};
+use handover_desk::approvals::{self, sees_approval};
 use handover_desk::gate::Caller;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::timeline;
@@ -116,7 +116,7 @@ impl Handover for Macp {
     async fn get_approval(&self, request: Request<GetApprovalRequest>) -> Result<Response<Approval>, Status> {
         let caller = self.caller(&request)?;
         let session = self.session(&caller, &request.into_inner().session_id).await?;
-        let found = approval(&session).filter(|_| decides(&session, &caller.agent) || caller.observer);
+        let found = approval(&session).filter(|_| sees_approval(&caller, &session));
         found.map(Response::new).ok_or_else(|| Status::not_found("nothing is proposed in this session"))
     }
 

@@ -166,7 +166,7 @@ impl Endpoint {
         let url = &self.url;
         let what = match status {
             401 if self.token.is_none() => {
-                format!("{url} wants a token: set HANDOVER_TOKEN, or give --token")
+                format!("{url} wants a token: set HANDOVER_TOKEN")
             }
             401 => format!("{url} does not accept the token"),
             403 => format!("{url} does not let this client in"),

@@ -1,10 +1,10 @@
-// Preloaded with --import: lets the programs here import the packages that scripts/node has installed.
+// Preloaded with --import: lets the programs of tests/ import the packages that scripts/node has installed.
 
 import { registerHooks } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
-const HERE = pathToFileURL(import.meta.dirname).href;
+const HERE = pathToFileURL(path.dirname(import.meta.dirname)).href;
 // Node itself is one of those packages: target/node/node_modules/node-.../bin/node.
 const INSTALLED = pathToFileURL(path.resolve(process.execPath, "../../../..", "package.json")).href;
 

@@ -34,9 +34,9 @@ export class Programs {
     }
 
     /** Start a server on a data directory of its own, with these settings and no others. */
-    async server(name, binary, settings) {
+    async server(name, binary, settings, http = "127.0.0.1:0") {
         const data = path.join(this.#out, `${name}-data`);
-        const args = ["serve", "--data", data, "--http", "127.0.0.1:0", "--macp", "127.0.0.1:0", "--json"];
+        const args = ["serve", "--data", data, "--http", http, "--macp", "127.0.0.1:0", "--json"];
         const environment = Object.entries(process.env).filter(([key]) => !key.startsWith("HANDOVER_"));
         for (const [key, value] of Object.entries(settings)) environment.push([`HANDOVER_${key}`, value]);
         const server = this.start(name, binary, args, Object.fromEntries(environment));

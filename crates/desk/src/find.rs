@@ -35,7 +35,7 @@ pub struct Wanted {
     pub before: Option<Timestamp>,
     /// Started after this moment.
     pub after: Option<Timestamp>,
-    /// With these words in the title, whatever their case, or with an id that begins so.
+    /// With these words in the title or the name of its requester or assignee, whatever their case, or with an id that begins so.
     pub words: Option<String>,
     /// Only those whose time is up before this moment, and that have not ended.
     pub due_by: Option<Timestamp>,
@@ -114,7 +114,9 @@ impl Wanted {
         let is_named = |words: &str| {
             let titled =
                 [&summary.title, &summary.intent].iter().any(|text| text.to_lowercase().contains(words));
-            titled || item.id.as_str().to_lowercase().starts_with(words)
+            let agents = [Some(&*item.requester), summary.assignee.as_deref()];
+            let named = agents.into_iter().flatten().any(|agent| agent.to_lowercase().contains(words));
+            titled || named || item.id.as_str().to_lowercase().starts_with(words)
         };
         let open = item.standing.is_some_and(|standing| !view::is_over(standing));
         self.agent.as_ref().is_none_or(with)

@@ -4,6 +4,7 @@
 //! Agents that wait for each other in a circle may do so for ever: whoever closes one has it told to the requesters.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use handover_engine::view::WaitKind;
 use handover_kernel::charter::Authority;
@@ -36,6 +37,17 @@ pub struct Edge {
     pub why: Why,
     /// The subtask that it waits for, or else the task itself.
     pub on: SessionId,
+}
+
+/// What an agent has in hand.
+#[derive(Clone, Debug)]
+pub struct InHand {
+    /// Its tasks.
+    pub tasks: Vec<Arc<Session>>,
+    /// For whom it waits in them.
+    pub waits: Vec<Edge>,
+    /// Whether there are others.
+    pub more: bool,
 }
 
 /// What an agent waits for.
@@ -73,6 +85,22 @@ impl Desk {
     /// For whom the assignee of a task waits, as far as that is known from the task and what was delegated under it.
     pub async fn waits_in(&self, caller: &Caller, session: &Session) -> Result<Vec<Edge>, No> {
         self.edges_in(&caller.tenant, session, &mut { LOOKS_MAX }).await
+    }
+
+    /// What an agent has in hand of what the caller may see, at most so many tasks, and for whom it waits there.
+    pub async fn in_hand(&self, caller: &Caller, agent: &AgentId, max: usize) -> Result<InHand, No> {
+        let kinds = WaitKind::InHand.bit();
+        let page = self.engine.inbox(&caller.tenant, agent.as_str(), kinds, None, max).await?;
+        let keys = page.sessions.into_iter().map(|waiting| waiting.key).collect();
+        let (mut tasks, mut waits, mut looks) = (Vec::new(), Vec::new(), LOOKS_MAX);
+        for session in self.engine.sessions(keys).await? {
+            if self.sees(caller, session.binding.id.as_str()).await {
+                let found = self.edges_in(&caller.tenant, &session, &mut looks).await?;
+                waits.extend(found.into_iter().filter(|edge| edge.from == *agent));
+                tasks.push(session);
+            }
+        }
+        Ok(InHand { tasks, waits, more: page.next.is_some() })
     }
 
     /// Look for a circle that an act may have closed, and have it told to the requesters of its tasks.

@@ -179,7 +179,7 @@ fn ruling(session: &Session, form: &Fields) -> Result<Ruling, Trouble> {
             let approval = Approval::of(session);
             let fields = approval.as_ref().map(waiting::changeable).unwrap_or_default();
             let said = |name: &str| {
-                let (_, _, before) = fields.iter().find(|(known, _, _)| *known == name)?;
+                let before = &fields.iter().find(|field| field.name == name)?.text;
                 let now = form.find(name)?.replace("\r\n", "\n");
                 (now != spelled_out(before)).then_some(now)
             };

@@ -1,20 +1,24 @@
-//! Who is there, on which faces, and what they can do.
+//! Who is there, on which faces, what they can do, what they are doing, and whom they wait for.
 
 use askama::Template;
 use axum::response::Response;
 use handover_desk::No;
 use handover_desk::directory::{Agent, Skill};
-use handover_kernel::AgentId;
+use handover_desk::waiting::Edge;
+use handover_kernel::{AgentId, Session};
 
 use super::Console;
 use super::fields::encode;
 use super::http::Asked;
 use super::page::{Top, html};
-use super::shown::{When, line};
+use super::shown::{State, When, line, title};
 
 /// How many agents a page has, and how many skills of each are named.
 const PAGE: usize = 50;
 const SKILLS_MAX: usize = 20;
+
+/// How many tasks of an agent are named.
+const DOING_MAX: usize = 3;
 
 #[derive(Template)]
 #[template(path = "agents.html")]
@@ -37,6 +41,17 @@ struct Row {
     faces: Vec<String>,
     skills: Vec<Can>,
     more_skills: usize,
+    doing: Vec<Doing>,
+    more_doing: bool,
+    /// Whom it waits for, what for, and in which task.
+    waits: Vec<(String, &'static str, String)>,
+}
+
+/// A task that an agent works on.
+struct Doing {
+    id: String,
+    title: String,
+    state: State,
 }
 
 /// A skill.
@@ -57,25 +72,30 @@ pub(super) async fn show(console: &Console, asked: &Asked) -> Result<Response, N
             (found.into_iter().map(|found| found.agent).collect(), next)
         }
     };
+    let mut rows = Vec::new();
+    for agent in &agents {
+        rows.push(row(console, asked, agent).await?);
+    }
     let top = console.top(asked, "Agents").await?;
     let page = Page {
-        top: Top { here: "agents", ..top },
-        rows: agents.iter().map(|agent| row(console, asked, agent)).collect(),
+        top: Top { here: "agents", live: "all".to_owned(), ..top },
+        rows,
         next: next.map_or_else(String::new, |next| format!("/agents?{}", asked.query.with("after", &next))),
         q,
     };
     Ok(html(200, &page, caller.room()))
 }
 
-fn row(console: &Console, asked: &Asked, agent: &Agent) -> Row {
+async fn row(console: &Console, asked: &Asked, agent: &Agent) -> Result<Row, No> {
     let id = AgentId::from(agent.id.as_str());
+    let hands = console.desk().in_hand(&asked.caller, &id, DOING_MAX).await?;
     let presence = console.desk().directory.presence(&asked.caller.tenant, &id);
     let skill = |skill: &Skill| Can {
         name: skill.name.clone(),
         address: encode(&skill.name),
         description: line(&skill.description),
     };
-    Row {
+    Ok(Row {
         address: encode(&agent.id),
         id: agent.id.clone(),
         name: line(&agent.name),
@@ -87,5 +107,18 @@ fn row(console: &Console, asked: &Asked, agent: &Agent) -> Row {
         faces: agent.faces.clone(),
         skills: agent.skills.iter().take(SKILLS_MAX).map(skill).collect(),
         more_skills: agent.skills.len().saturating_sub(SKILLS_MAX),
+        doing: hands.tasks.iter().map(|task| Doing::of(task)).collect(),
+        more_doing: hands.more,
+        waits: hands.waits.iter().take(DOING_MAX).map(waits).collect(),
+    })
+}
+
+fn waits(edge: &Edge) -> (String, &'static str, String) {
+    (edge.to.to_string(), edge.why.name(), edge.on.to_string())
+}
+
+impl Doing {
+    fn of(task: &Session) -> Doing {
+        Doing { id: task.binding.id.to_string(), title: title(task), state: State::of(task) }
     }
 }

@@ -9,7 +9,7 @@ use handover_kernel::{Refusal, Text};
 use super::Console;
 use super::http::Asked;
 use super::page::{Top, html};
-use super::shown::{Faces, Head, short};
+use super::shown::{Faces, Head, short, title};
 use super::tasks::Filter;
 use crate::face::no;
 
@@ -21,6 +21,8 @@ const TASKS_MAX: usize = 200;
 struct Page {
     top: Top,
     act: &'static str,
+    /// The act as a heading and a button say it.
+    name: &'static str,
     /// Tasks, and why each cannot be acted on; nothing where it can.
     rows: Vec<(Head, String)>,
     /// How many can.
@@ -34,13 +36,24 @@ struct Page {
 struct Done {
     top: Top,
     act: &'static str,
-    /// The ids and their beginnings, and why it was refused; nothing where it was done.
-    rows: Vec<(String, String, String)>,
+    rows: Vec<Dealt>,
     done: usize,
 }
 
-fn known(name: &str) -> Result<&'static str, No> {
-    let found = ["pause", "resume", "cancel"].into_iter().find(|known| *known == name);
+/// What came of one task.
+struct Dealt {
+    id: String,
+    short: String,
+    title: String,
+    /// Why it was refused; nothing where it was done.
+    why: String,
+}
+
+/// The acts, and as a heading says them.
+const ACTS: [(&str, &str); 3] = [("pause", "Pause"), ("resume", "Resume"), ("cancel", "Cancel")];
+
+fn known(name: &str) -> Result<(&'static str, &'static str), No> {
+    let found = ACTS.into_iter().find(|(known, _)| *known == name);
     found.ok_or_else(|| Refusal::invalid("expected the act pause, resume or cancel, found another").into())
 }
 
@@ -55,7 +68,7 @@ fn act_of(name: &str, reason: Text) -> Act {
 /// Which tasks it would be.
 pub(super) async fn confirm(console: &Console, asked: &Asked) -> Result<Response, No> {
     let (desk, caller) = (console.desk(), &asked.caller);
-    let (act, filter) = (known(asked.query.get("act"))?, Filter::of(asked));
+    let ((act, name), filter) = (known(asked.query.get("act"))?, Filter::of(asked));
     let found = desk.find(caller, &filter.wanted()?, None, TASKS_MAX).await?;
     let mut rows = Vec::new();
     for session in found.tasks.iter().filter(|session| !session.lifecycle.is_terminal()) {
@@ -64,15 +77,15 @@ pub(super) async fn confirm(console: &Console, asked: &Asked) -> Result<Response
         rows.push((Head::of(session, &Faces::new()), why));
     }
     let able = rows.iter().filter(|(_, why)| why.is_empty()).count();
-    let top = Top { here: "tasks", ..console.top(asked, format!("{act} tasks")).await? };
-    let page = Page { top, act, rows, able, more: found.next.is_some(), key: ids::unguessable() };
+    let top = Top { here: "tasks", ..console.top(asked, format!("{name} tasks")).await? };
+    let page = Page { top, act, name, rows, able, more: found.next.is_some(), key: ids::unguessable() };
     Ok(html(200, &page, caller.room()))
 }
 
 /// Act on those that were ticked.
 pub(super) async fn act(console: &Console, asked: &Asked) -> Result<Response, No> {
     let (desk, caller, form) = (console.desk(), &asked.caller, &asked.form);
-    let act = known(form.get("act"))?;
+    let (act, name) = known(form.get("act"))?;
     let wanted: Vec<&str> = form.all("id").take(TASKS_MAX).collect();
     if form.get("sure") != "true" || wanted.is_empty() {
         return Err(Refusal::invalid(
@@ -85,11 +98,16 @@ pub(super) async fn act(console: &Console, asked: &Asked) -> Result<Response, No
     for id in wanted {
         let mut command = caller.command(act_of(act, Text::from(form.said("reason").unwrap_or_default())));
         command.id = key.map(|key| format!("{act}:{key}").as_str().into());
-        let refused = desk.put(caller, id, command).await.err();
-        done += usize::from(refused.is_none());
-        let why = refused.map_or_else(String::new, |no| no::No(no).said());
-        rows.push((id.to_owned(), short(id), why));
+        let (title, why) = match desk.put(caller, id, command).await {
+            Ok(accepted) => (title(&accepted.session), String::new()),
+            Err(no) => {
+                let known = desk.session(caller, id).await;
+                (known.map_or_else(|_| String::new(), |session| title(&session)), no::No(no).said())
+            }
+        };
+        done += usize::from(why.is_empty());
+        rows.push(Dealt { id: id.to_owned(), short: short(id), title, why });
     }
-    let top = Top { here: "tasks", ..console.top(asked, format!("{act} tasks")).await? };
-    Ok(html(200, &Done { top, act, rows, done }, caller.room()))
+    let top = Top { here: "tasks", ..console.top(asked, format!("{name} tasks")).await? };
+    Ok(html(200, &Done { top, act: name, rows, done }, caller.room()))
 }

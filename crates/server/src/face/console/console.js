@@ -4,12 +4,17 @@
 
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const about = document.body.dataset.live;
+document.documentElement.classList.add('scripted');
+
+// A page that answers a form stands at the form's address: it is looked at, and linked to, where it lives.
+const at = document.body.dataset.at || location.pathname + location.search;
+if (document.body.dataset.at) history.replaceState(null, '', at);
+
+const clock = (date) => date.toLocaleTimeString([], { hour12: false });
 
 // Local time where the server could only say UTC.
 function localise(root) {
-  for (const time of $$('time[data-clock]', root)) {
-    time.textContent = new Date(time.dateTime).toLocaleTimeString([], { hour12: false });
-  }
+  for (const time of $$('time[data-clock]', root)) time.textContent = clock(new Date(time.dateTime));
   for (const time of $$('time[data-local]', root)) time.textContent = new Date(time.dateTime).toLocaleString();
 }
 
@@ -17,11 +22,14 @@ function localise(root) {
 function isBusy(part) {
   const active = document.activeElement;
   if (active && active !== part && part.contains(active) && active.matches('input, textarea, select')) return true;
+  if (part.querySelector('[data-typed]')) return true;
   return $$('input, textarea, select', part).some((field) => {
     if (field.type === 'hidden') return false;
     if (field.type === 'checkbox') return field.checked !== field.defaultChecked;
-    if (field.tagName === 'SELECT') return [...field.options].some((option) => option.selected !== option.defaultSelected)
-      && [...field.options].some((option) => option.defaultSelected);
+    if (field.tagName === 'SELECT') {
+      const before = [...field.options].findIndex((option) => option.defaultSelected);
+      return field.selectedIndex !== Math.max(before, 0);
+    }
     return field.value !== field.defaultValue;
   });
 }
@@ -35,14 +43,21 @@ function essence(part) {
   return copy.innerHTML;
 }
 
-const waiting = new Set();
+// Parts that have changed and wait to be shown, and how many rows of each are new.
+const waiting = new Map();
+const rows = (part) => $$('li[id], tr[id]', part).map((row) => row.id);
+const fresh = (old, next) => {
+  const known = new Set(rows(old));
+  return rows(next).filter((id) => !known.has(id)).length;
+};
 
-function put(old, fresh) {
+function put(old, next) {
   const open = new Set($$('details[open][id]', old).map((details) => details.id));
   const focus = old.contains(document.activeElement) ? document.activeElement : null;
   const again = focus && (focus.id ? `#${CSS.escape(focus.id)}`
-    : focus.getAttribute('href') ? `a[href="${CSS.escape(focus.getAttribute('href'))}"]` : null);
-  const node = document.importNode(fresh, true);
+    : focus.getAttribute('href') ? `a[href="${CSS.escape(focus.getAttribute('href'))}"]`
+      : focus.parentElement?.id ? `#${CSS.escape(focus.parentElement.id)} > ${focus.tagName}` : null);
+  const node = document.importNode(next, true);
   old.replaceWith(node);
   for (const details of $$('details[id]', node)) if (open.has(details.id)) details.open = true;
   localise(node);
@@ -56,11 +71,15 @@ function offer() {
     button = document.createElement('button');
     button.id = 'new';
     button.className = 'new';
-    button.addEventListener('click', () => { waiting.clear(); button.remove(); refresh(true); });
+    button.addEventListener('click', () => { waiting.clear(); button.remove(); scrollTo({ top: 0 }); refresh(true); });
     document.getElementById('main').prepend(button);
   }
-  button.textContent = waiting.size === 1 ? '1 part has changed: show it' : `${waiting.size} parts have changed: show them`;
+  const many = [...waiting.values()].reduce((sum, count) => sum + count, 0);
+  button.textContent = many ? `${many} new` : 'Show what has changed';
 }
+
+// Nothing moves under the eyes of somebody who has scrolled down: what would push it away waits.
+const isAway = () => scrollY > 240;
 
 let fetching = false, wanted = false, last = 0;
 
@@ -68,17 +87,18 @@ async function refresh(all) {
   if (fetching) { wanted = true; return; }
   fetching = true;
   try {
-    const response = await fetch(location.href, { headers: { accept: 'text/html' }, redirect: 'manual' });
+    const response = await fetch(at, { headers: { accept: 'text/html' }, redirect: 'manual' });
+    // Whoever is not signed in any more is shown so.
     if (response.type === 'opaqueredirect') { location.reload(); return; }
     if (!response.ok) return;
-    const fresh = new DOMParser().parseFromString(await response.text(), 'text/html');
-    document.title = fresh.title;
-    notify(fresh);
+    const page = new DOMParser().parseFromString(await response.text(), 'text/html');
+    document.title = page.title;
+    notify(page);
     // Parts within a part are put in place with it, unless somebody is at work in one of them.
     for (const old of $$('[data-part]')) {
       if (!old.isConnected) continue;
-      const next = fresh.getElementById(old.id);
-      if (!next) { if (!isBusy(old)) old.remove(); else waiting.add(old.id); continue; }
+      const next = page.getElementById(old.id);
+      if (!next) { if (all || !isBusy(old)) old.remove(); else waiting.set(old.id, 0); continue; }
       if (essence(old) === essence(next)) {
         if (!isBusy(old) && !old.contains(document.activeElement)) for (const time of $$('time', old)) {
           const same = $$('time', next)[$$('time', old).indexOf(time)];
@@ -87,14 +107,13 @@ async function refresh(all) {
         waiting.delete(old.id);
       } else if (!all && isBusy(old)) {
         const inner = (part) => $$('[data-part]', part).map((within) => within.id).join();
-        if (!inner(old) || inner(old) !== inner(next)) waiting.add(old.id);
+        if (!inner(old) || inner(old) !== inner(next)) waiting.set(old.id, fresh(old, next));
+      } else if (!all && isAway() && 'rows' in old.dataset && fresh(old, next)) {
+        waiting.set(old.id, fresh(old, next));
       } else {
         put(old, next);
         waiting.delete(old.id);
       }
-    }
-    for (const next of $$('main > [data-part]', fresh)) {
-      if (!document.getElementById(next.id)) waiting.add(next.id);
     }
     localise(document);
     offer();
@@ -107,16 +126,16 @@ async function refresh(all) {
 
 // Who wants to is told by the browser when more waits than before; what waits is only counted.
 const able = 'Notification' in window;
-function notify(fresh) {
+function notify(page) {
   const count = (root) => Number(root.getElementById('waiting-count')?.textContent) || 0;
-  const more = count(fresh) - count(document);
+  const more = count(page) - count(document);
   if (more > 0 && able && Notification.permission === 'granted' && localStorage.notify === 'on' && document.hidden) {
-    new Notification('Handover', { body: `${count(fresh)} waiting for you`, tag: 'handover' });
+    new Notification('Handover', { body: `${count(page)} waiting for you`, tag: 'handover' });
   }
 }
 function offerNotifications() {
-  const here = document.querySelector('nav a[aria-current][href="/"]');
-  if (!here || !able) return;
+  const place = document.getElementById('notify');
+  if (!place || !able) return;
   const button = document.createElement('button');
   button.className = 'plain';
   const show = () => {
@@ -130,7 +149,7 @@ function offerNotifications() {
     show();
   });
   show();
-  document.querySelector('main h1')?.after(button);
+  place.append(button);
 }
 
 // At most one look a second, however much happens.
@@ -140,7 +159,7 @@ function soon() {
 }
 
 function happened(task) {
-  if (about === 'all' || about === task || task === '*') soon();
+  if (task === '*' || about && (about === 'all' || about === task)) soon();
 }
 
 // One stream for all pages of a browser: browsers open few connections. Whoever has the lock listens and tells the others.
@@ -157,15 +176,17 @@ function listen() {
   show('reconnecting');
   channel.postMessage({ ask: true });
   const lead = () => new Promise(() => {
-    let lost = false;
+    let lost = null, late = 0;
     const tell = (word) => { alive = word; show(word); channel.postMessage({ state: word }); };
+    const all = () => { happened('*'); channel.postMessage({ task: '*' }); };
     const open = () => {
       const stream = new EventSource('/live');
-      stream.addEventListener('hello', () => {
+      stream.addEventListener('hello', ({ data }) => {
+        clearTimeout(late);
         tell('live');
-        // What happened while nobody listened is looked at as a whole.
-        if (lost) { happened('*'); channel.postMessage({ task: '*' }); }
-        lost = false;
+        // What happened while nobody listened follows, unless the server could not go on from there.
+        if (lost && !JSON.parse(data).resumed) all();
+        lost = null;
       });
       stream.addEventListener('changed', ({ data }) => {
         const { task } = JSON.parse(data);
@@ -173,9 +194,15 @@ function listen() {
         channel.postMessage({ task });
       });
       stream.onerror = () => {
-        lost = true;
-        tell('reconnecting');
-        if (stream.readyState === EventSource.CLOSED) setTimeout(open, 5000);
+        if (!lost) {
+          lost = new Date();
+          tell('reconnecting');
+          late = setTimeout(() => tell(`since ${clock(lost).slice(0, 5)}`), 10000);
+        }
+        if (stream.readyState !== EventSource.CLOSED) return;
+        // The server says no: whoever is not signed in any more sees so by looking.
+        all();
+        setTimeout(open, 5000);
       };
     };
     open();
@@ -183,10 +210,11 @@ function listen() {
   if (navigator.locks) navigator.locks.request('handover-live', lead); else lead();
 }
 
-// Ids are copied by a click.
+// Ids and commands are copied by a click.
 document.addEventListener('click', (event) => {
   const id = event.target.closest?.('[data-copy]');
-  if (id && navigator.clipboard) navigator.clipboard.writeText(id.dataset.copy).then(() => { id.title = 'copied'; }, () => {});
+  const copied = () => { id.title = 'Copied'; };
+  if (id && navigator.clipboard) navigator.clipboard.writeText(id.dataset.copy || id.textContent).then(copied, () => {});
 });
 
 // A form is sent once.
@@ -206,6 +234,19 @@ document.addEventListener('keydown', (event) => {
   if (link) { event.preventDefault(); link.click(); }
 });
 for (const form of $$('[data-replay]')) form.elements.at.addEventListener('change', () => form.requestSubmit());
+
+// On a phone the columns of a task are tabs.
+function turn(tab) {
+  const columns = document.querySelector('.columns');
+  if (!columns || !tab) return;
+  columns.dataset.tab = tab.hash.slice(1);
+  for (const other of $$('[data-tab]')) if (other !== columns) other.toggleAttribute('aria-current', other === tab);
+}
+document.addEventListener('click', (event) => {
+  const tab = event.target.closest?.('a[data-tab]');
+  if (tab) { event.preventDefault(); turn(tab); }
+});
+turn(document.querySelector(`a[data-tab][href="${location.hash === '#acts' || document.querySelector('#acts [data-typed]') ? '#acts' : '#timeline'}"]`));
 
 localise(document);
 if (document.getElementById('live')) {

@@ -36,6 +36,8 @@ struct Page {
     agent: String,
     skill: Option<Called>,
     typed: Fields,
+    /// Whether anything was typed about bounds.
+    bounded: bool,
     key: String,
 }
 
@@ -55,15 +57,22 @@ pub(super) async fn show(console: &Console, asked: &Asked, notice: Notice) -> Re
     let hands = desk.hands(caller, PROPOSED_MAX).await?;
     let status = notice.status();
     let top = console.top(asked, "Delegate").await?;
+    let at = notice
+        .refusal()
+        .map_or_else(String::new, |_| format!("/delegate?agent={}&skill={}", encode(agent), encode(skill)));
     let page = Page {
-        top: Top { here: "delegate", notice, ..top },
+        top: Top { here: "delegate", notice, at, ..top },
         agents: hands.iter().map(ToString::to_string).collect(),
         agent: agent.to_owned(),
-        skill: found.map(|tool| Called {
-            form: form_of(&tool.skill),
-            description: words(&tool.skill.description),
-            name: tool.skill.name.clone(),
+        skill: found.map(|tool| {
+            let mut form = form_of(&tool.skill);
+            if asked.form.find("skill").is_some() {
+                form.fill(&asked.form);
+            }
+            let description = words(&tool.skill.description);
+            Called { form, description, name: tool.skill.name.clone() }
         }),
+        bounded: ["ttl", "silent_after", "queue"].iter().any(|name| asked.form.said(name).is_some()),
         typed: asked.form.clone(),
         key: ids::unguessable(),
     };

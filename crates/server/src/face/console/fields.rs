@@ -49,6 +49,26 @@ impl Fields {
     }
 }
 
+/// What was typed into a form that was refused: it comes back with the page that says why.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Typed {
+    /// What the form does; empty if none was refused.
+    pub(super) act: String,
+    pub(super) form: Fields,
+}
+
+impl Typed {
+    /// Whether it is the form that does this.
+    pub(super) fn is(&self, act: &str) -> bool {
+        self.act == act
+    }
+
+    /// What its field says, if it is the form that does this.
+    pub(super) fn of(&self, act: &str, name: &str) -> &str {
+        if self.is(act) { self.form.get(name) } else { "" }
+    }
+}
+
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

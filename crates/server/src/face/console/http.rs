@@ -12,7 +12,7 @@ use handover_desk::codes::own;
 use handover_desk::limit::Lane;
 use handover_kernel::Face;
 
-use super::fields::{Fields, cookie, encode};
+use super::fields::{Fields, Typed, cookie, encode};
 use super::page::{self, Top, see_other};
 use super::{
     Console, acts, agents, assets, bulk, delegate, health, live, policies, replay, sign_in, task, tasks,
@@ -52,6 +52,18 @@ pub(super) struct Asked {
     pub(super) query: Fields,
     /// What its form says.
     pub(super) form: Fields,
+    /// Which form that is: the last part of its address, and the task in it.
+    act: (String, String),
+}
+
+impl Asked {
+    /// What was typed into a form of a task, which is refused.
+    pub(super) fn typed(&self, task: &str) -> Typed {
+        match &self.act {
+            (act, id) if id == task => Typed { act: act.clone(), form: self.form.clone() },
+            _ => Typed::default(),
+        }
+    }
 }
 
 async fn serve(State(console): State<Console>, request: Request) -> Response {
@@ -120,6 +132,7 @@ impl Console {
     /// Let a request in: whose it is, whether it asks too often, and what it says.
     async fn admit(&self, mut request: Request, query: Fields) -> Result<(Asked, Lane), Refused> {
         let name = self.cookie_name(request.uri(), request.headers());
+        let path = request.uri().path().to_owned();
         let headers = std::mem::take(request.headers_mut());
         let peer = request.extensions_mut().remove::<Peer>();
         let secret = secret(&headers, &name).ok_or(Refused::Unknown)?;
@@ -157,7 +170,11 @@ impl Console {
             }
         };
         let sign_in = desk.sign_in_name(secret);
-        Ok((Asked { caller, sign_in, query, form }, lane))
+        let act = match path.split('/').collect::<Vec<_>>().as_slice() {
+            ["", "tasks", id, act] => ((*act).to_owned(), (*id).to_owned()),
+            _ => Default::default(),
+        };
+        Ok((Asked { caller, sign_in, query, form, act }, lane))
     }
 
     /// What the cookie is called: browsers give a cookie to every port of a host.

@@ -32,6 +32,8 @@ pub(super) struct Top {
     pub(super) here: &'static str,
     /// Which tasks a live page is about: `all`, the id of one, or nothing if it is not live.
     pub(super) live: String,
+    /// Where the page lives, if it answers a form and so stands at the form's address.
+    pub(super) at: String,
     /// What was just done, or why it was not.
     pub(super) notice: Notice,
 }

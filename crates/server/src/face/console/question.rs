@@ -6,7 +6,7 @@ use handover_kernel::event::Question;
 use handover_kernel::{Blob, Session};
 use serde_json::{Map, Number, Value, json};
 
-use super::fields::Fields;
+use super::fields::{Fields, Typed};
 use super::shown::words;
 
 /// What stands before the names of a form's fields.
@@ -23,6 +23,10 @@ pub(super) struct Asks {
     pub(super) form: Form,
     /// What the ids of its fields begin with.
     pub(super) prefix: String,
+    /// What was typed that is not one of the form's fields.
+    pub(super) answer: String,
+    /// Whether an answer was refused: what was typed is in the form.
+    pub(super) refused: bool,
 }
 
 /// A form.
@@ -75,6 +79,15 @@ impl Form {
         }
     }
 
+    /// Put what was typed where it was.
+    pub(super) fn fill(&mut self, typed: &Fields) {
+        if let Form::Fields(fields) = self {
+            for field in fields {
+                field.value = typed.get(&field.name).to_owned();
+            }
+        }
+    }
+
     /// The schema that JSON must fit.
     pub(super) fn schema(&self) -> Option<&str> {
         match self {
@@ -86,14 +99,23 @@ impl Form {
 
 /// The open questions of a session whose forms have room on a page, and how many have none. `one` is shown in any case where
 /// the page is about this session alone; the others once it is answered.
-pub(super) fn open(session: &Session, room: &mut usize, one: bool) -> (Vec<Asks>, usize) {
+pub(super) fn open(session: &Session, typed: &Typed, room: &mut usize, one: bool) -> (Vec<Asks>, usize) {
     let over = session.lifecycle.is_terminal();
     let questions = session.task().filter(|_| !over).map_or(&[][..], |task| task.phase.questions());
-    let asks = |(index, question): (usize, &Question)| Asks {
-        prefix: format!("q{index}-{}", session.binding.id),
-        key: question.key.to_string(),
-        text: words(&question.text),
-        form: form_of(question),
+    let asks = |(index, question): (usize, &Question)| {
+        let refused = typed.of("answer", "question") == question.key.as_str();
+        let mut form = form_of(question);
+        if refused {
+            form.fill(&typed.form);
+        }
+        Asks {
+            prefix: format!("q{index}-{}", session.binding.id),
+            key: question.key.to_string(),
+            text: words(&question.text),
+            form,
+            answer: if refused { typed.form.get("answer").to_owned() } else { String::new() },
+            refused,
+        }
     };
     let mut found = Vec::new();
     for asks in questions.iter().enumerate().map(asks) {
@@ -116,7 +138,7 @@ impl Asks {
             400 + 5 * said + choices
         };
         let fields: usize = self.form.fields().iter().map(field).sum();
-        1000 + 5 * self.text.len() + fields + 5 * self.form.schema().map_or(0, str::len)
+        1000 + 5 * (self.text.len() + self.answer.len()) + fields + 5 * self.form.schema().map_or(0, str::len)
     }
 }
 
@@ -152,7 +174,11 @@ fn fields(schema: &Value) -> Option<Vec<Field>> {
         let names = object.get("required").and_then(Value::as_array);
         names.is_some_and(|names| names.iter().any(|found| found == name))
     };
-    properties.iter().map(|(name, property)| field(name, property, required(name))).collect()
+    let fields = properties.iter().map(|(name, property)| field(name, property, required(name)));
+    let mut fields = fields.collect::<Option<Vec<Field>>>()?;
+    // JSON has no order; what must be said comes first.
+    fields.sort_by_key(|field| !field.required);
+    Some(fields)
 }
 
 fn field(name: &str, property: &Value, required: bool) -> Option<Field> {

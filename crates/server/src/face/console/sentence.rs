@@ -6,7 +6,7 @@ use handover_desk::waiting::cycle;
 use handover_kernel::approval::Ruling;
 use handover_kernel::command::{Answer, Progress, Reply};
 use handover_kernel::event::ExpiryCause;
-use handover_kernel::{Event, Fact, Seq, Session};
+use handover_kernel::{Event, Fact, Seq, Session, Timestamp};
 
 use super::shown::{bytes, line as words, percent, short, span};
 
@@ -24,8 +24,12 @@ pub(super) struct Line {
     pub(super) sentence: String,
     /// What was said, in the words of whoever said it.
     pub(super) words: String,
-    /// What became of it.
+    /// What became of it, and when.
     pub(super) note: String,
+    pub(super) note_exact: String,
+    pub(super) note_clock: String,
+    /// Whether nobody did it but the server.
+    pub(super) by_server: bool,
     /// How long nothing happened after it; empty if that was not long.
     pub(super) quiet: String,
 }
@@ -70,22 +74,37 @@ pub(super) fn line<'a>(session: &Session, event: &Event, around: impl Iterator<I
         (Some(agent), true) => format!("server, for {agent}"),
         (None, _) => "server".to_owned(),
     };
+    let (note, at) = note(session, event, around);
+    let note_exact = at.map_or_else(String::new, rfc3339);
     Line {
         seq: event.seq.0,
-        clock: exact.get(11..19).unwrap_or_default().to_owned(),
+        clock: clock(&exact),
         exact,
         who,
         face: face(event.face),
         sentence: words(&sentence),
         words: words(&said),
-        note: note(session, event, around),
+        note,
+        note_clock: clock(&note_exact),
+        note_exact,
+        by_server: event.is_by_runtime(),
         quiet: String::new(),
     }
 }
 
-/// What became of an order.
-fn note<'a>(session: &Session, event: &Event, mut around: impl Iterator<Item = &'a Event>) -> String {
-    let Some(task) = session.task() else { return String::new() };
+/// The time of day, in UTC.
+pub(super) fn clock(exact: &str) -> String {
+    exact.get(11..19).unwrap_or_default().to_owned()
+}
+
+/// What became of an order, and when.
+fn note<'a>(
+    session: &Session,
+    event: &Event,
+    mut around: impl Iterator<Item = &'a Event>,
+) -> (String, Option<Timestamp>) {
+    let nothing = || (String::new(), None);
+    let Some(task) = session.task() else { return nothing() };
     let over = session.lifecycle.is_terminal();
     let order = matches!(event.fact, Fact::Steered { .. } | Fact::Answered { .. });
     if order && task.orders.delivered_up_to() >= event.seq {
@@ -94,30 +113,27 @@ fn note<'a>(session: &Session, event: &Event, mut around: impl Iterator<Item = &
             matches!(&found.fact, Fact::Delivered { up_to, .. } if in_it(up_to))
         };
         return match around.find(delivers) {
-            Some(found) => {
-                let clock = rfc3339(found.at);
-                format!("delivered, event {}, {}", found.seq, clock.get(11..19).unwrap_or_default())
-            }
-            None => "delivered".to_owned(),
+            Some(found) => (format!("delivered, event {}", found.seq), Some(found.at)),
+            None => ("delivered".to_owned(), None),
         };
     }
     if order && task.orders.waiting().any(|waiting| waiting.seq == event.seq) {
-        return match over {
+        let said = match over {
             true => "never delivered: the task ended before",
             false => "stored, to be delivered at the next safe point",
-        }
-        .to_owned();
+        };
+        return (said.to_owned(), None);
     }
     if matches!(event.fact, Fact::PauseRequested { .. }) {
         let paused =
             around.find(|found| found.seq > event.seq && matches!(found.fact, Fact::Suspended { .. }));
         return match (paused, task.pause.is_some() && !over) {
-            (Some(paused), _) => format!("paused, event {}", paused.seq),
-            (None, true) => "asked, at the next safe point".to_owned(),
-            (None, false) => String::new(),
+            (Some(paused), _) => (format!("paused, event {}", paused.seq), Some(paused.at)),
+            (None, true) => ("asked, at the next safe point".to_owned(), None),
+            (None, false) => nothing(),
         };
     }
-    String::new()
+    nothing()
 }
 
 fn with(said: &str, reason: &str) -> (String, String) {
@@ -175,7 +191,7 @@ fn sentence(event: &Event) -> (String, String) {
             with("asked", &texts.join("\n"))
         }
         Fact::Checkpointed => with("reached a safe point", ""),
-        Fact::Delivered { up_to, .. } => (format!("was given the orders up to event {up_to}"), String::new()),
+        Fact::Delivered { up_to, .. } => (format!("received the orders up to event {up_to}"), String::new()),
         Fact::Answered { answers } => {
             let shown: Vec<String> = answers.iter().map(answered).collect();
             with("answered", &shown.join("\n"))
@@ -243,9 +259,9 @@ fn amounts(amounts: &handover_kernel::budget::Amounts) -> String {
 fn progressed(progress: &Progress) -> String {
     let done = progress.done.and_then(percent).map(|percent| format!("{percent} %"));
     match (done, progress.status.as_ref()) {
-        (Some(done), "") => done,
+        (Some(done), "" | "working") => done,
         (Some(done), status) => format!("{done}, {}", words(status)),
-        (None, "") => "said how it goes".to_owned(),
+        (None, "" | "working") => "said how it goes".to_owned(),
         (None, status) => words(status),
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::response::Response;
+use handover_desk::calendar::rfc3339;
 use handover_desk::{No, id as ids, timeline};
-use handover_kernel::command::{Act, CheckInTerms, Next, TaskAct};
+use handover_kernel::command::{Act, CheckInTerms, Next, Progress, TaskAct};
 use handover_kernel::{Blob, Fact, Session, Text};
 
 use super::Console;
 use super::acts::done;
+use super::fields::Typed;
 use super::http::Asked;
 use super::page::{Notice, Top, html};
 use super::sentence::{self, Line};
@@ -45,15 +47,29 @@ struct Page {
     said_only: bool,
     older: String,
     newer: bool,
-    /// A line over time, as the points of an SVG.
-    curve: String,
+    curve: Option<Curve>,
     tree: Vec<Branch>,
     more_tree: bool,
     edges: Vec<Edge>,
     key: String,
     /// What was typed into a form that was refused.
-    typed: String,
+    typed: Typed,
     back: &'static str,
+}
+
+/// How much was done over time: a line, what is under it, and the same as a table.
+struct Curve {
+    line: String,
+    area: String,
+    span: String,
+    points: Vec<Point>,
+}
+
+struct Point {
+    exact: String,
+    clock: String,
+    percent: u32,
+    said: String,
 }
 
 /// One task of a tree.
@@ -78,6 +94,8 @@ struct Edge {
 
 /// What whoever asks can do: empty, or why not.
 struct Doable {
+    /// Why nothing at all can be done, if that is so.
+    nothing: String,
     steer: String,
     say: String,
     pause: String,
@@ -103,12 +121,19 @@ fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize
     let commitment = console.desk().commitment(&asked.caller, session, true, text(), None);
     let check_in = CheckInTerms::default();
     let say = TaskAct::Say { body: Blob::from(&b"?"[..]), next: Next::AsBefore, check_in };
+    let steer = why(Act::Task(TaskAct::Steer { text: text() }));
+    let say = why(Act::Task(say));
+    let pause = why(Act::Pause { reason: text(), gently: false });
+    let cancel = why(Act::Cancel { reason: text(), keeps_children: false });
+    // One reason is said once.
+    let one = [&say, &pause, &cancel].into_iter().all(|other| *other == steer);
     Doable {
-        steer: why(Act::Task(TaskAct::Steer { text: text() })),
-        say: why(Act::Task(say)),
-        pause: why(Act::Pause { reason: text(), gently: false }),
+        nothing: if one { steer.clone() } else { String::new() },
+        steer,
+        say,
+        pause,
         resume: why(Act::Resume { reason: text() }),
-        cancel: why(Act::Cancel { reason: text(), keeps_children: false }),
+        cancel,
         complete: why(Act::Commit(Box::new(commitment))),
         paused: State::of(session).word == "paused",
         over: session.lifecycle.is_terminal(),
@@ -149,12 +174,13 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let top = console.top(asked, head.title.clone()).await?;
     let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
     let mut forms = FORMS_BYTES_MAX;
+    let at = notice.refusal().map_or_else(String::new, |_| format!("/tasks/{}", session.binding.id));
     let page = Page {
-        top: Top { here: "tasks", live, notice, ..top },
+        top: Top { here: "tasks", live, notice, at, ..top },
         instructions: request.map_or_else(String::new, |request| shown::words(&request.instructions)),
         input: request.map_or_else(String::new, |request| shown::bytes(&request.input)),
         outcome: shown::outcome(session),
-        waits: Wait::of(session, &caller.agent, &mut forms, true).into_iter().collect(),
+        waits: Wait::of(session, asked, &mut forms, true).into_iter().collect(),
         doable: doable(console, asked, session, open_below),
         curve: curve(events),
         lines,
@@ -165,7 +191,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         more_tree,
         edges: edges.collect(),
         key: ids::unguessable(),
-        typed: asked.form.get("text").to_owned(),
+        typed: asked.typed(session.binding.id.as_str()),
         back: "",
         head,
     };
@@ -186,20 +212,39 @@ impl Branch {
     }
 }
 
-/// How much was done over time, as the points of a line that is 100 wide and 20 high; nothing if there are too few.
-fn curve<'a>(events: impl Iterator<Item = &'a handover_kernel::Event> + Clone) -> String {
+/// How wide and high the picture of it is.
+const CURVE: (f64, f64) = (240.0, 32.0);
+
+/// How much was done over time, of these events; nothing if there is too little to draw.
+fn curve<'a>(events: impl Iterator<Item = &'a handover_kernel::Event>) -> Option<Curve> {
     let done = |event: &'a handover_kernel::Event| {
         let Fact::Updated { progress, .. } = &event.fact else { return None };
-        Some((event.at, shown::percent(progress.done?)?))
+        Some((event.at, shown::percent(progress.done?)?, progress))
     };
-    let points: Vec<_> = events.filter_map(done).collect();
-    let (Some((first, _)), Some((last, _))) = (points.first(), points.last()) else { return String::new() };
-    let whole = last.since(*first).max(1) as f64;
-    let point = |(at, percent): &(handover_kernel::Timestamp, u32)| {
-        let x = at.since(*first) as f64 * 100.0 / whole;
-        format!("{x:.1},{:.1}", 20.0 - f64::from(*percent) / 5.0)
+    let found: Vec<_> = events.filter_map(done).collect();
+    let (Some((first, ..)), Some((last, ..))) = (found.first(), found.last()) else { return None };
+    let (whole, (wide, high)) = (last.since(*first), CURVE);
+    let point = |(at, percent): (handover_kernel::Timestamp, u32)| {
+        let x = at.since(*first) as f64 * wide / whole.max(1) as f64;
+        format!("{x:.1},{:.1}", high - f64::from(percent) * (high - 1.0) / 100.0)
     };
-    if points.len() < 2 { String::new() } else { points.iter().map(point).collect::<Vec<_>>().join(" ") }
+    let line: Vec<String> = found.iter().map(|(at, percent, _)| point((*at, *percent))).collect();
+    let line = line.join(" ");
+    let row = |(at, percent, progress): &(handover_kernel::Timestamp, u32, &Progress)| {
+        let exact = rfc3339(*at);
+        Point {
+            clock: sentence::clock(&exact),
+            exact,
+            percent: *percent,
+            said: shown::line(&progress.message),
+        }
+    };
+    (found.len() >= 2).then(|| Curve {
+        area: format!("0,{high} {line} {wide},{high}"),
+        line,
+        span: shown::span(whole),
+        points: found.iter().map(row).collect(),
+    })
 }
 
 #[derive(Template)]

@@ -34,6 +34,7 @@ async function play(name, browser) {
             setTimeout(() => reject(new Error(`expected an end within ${PLAY_WITHIN_MS} ms`)), PLAY_WITHIN_MS).unref();
         });
         await Promise.race([plays[name](stage), late]);
+        for (const person of stage.people) await person.close();
         await stage.stop();
     } catch (error) {
         wrong.push(error.message);
@@ -44,8 +45,8 @@ async function play(name, browser) {
         stage.server?.child.kill("SIGKILL");
     }
     for (const person of stage.people) {
-        wrong.push(...person.complaints.map((complaint) => `the browser's console: ${complaint}`));
         await person.close();
+        wrong.push(...person.complaints.map((complaint) => `the browser's console: ${complaint}`));
     }
     return wrong;
 }

@@ -8,7 +8,7 @@ use handover_kernel::command::{Answer, Progress, Reply};
 use handover_kernel::event::ExpiryCause;
 use handover_kernel::{Event, Fact, Seq, Session, Timestamp};
 
-use super::shown::{bytes, line as words, percent, short, span};
+use super::shown::{bytes, line as words, percent, short, span, thousands};
 
 /// After how long without an event a timeline says so.
 const QUIET_MS: u64 = 60_000;
@@ -252,7 +252,7 @@ fn sentence(event: &Event) -> (String, String) {
 }
 
 fn amounts(amounts: &handover_kernel::budget::Amounts) -> String {
-    let parts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{amount} {name}")).collect();
+    let parts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{} {name}", thousands(&amount.to_string()))).collect();
     parts.join(", ")
 }
 

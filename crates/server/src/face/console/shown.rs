@@ -251,10 +251,22 @@ impl Head {
     }
 }
 
+/// A number as people read it: `200,000`.
+pub(super) fn thousands(number: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let digits = whole.len();
+    let grouped = whole.chars().enumerate().map(|(at, digit)| match at > 0 && (digits - at).is_multiple_of(3) {
+        true => format!(",{digit}"),
+        false => digit.to_string(),
+    });
+    grouped.chain([rest.to_owned()]).collect()
+}
+
 fn budget_words(shown: &budget::Shown) -> String {
     let part = |name: &str, count: &budget::Count| {
-        let of = count.of.as_ref().map(|of| format!("{} of {of} {name}", count.used));
-        of.unwrap_or_else(|| format!("{} {name}", count.used))
+        let used = thousands(&count.used.to_string());
+        let of = count.of.as_ref().map(|of| format!("{used} of {} {name}", thousands(&of.to_string())));
+        of.unwrap_or_else(|| format!("{used} {name}"))
     };
     let mut parts = vec![part("tasks", &shown.tasks)];
     parts.extend(shown.numbers.iter().map(|(name, count)| part(name, count)));
@@ -323,6 +335,7 @@ mod tests {
         ] {
             assert_eq!(span(seconds * 1000), said);
         }
+        assert_eq!([thousands("999"), thousands("1000"), thousands("1234567.25")], ["999", "1,000", "1,234,567.25"]);
         assert_eq!((percent(0.62), percent(62.0), percent(f64::NAN)), (Some(62), Some(62), None));
     }
 }

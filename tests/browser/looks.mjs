@@ -103,9 +103,10 @@ function targets({ main, overview, failed, talk }) {
             waiting: "/", tasks: "/tasks", none: "/tasks?state=rejected", task: `/tasks/${main}`, waits: `/tasks/${overview}`,
             failed: `/tasks/${failed}`, talk: `/tasks/${talk}`, events: `/tasks/${main}/events`, replay: `/tasks/${main}/replay`,
             delegate: "/delegate", skill: "/delegate?agent=analyst&skill=trend", agents: "/agents", policies: "/policies",
-            health: "/health", "sign-ins": "/sign-ins", bulk: "/bulk?act=cancel&q=the", lost: "/tasks/nothing-here",
+            limits: "/limits", "no-audit": "/audit", health: "/health", "sign-ins": "/sign-ins", bulk: "/bulk?act=cancel&q=the", lost: "/tasks/nothing-here",
         },
         lead: { approval: "/" },
+        root: { audit: "/audit", graphs: "/health" },
         ops: { observed: `/tasks/${main}` },
         helper: { empty: "/", "no-tasks": "/tasks?state=working" },
     };
@@ -133,6 +134,7 @@ async function all(stage, scheme) {
             const person = await stage.person(name, { ...size, colorScheme: scheme });
             for (const [what, target] of Object.entries(pages)) {
                 if (what === "lost") person.expectsRefusal(404);
+                if (what === "no-audit") person.expectsRefusal(403);
                 await person.open(target);
                 if (what === "waiting") await sees(person.page, "has been silent for");
                 wrong.push(...(await look(person.page, shots(what), stage.shots)));

@@ -3,6 +3,7 @@
 //! - [`queue`]: what waits to be written, and what there was no room for
 //! - [`chain`]: the hashes that hold the lines together
 //! - [`mod@file`]: the file, and the older ones
+//! - [`read`]: reading it back, for those who may
 //! - [`mod@verify`]: whether a log is as it was written
 //!
 //! Always: nobody waits for the disk; what is left out is counted, and the log says so, for each source by itself. Never: a token, a payload, what an
@@ -11,13 +12,14 @@
 pub mod chain;
 pub mod file;
 pub mod queue;
+pub mod read;
 pub mod verify;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -459,6 +461,7 @@ pub struct Audit {
 }
 
 struct Inner {
+    path: PathBuf,
     queue: Mutex<Queue<Record>>,
     changed: Condvar,
     counters: Arc<Counters>,
@@ -477,6 +480,7 @@ impl Audit {
     pub fn open(path: &Path, bytes_max: u64, counters: Arc<Counters>) -> io::Result<Audit> {
         let file = File::open(path, bytes_max)?;
         let inner = Arc::new(Inner {
+            path: path.to_owned(),
             queue: Mutex::default(),
             changed: Condvar::new(),
             counters,
@@ -493,6 +497,11 @@ impl Audit {
     /// Whether there is one.
     pub fn is_on(&self) -> bool {
         self.inner.is_some()
+    }
+
+    /// Its file, if there is one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.inner.as_ref().map(|inner| inner.path.as_path())
     }
 
     /// Have something written. Never waits for the disk.

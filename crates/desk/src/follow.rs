@@ -113,37 +113,53 @@ impl Desk {
 
     /// What happens from now on in the sessions that the caller has a part in.
     pub async fn own_events(&self, caller: &Caller) -> Result<Events, No> {
-        let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
-        self.beginning_now(caller, topic).await
+        self.beginning_now(caller, own(caller)).await
     }
 
     /// What happened after a place in the sessions that the caller has a part in, and what happens from then on. None if
     /// the place is none, or too far behind: then whoever asks looks at everything, and goes on from now.
     pub async fn own_events_after(&self, caller: &Caller, place: &str) -> Result<Option<Events>, No> {
+        self.beginning_after(caller, own(caller), place).await
+    }
+
+    async fn beginning_after(
+        &self,
+        caller: &Caller,
+        topic: Topic,
+        place: &str,
+    ) -> Result<Option<Events>, No> {
         let Some(after) = position(place) else { return Ok(None) };
         let store = Arc::clone(&self.store);
         let last = blocking(move || store.last_position()).await?;
         if after > last || last - after > BEHIND_MAX {
             return Ok(None);
         }
-        let topic = Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() };
         Ok(Some(self.follow(caller, topic, after)))
     }
 
     /// What happens from now on in the sessions that the caller may see, and others among it: an observer hears of
     /// everything, and passes over what is not its tenant's.
     pub async fn visible_events(&self, caller: &Caller) -> Result<Events, No> {
-        if caller.observer {
-            self.beginning_now(caller, Topic::Everything).await
-        } else {
-            self.own_events(caller).await
-        }
+        self.beginning_now(caller, visible(caller)).await
+    }
+
+    /// The same after a place, where that can be: see [`Desk::own_events_after`].
+    pub async fn visible_events_after(&self, caller: &Caller, place: &str) -> Result<Option<Events>, No> {
+        self.beginning_after(caller, visible(caller), place).await
     }
 
     async fn beginning_now(&self, caller: &Caller, topic: Topic) -> Result<Events, No> {
         let store = Arc::clone(&self.store);
         let position = blocking(move || store.last_position()).await?;
         Ok(self.follow(caller, topic, position))
+    }
+
+    /// The same for the server itself, whose room nobody bounds: it takes one event at a time.
+    pub(crate) fn follow_freely(&self, topic: Topic, after: u64) -> Events {
+        let subscription = self.engine.subscribe(topic, after);
+        let (desk, ready) = (self.clone(), VecDeque::new());
+        let (held, room, _following) = (None, None, None);
+        Events { desk, subscription, tells_of_lag: false, after, ready, held, room, _following }
     }
 
     fn follow(&self, caller: &Caller, topic: Topic, after: u64) -> Events {
@@ -155,6 +171,16 @@ impl Desk {
         let held = None;
         Events { desk, subscription, tells_of_lag, after, ready, held, room, _following: following }
     }
+}
+
+/// What happens in the sessions that a caller has a part in.
+fn own(caller: &Caller) -> Topic {
+    Topic::Agent { tenant: caller.tenant.clone(), agent: caller.agent.as_str().into() }
+}
+
+/// What happens in the sessions that it may see, and others among it.
+fn visible(caller: &Caller) -> Topic {
+    if caller.observer { Topic::Everything } else { own(caller) }
 }
 
 impl Over {

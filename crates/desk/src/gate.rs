@@ -5,6 +5,7 @@
 //!
 //! Always: a command of an agent passes here before the engine takes it. Never: a rule about tasks, a protocol's word.
 
+pub mod allowed;
 pub mod ledger;
 
 use std::net::SocketAddr;

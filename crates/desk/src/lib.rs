@@ -51,6 +51,7 @@ pub mod access;
 pub mod act;
 pub mod admin;
 pub mod agents;
+pub mod announce;
 pub mod approvals;
 pub mod approvers;
 pub mod audit;

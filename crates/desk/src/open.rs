@@ -126,7 +126,7 @@ pub struct Parts {
     pub(crate) secret: Secret,
     /// When everything is to end.
     pub shutdown: Shutdown,
-    audit: Audit,
+    pub(crate) audit: Audit,
     counters: Arc<Counters>,
     engine_counters: Arc<handover_engine::Counters>,
 }

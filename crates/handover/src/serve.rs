@@ -19,6 +19,7 @@ use handover_server::telemetry::{self, Dial};
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
 use handover_server::tokens::{self, TokenFile};
+use handover_server::webhook;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -128,7 +129,9 @@ async fn serve(
     let identity_probe = known.issuer.as_ref().map(|(verifier, _)| Arc::clone(verifier));
     let house = house::open(config, known.identity(config), &shutdown, "")?;
     let routes = house.routes();
-    let House { desk, macp, metrics, .. } = house;
+    let told = webhook::Settings::new(config).map_err(Failure::Usage)?;
+    let House { desk, macp, metrics, console, .. } = house;
+    tokio::spawn(async move { console.watch().await });
     reload_on_hangup(hangups, &known, tls.clone());
     known.keep_fresh(config, &desk, &shutdown);
     let wire = |protocols: &[&[u8]]| match &tls {
@@ -168,6 +171,9 @@ async fn serve(
     }
     let router = http::router(routes, checks, Arc::clone(&metrics), bounds, hosts);
     let macp = tokio::spawn(macp.serve(macp_listener, settings("macp", wire(&[b"h2"]), room.macp)));
+    if let Some(told) = told {
+        webhook::start(&told.at(address, tls.is_some()), &desk, &shutdown);
+    }
     if let Err(error) = print(&ready_line(json, at, config)) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
     }

@@ -210,6 +210,19 @@ keys! {
         /// How many bytes it may have before another is begun. A few older ones are kept.
         bytes_max: u64 = 67_108_864, number(65_536..=1_000_000_000_000);
     }
+    /// Who is told elsewhere that something waits.
+    webhook: Webhook {
+        /// The address that is told when something new waits for one of webhook.agents: https, or this machine. Without it nobody is.
+        url: Option<String> = "", text_or_nothing();
+        /// The file of the secret that it is signed with: whsec_ and base64, or any text of at least 24 bytes.
+        secret_file: Option<PathBuf> = "", file_or_nothing();
+        /// For whom, with commas in between.
+        agents: Vec<String> = "", texts();
+        /// The tenant of those agents.
+        tenant: String = "default", text();
+        /// The address of the console as people know it, for links. Without it, it is that of http.
+        console: Option<String> = "", text_or_nothing();
+    }
     /// How MCP is served.
     mcp: Mcp {
         /// How long a call of a client that knows no tasks waits for its result before it answers with a task's id.

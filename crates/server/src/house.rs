@@ -74,13 +74,13 @@ impl House {
         let mcp = Mcp::new(desk.clone(), mcp, metrics.unread.clone());
         let grid = Grid::new(desk.clone(), grid, metrics.unread.clone());
         let settings = console::Settings::new(&Config::default());
-        let console = Console::new(desk.clone(), settings, metrics.unread.clone());
+        let console = Console::new(desk.clone(), settings, &metrics);
         Ok(House { desk, macp, mcp, grid, console, metrics })
     }
 
     /// The same with a console that behaves so.
     pub fn with_console(mut self, settings: console::Settings) -> House {
-        self.console = Console::new(self.desk.clone(), settings, self.metrics.unread.clone());
+        self.console = Console::new(self.desk.clone(), settings, &self.metrics);
         self
     }
 }

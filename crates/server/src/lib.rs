@@ -5,6 +5,7 @@
 //! - [`telemetry`]: what it tells its operator
 //! - [`issuer`]: the keys of whoever issues JSON Web Tokens
 //! - [`tokens`]: the file of static tokens
+//! - [`webhook`]: who is told elsewhere that something waits
 //! - [`face`]: the faces, each a protocol
 //! - [`house`]: the one place where a server is wired together
 //! - `queue`: what waits for the network, counted in bytes
@@ -24,3 +25,4 @@ mod queue;
 pub mod telemetry;
 pub mod tls;
 pub mod tokens;
+pub mod webhook;

@@ -19,6 +19,8 @@ use tracing_subscriber::{Registry as Spans, reload};
 
 use crate::config::{Format, Level, Log};
 
+pub mod past;
+
 /// Send the log of this process to standard error. Fails if the process has a log already.
 pub fn init(log: &Log) -> Result<Dial, TryInitError> {
     let (subscriber, dial) = subscriber(log, io::stderr);

@@ -111,6 +111,11 @@ impl Ledger {
         })
     }
 
+    /// How many streams of an agent are open.
+    pub fn streams_of(&self, tenant: &str, agent: &str) -> u64 {
+        lock(self.part(tenant, agent)).used(tenant, agent, |used| used.streams)
+    }
+
     fn part(&self, tenant: &str, agent: &str) -> &Mutex<Part> {
         let hash = self.hasher.hash_one((tenant, agent));
         &self.parts[(hash % PARTS as u64) as usize]

@@ -8,7 +8,7 @@
 //! - `tasks`, `task`, `replay`: many tasks, one, and one as it was
 //! - `acts`, `bulk`: what the forms do, to one task and to many
 //! - `delegate`: a form for new work
-//! - `agents`, `policies`, `health`: who is there, what holds, and how the server is
+//! - `agents`, `policies`, `limits`, `audit`, `health`: who is there, what holds, who tried what, and how the server is
 //! - `live`: the stream that tells pages to look again
 //! - `shown`, `sentence`, `question`: how a session, an event and a question look
 //! - `fields`, `assets`, `page`: forms, style and script, and what every page has
@@ -18,11 +18,13 @@
 mod acts;
 mod agents;
 mod assets;
+mod audit;
 mod bulk;
 mod delegate;
 mod fields;
 mod health;
 mod http;
+mod limits;
 mod live;
 mod page;
 mod policies;
@@ -44,7 +46,8 @@ pub use self::http::router;
 use crate::config::Config;
 use crate::http::Bounds;
 use crate::http::body::Strangers;
-use crate::telemetry::Unread;
+use crate::telemetry::past::Past;
+use crate::telemetry::{Metrics, Unread};
 
 /// How long a live stream lasts before its page is to come back, and how often it says that it is alive.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -63,6 +66,7 @@ struct Parts {
     /// Who signs in is not known yet.
     strangers: Strangers,
     unread: Unread,
+    past: Past,
 }
 
 /// How the face behaves.
@@ -85,10 +89,16 @@ impl Settings {
 }
 
 impl Console {
-    /// The face of a desk, which counts what it does not read.
-    pub fn new(desk: Desk, settings: Settings, unread: Unread) -> Console {
+    /// The face of a desk, which shows how the last hour was and counts what it does not read.
+    pub fn new(desk: Desk, settings: Settings, metrics: &Arc<Metrics>) -> Console {
         let strangers = Strangers::new(settings.bounds.body_within);
-        Console { parts: Arc::new(Parts { desk, settings, strangers, unread }) }
+        let (unread, past) = (metrics.unread.clone(), Past::new(Arc::clone(metrics)));
+        Console { parts: Arc::new(Parts { desk, settings, strangers, unread, past }) }
+    }
+
+    /// Look at the metrics every few seconds, for as long as the server runs.
+    pub async fn watch(&self) {
+        self.parts.past.clone().watch().await;
     }
 
     fn desk(&self) -> &Desk {

@@ -57,18 +57,28 @@ fn source(text: &str) -> Result<Source, &'static str> {
     let Some((scheme, _)) = text.split_once("://") else {
         return Ok(Source::File(PathBuf::from(text)));
     };
-    let url: Uri = text.parse().map_err(|_| "a file or a URL")?;
+    match scheme {
+        "https" | "http" => safe_url(text).map(Source::Url),
+        _ => Err("a file or an https URL"),
+    }
+}
+
+/// An address that nobody can stand in for: https, or this machine's own.
+pub fn safe_url(text: &str) -> Result<Uri, &'static str> {
+    let url: Uri = text.parse().map_err(|_| "a URL")?;
     let host = url.host().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let is_here = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
     if url.authority().is_none_or(|authority| authority.as_str().contains('@')) {
         return Err("a URL without a user name");
     }
-    match scheme {
-        "https" => Ok(Source::Url(url)),
-        "http" if is_here => Ok(Source::Url(url)),
-        "http" => Err("an https URL, because keys that come in the clear can be changed on their way"),
-        _ => Err("a file or an https URL"),
+    match url.scheme_str() {
+        Some("https") => Ok(url),
+        Some("http") if is_here => Ok(url),
+        Some("http") => {
+            Err("an https URL, because what goes in the clear can be read and changed on its way")
+        }
+        _ => Err("an https URL"),
     }
 }
 

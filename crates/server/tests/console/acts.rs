@@ -232,9 +232,9 @@ async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each()
     let other = Node::new(&stage, "helper").sends("planner", "dig for me").await;
     let foreign = Node::new(&stage, "helper").sends("worker", "dig elsewhere").await;
     let page = browser.ok("/bulk?act=pause&q=dig").await;
-    page.has("pause 3 tasks?").has("dig for me").lacks("fly").lacks("elsewhere");
+    page.has("Pause 3 tasks?").has("dig for me").lacks("fly").lacks("elsewhere");
     let page = browser.ok("/bulk?act=cancel&q=dig").await;
-    page.has("cancel 4 tasks?").has("they cannot go on afterwards");
+    page.has("Cancel 4 tasks?").has("they cannot go on afterwards");
     assert_eq!(browser.get("/bulk?act=juggle").await.status, 400);
     let mut fields = vec![("act", "cancel"), ("id", own[0].as_str()), ("id", &own[1]), ("id", &foreign)];
     assert_eq!(browser.post("/bulk", &fields).await.status, 400, "nobody is sure");
@@ -242,7 +242,7 @@ async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each()
     fields.push(("sure", "true"));
     let page = browser.post("/bulk", &fields).await;
     assert_eq!(page.status, 200);
-    page.has("cancel: 2 of 3").has("there is no such task");
+    page.has("Cancel: 2 of 3").has("there is no such task");
     let mut states = Vec::new();
     for task in &own {
         states.push(planner.state(task).await);
@@ -279,5 +279,5 @@ async fn a_running_task_is_offered_to_another_agent_and_taken_in_the_console() {
         .does(&format!("/tasks/{handoff}/commit"), &[("do", "complete")])
         .await
         .has("The outcome was bound.");
-    helper.ok(&format!("/tasks/{task}")).await.has("→ helper").has("took it over by handoff");
+    helper.ok(&format!("/tasks/{task}")).await.has("→ <b>helper</b>").has("took it over by handoff");
 }

@@ -16,9 +16,31 @@ async fn pages_hear_of_their_own_tasks_until_the_sign_in_ends() {
     let task = Node::new(&stage, "helper").sends("planner", "theirs").await;
     let told = stream.next().await.unwrap();
     assert_eq!((told.event.as_str(), told.data["task"].as_str()), ("changed", Some(task.as_str())));
+    // Who comes back says where it was, and hears of what happened meanwhile; so does who takes over.
+    let place = told.id.clone();
+    let cookie = ("cookie", browser.cookie.as_deref().unwrap());
+    let missed = Node::new(&stage, "helper").sends("planner", "meanwhile").await;
+    for (target, headers) in [
+        ("/live".to_owned(), vec![cookie, ("last-event-id", place.as_str())]),
+        (format!("/live?after={place}"), vec![cookie]),
+    ] {
+        let mut again = Stream::open_with(stage.address, &target, &headers).await;
+        assert_eq!(again.next().await.unwrap().data["resumed"], true, "{target}");
+        loop {
+            let told = again.next().await.unwrap();
+            assert_eq!(told.event, "changed");
+            if told.data["task"].as_str() == Some(missed.as_str()) {
+                break;
+            }
+            assert_eq!(told.data["task"].as_str(), Some(task.as_str()), "only what came after {place}");
+        }
+    }
+    let mut lost = Stream::open_with(stage.address, "/live?after=e7fffffff", &[cookie]).await;
+    assert_eq!(lost.next().await.unwrap().data["resumed"], false, "nobody was ever there");
+    drop(lost);
     browser.post("/sign-out", &[]).await;
     while let Some(told) = stream.next().await {
-        assert_eq!(told.data["task"].as_str(), Some(task.as_str()));
+        assert!([&task, &missed].contains(&&told.data["task"].as_str().unwrap().to_owned()));
     }
     let nobody = Browser::new(&stage).get("/live").await;
     assert_eq!(nobody.status, 401);

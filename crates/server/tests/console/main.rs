@@ -6,6 +6,7 @@
 //! - [`pages`]: every page, empty and full, and what agents write in them
 //! - [`acts`]: what the forms do, and what they say when they do not
 //! - [`live`]: the stream that tells pages to look again
+//! - [`webhook`]: who is told elsewhere that something waits
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -24,3 +25,4 @@ mod acts;
 mod live;
 mod pages;
 mod signing_in;
+mod webhook;

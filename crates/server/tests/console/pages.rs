@@ -62,9 +62,9 @@ async fn a_task_shows_who_asked_whom_over_which_faces_and_what_happened() {
     page.has("→ delivered, event ").has("<span class=\"badge\">mcp</span>");
     // The newest stands first.
     let place = |text: &str| page.text.find(text).unwrap();
-    assert!(place("focus on Q4") < place("refunds are in a second table"));
-    assert!(place("refunds are in a second table") < place("started a task with"));
-    browser.ok(&format!("/tasks/{task}?show=said")).await.has("focus on Q4").lacks("refunds are in");
+    assert!(place("focus on Q4") < place("<q>refunds are in a second table"));
+    assert!(place("<q>refunds are in a second table") < place("started a task with"));
+    browser.ok(&format!("/tasks/{task}?show=said")).await.has("focus on Q4").lacks("<q>refunds are in");
     browser.ok(&format!("/tasks/{task}/events")).await.has("&#34;kind&#34;: &#34;steered&#34;");
     job.completes("up 12 %").await;
     browser.ok(&format!("/tasks/{task}")).await.has("✓").has("up 12 %").has("The task has ended");
@@ -184,9 +184,18 @@ async fn what_agents_write_is_text_and_what_they_hide_is_spelled_out() {
     ] {
         for target in targets {
             let page = browser.ok(&target).await;
-            for markup in
-                ["<script>", "<img", "<b>", "<i>", "<u>", "<s>", "\u{202e}", "\u{2066}", "\u{7}", "\u{0}"]
-            {
+            for markup in [
+                "<script>",
+                "<img src=x",
+                "<em>",
+                "<i>",
+                "<u>",
+                "<s>",
+                "\u{202e}",
+                "\u{2066}",
+                "\u{7}",
+                "\u{0}",
+            ] {
                 assert!(!page.text.contains(markup), "{markup:?} in {target}");
             }
             page.lacks("href=\"javascript");
@@ -275,4 +284,37 @@ async fn silent_workers_and_missed_check_ins_wait_for_the_requester() {
     assert!(sent["task"]["taskId"].is_string());
     until(async || browser.ok("/").await.text.contains("has not said that it received")).await;
     browser.ok("/").await.has("(2) Waiting for you").has("check-in").has("silent");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_log_and_the_numbers_of_the_server_are_for_administrators() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let entry = |token: &str, rest: &str| format!("[[token]]\nsha256 = \"{}\"\n{rest}\n", hash_text(token));
+    let file = entry("planner", "agent = \"planner\"\nlimits = { streams = 8, messages_per_minute = 1200 }")
+        + &entry("worker", "agent = \"worker\"")
+        + &entry("root", "agent = \"root\"\nroles = [\"admin\"]")
+        + &entry("far", "agent = \"far\"\ntenant = \"elsewhere\"\nroles = [\"admin\"]");
+    let tokens = Tokens::parse(&file).unwrap();
+    let stage = Stage::with(|set| {
+        set.identity = Identity::Tokens(Arc::new(tokens));
+        set.audit = Some((path.clone(), 1_000_000));
+    })
+    .await;
+    Node::new(&stage, "planner").sends("worker", "dig").await;
+    let planner = Browser::signed_in(&stage, "planner").await;
+    let page = planner.get("/audit").await;
+    assert_eq!(page.status, 403);
+    page.has("The audit log is for administrators, and planner is none.").lacks("task delegated");
+    planner.ok("/health").await.has("administrators see them here").lacks("<polyline");
+    planner.ok("/limits").await.has("1,200 a minute").has("limits.streams_per_agent_max");
+    let (root, far) = (Browser::signed_in(&stage, "root").await, Browser::signed_in(&stage, "far").await);
+    // Lines gather for a moment before they are written.
+    until(async || root.ok("/audit").await.text.contains("NOT_ADMINISTRATOR")).await;
+    root.ok("/audit").await.has("task delegated").has("worker").has("NOT_ADMINISTRATOR").has("signed in");
+    root.ok("/audit?event=task_delegated").await.has("worker").lacks("NOT_ADMINISTRATOR");
+    root.ok("/audit?agent=nobody").await.has("No line of the log fits");
+    assert_eq!(root.get("/audit?before=odd").await.status, 400);
+    far.ok("/audit").await.lacks("worker").has("signed in");
+    root.ok("/health").await.has("<polyline").has("Commands accepted").has("As a table");
 }

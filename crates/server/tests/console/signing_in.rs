@@ -151,7 +151,7 @@ async fn no_page_is_framed_or_served_under_another_name_or_runs_what_is_not_ours
         assert!(asset.header("cache-control").contains("immutable"));
         assets += 1;
     }
-    assert_eq!(assets, 3);
+    assert_eq!(assets, 4, "the icon twice");
     assert_eq!(browser.get("/assets/console-0.js").await.status, 404);
 }
 
@@ -162,8 +162,7 @@ async fn over_tls_the_cookie_goes_over_nothing_else() {
     let mut settings = handover_server::face::console::Settings::new(&config);
     assert!(!settings.secure);
     settings.secure = true;
-    let unread = stage.metrics.unread.clone();
-    let console = handover_server::face::console::Console::new(stage.desk.clone(), settings, unread);
+    let console = handover_server::face::console::Console::new(stage.desk.clone(), settings, &stage.metrics);
     let router = handover_server::face::console::router(console);
     let request = axum::http::Request::post("/sign-in")
         .header("host", "handover.example")

@@ -6,7 +6,7 @@
 #![allow(dead_code)]
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ pub struct Set {
     pub access: Access,
     pub approvals: Rules,
     pub waits: wait::Settings,
+    /// The file of the audit log and how many bytes it may have.
+    pub audit: Option<(PathBuf, u64)>,
 }
 
 impl Set {
@@ -77,6 +79,7 @@ impl Set {
             access: Access::default(),
             approvals: Rules::default(),
             waits: wait::Settings { plain: PATIENCE, with_progress: PATIENCE },
+            audit: None,
         }
     }
 }
@@ -122,10 +125,17 @@ impl Stage {
     pub async fn with(change: impl FnOnce(&mut Set)) -> Stage {
         let mut set = Set::new();
         change(&mut set);
-        let Set { identity, store, face, engine, limits, access, approvals, waits } = set;
+        let Set { identity, store, face, engine, limits, access, approvals, waits, audit } = set;
         let (trigger, shutdown) = Shutdown::new();
-        let desk =
-            handover_desk::Settings { engine, gate: limits, access, approvals, waits, ..Default::default() };
+        let desk = handover_desk::Settings {
+            engine,
+            gate: limits,
+            access,
+            approvals,
+            waits,
+            audit,
+            ..Default::default()
+        };
         let data = Data::Store(Arc::clone(&store));
         let house = House::with(
             data,

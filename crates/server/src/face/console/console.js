@@ -167,31 +167,36 @@ function listen() {
   const state = document.getElementById('live');
   const show = (word) => { state.textContent = word; state.className = word === 'live' ? 'live on' : 'live off'; };
   const channel = new BroadcastChannel('handover-live');
-  let alive = '';
+  let alive = '', heard = '';
   channel.onmessage = ({ data }) => {
     if (data.state) show(data.state);
+    if (data.heard) heard = data.heard;
     if (data.task) happened(data.task);
-    if (data.ask && alive) channel.postMessage({ state: alive });
+    if (data.ask && alive) channel.postMessage({ state: alive, heard });
   };
   show('reconnecting');
   channel.postMessage({ ask: true });
   const lead = () => new Promise(() => {
     let lost = null, late = 0;
-    const tell = (word) => { alive = word; show(word); channel.postMessage({ state: word }); };
+    const tell = (word) => { alive = word; show(word); channel.postMessage({ state: word, heard }); };
     const all = () => { happened('*'); channel.postMessage({ task: '*' }); };
     const open = () => {
-      const stream = new EventSource('/live');
-      stream.addEventListener('hello', ({ data }) => {
+      // Who takes over goes on where the last one was.
+      const stream = new EventSource(heard ? `/live?after=${heard}` : '/live');
+      const missed = heard;
+      stream.addEventListener('hello', ({ data, lastEventId }) => {
+        heard = lastEventId;
         clearTimeout(late);
         tell('live');
         // What happened while nobody listened follows, unless the server could not go on from there.
-        if (lost && !JSON.parse(data).resumed) all();
+        if ((lost || missed) && !JSON.parse(data).resumed) all();
         lost = null;
       });
-      stream.addEventListener('changed', ({ data }) => {
+      stream.addEventListener('changed', ({ data, lastEventId }) => {
         const { task } = JSON.parse(data);
+        heard = lastEventId;
         happened(task);
-        channel.postMessage({ task });
+        channel.postMessage({ task, heard });
       });
       stream.onerror = () => {
         if (!lost) {

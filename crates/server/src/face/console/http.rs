@@ -15,8 +15,8 @@ use handover_kernel::Face;
 use super::fields::{Fields, Typed, cookie, encode};
 use super::page::{self, Top, see_other};
 use super::{
-    Console, acts, agents, assets, bulk, delegate, health, live, policies, replay, sign_in, task, tasks,
-    waiting,
+    Console, acts, agents, assets, audit, bulk, delegate, health, limits, live, policies, replay, sign_in,
+    task, tasks, waiting,
 };
 use crate::http::line::note;
 use crate::http::{Peer, gather, host, trace};
@@ -30,7 +30,7 @@ pub fn router(console: Console) -> Router {
     for path in ["/", "/tasks", "/tasks/{id}", "/tasks/{id}/events", "/tasks/{id}/replay", "/agents"] {
         router = router.route(path, get(serve));
     }
-    for path in ["/health", "/policies", "/live", "/assets/{name}", "/sign-ins"] {
+    for path in ["/health", "/policies", "/limits", "/audit", "/live", "/assets/{name}", "/sign-ins"] {
         router = router.route(path, get(serve));
     }
     router
@@ -52,6 +52,8 @@ pub(super) struct Asked {
     pub(super) query: Fields,
     /// What its form says.
     pub(super) form: Fields,
+    /// The last event that a page has heard of, if it comes back.
+    pub(super) last_event: Option<String>,
     /// Which form that is: the last part of its address, and the task in it.
     act: (String, String),
 }
@@ -111,6 +113,8 @@ impl Console {
             (false, ["tasks", id, "replay"]) => replay::show(self, &asked, id).await,
             (false, ["agents"]) => agents::show(self, &asked).await,
             (false, ["policies"]) => policies::show(self, &asked).await,
+            (false, ["limits"]) => limits::show(self, &asked).await,
+            (false, ["audit"]) => audit::show(self, &asked).await,
             (false, ["health"]) => health::show(self, &asked).await,
             (false, ["sign-ins"]) => sign_in::list(self, &asked, Default::default()).await,
             (false, ["delegate"]) => delegate::show(self, &asked, Default::default()).await,
@@ -174,7 +178,8 @@ impl Console {
             ["", "tasks", id, act] => ((*act).to_owned(), (*id).to_owned()),
             _ => Default::default(),
         };
-        Ok((Asked { caller, sign_in, query, form, act }, lane))
+        let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+        Ok((Asked { caller, sign_in, query, form, last_event, act }, lane))
     }
 
     /// What the cookie is called: browsers give a cookie to every port of a host.

@@ -1,8 +1,9 @@
-//! The stream that tells pages to look again: which task something happened in, and nothing of what.
+//! The stream that tells pages to look again: which task something happened in, and nothing of what. Whoever comes back says
+//! after which event (`Last-Event-ID`, or `after` in the address), and misses nothing.
 
 use axum::response::Response;
 use handover_desk::caller::Caller;
-use handover_desk::follow::Stay;
+use handover_desk::follow::{Events, Stay, place_of};
 use handover_desk::{Desk, No};
 use serde_json::json;
 use std::time::Duration;
@@ -17,17 +18,36 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Begin the stream.
 pub(super) fn listen(console: &Console, asked: Asked) -> Result<Response, No> {
+    let after = asked.last_event.clone().or_else(|| asked.query.said("after").map(str::to_owned));
     let Asked { mut caller, sign_in, .. } = asked;
     caller.rests();
     let desk = console.desk().clone();
     // The place is taken at once: who has none left is refused.
     let stay = desk.stay(&caller)?;
-    Ok(sse::worked(KEEP_ALIVE, |out| tell(desk, caller, sign_in, stay, out)))
+    Ok(sse::worked(KEEP_ALIVE, |out| tell(desk, caller, sign_in, stay, after, out)))
 }
 
-async fn tell(desk: Desk, caller: Caller, sign_in: String, mut stay: Stay, out: Outlet) {
-    let Ok(mut events) = desk.visible_events(&caller).await else { return };
-    let hello = Frame { event: Some("hello"), retry: Some(RETRY), data: Some("{}"), id: None };
+/// Where the stream begins: after the last event that the page heard of, or now. Whether the former.
+async fn begin(desk: &Desk, caller: &Caller, after: Option<&str>) -> Result<(Events, bool), No> {
+    if let Some(after) = after
+        && let Some(events) = desk.visible_events_after(caller, after).await?
+    {
+        return Ok((events, true));
+    }
+    Ok((desk.visible_events(caller).await?, false))
+}
+
+async fn tell(
+    desk: Desk,
+    caller: Caller,
+    sign_in: String,
+    mut stay: Stay,
+    after: Option<String>,
+    out: Outlet,
+) {
+    let Ok((mut events, resumed)) = begin(&desk, &caller, after.as_deref()).await else { return };
+    let (place, data) = (events.place(), json!({ "resumed": resumed }).to_string());
+    let hello = Frame { event: Some("hello"), retry: Some(RETRY), data: Some(&data), id: Some(&place) };
     out.send(hello).await;
     let until = Instant::now() + LIFETIME;
     let ended = desk.sign_in_ended(&sign_in);
@@ -45,8 +65,10 @@ async fn tell(desk: Desk, caller: Caller, sign_in: String, mut stay: Stay, out: 
             continue;
         }
         let data = json!({ "task": &*key.session, "event": delivery.event.seq.0 }).to_string();
+        let place = place_of(delivery.number);
         drop(delivery);
         events.let_go();
-        out.send(Frame { event: Some("changed"), data: Some(&data), ..Frame::default() }).await;
+        let frame = Frame { event: Some("changed"), data: Some(&data), id: Some(&place), ..Frame::default() };
+        out.send(frame).await;
     }
 }

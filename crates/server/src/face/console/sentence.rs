@@ -252,7 +252,8 @@ fn sentence(event: &Event) -> (String, String) {
 }
 
 fn amounts(amounts: &handover_kernel::budget::Amounts) -> String {
-    let parts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{} {name}", thousands(&amount.to_string()))).collect();
+    let parts: Vec<String> =
+        amounts.iter().map(|(name, amount)| format!("{} {name}", thousands(&amount.to_string()))).collect();
     parts.join(", ")
 }
 

@@ -255,11 +255,25 @@ impl Head {
 pub(super) fn thousands(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let digits = whole.len();
-    let grouped = whole.chars().enumerate().map(|(at, digit)| match at > 0 && (digits - at).is_multiple_of(3) {
-        true => format!(",{digit}"),
-        false => digit.to_string(),
-    });
+    let grouped =
+        whole.chars().enumerate().map(|(at, digit)| match at > 0 && (digits - at).is_multiple_of(3) {
+            true => format!(",{digit}"),
+            false => digit.to_string(),
+        });
     grouped.chain([rest.to_owned()]).collect()
+}
+
+/// Bytes as people read them.
+pub(super) fn bytes_words(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = UNITS.iter().find(|(_, size)| bytes >= *size);
+    unit.map_or_else(
+        || format!("{bytes} bytes"),
+        |(name, size)| {
+            let number = format!("{:.1}", bytes as f64 / *size as f64);
+            format!("{} {name}", number.strip_suffix(".0").unwrap_or(&number))
+        },
+    )
 }
 
 fn budget_words(shown: &budget::Shown) -> String {
@@ -335,7 +349,10 @@ mod tests {
         ] {
             assert_eq!(span(seconds * 1000), said);
         }
-        assert_eq!([thousands("999"), thousands("1000"), thousands("1234567.25")], ["999", "1,000", "1,234,567.25"]);
+        assert_eq!(
+            [thousands("999"), thousands("1000"), thousands("1234567.25")],
+            ["999", "1,000", "1,234,567.25"]
+        );
         assert_eq!((percent(0.62), percent(62.0), percent(f64::NAN)), (Some(62), Some(62), None));
     }
 }

@@ -1,0 +1,162 @@
+//! What newly waits for an agent, one thing after the other, for whoever tells it elsewhere. The log is the queue: what was told
+//! is a place in it, kept in the store, so that a restart loses nothing, and tells nothing again under another id.
+
+use std::sync::Arc;
+
+use handover_engine::Topic;
+use handover_engine::view::WaitKind;
+use handover_kernel::{AgentId, Fact, SessionId, Timestamp};
+use handover_store::{Put, Record, SessionKey};
+
+use crate::Desk;
+use crate::follow::{Events, Over};
+use crate::inbox;
+use crate::no::No;
+use crate::reading::blocking;
+
+/// Where the places are kept.
+const SPACE: &str = "announce";
+
+/// Something that newly waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// The same for the same thing, whenever it is told.
+    pub id: String,
+    /// For whom.
+    pub agent: AgentId,
+    /// In which task or handoff.
+    pub session: SessionId,
+    /// What it is called.
+    pub title: String,
+    /// What for.
+    pub kind: WaitKind,
+    /// Since when.
+    pub since: Timestamp,
+    place: u64,
+}
+
+/// What newly waits for one agent.
+pub struct Announcements {
+    desk: Desk,
+    tenant: Box<str>,
+    agent: AgentId,
+    events: Events,
+}
+
+impl Desk {
+    /// What newly waits for an agent, from where it was left; from now on if nobody ever asked.
+    pub async fn announcements(&self, tenant: &str, agent: &AgentId) -> Result<Announcements, No> {
+        let (store, tenant) = (Arc::clone(&self.store), Box::<str>::from(tenant));
+        let (space, key) = (tenant.clone(), agent.to_string());
+        let after = blocking(move || {
+            let told = store.record(SPACE, &space, &key)?;
+            let told = told.and_then(|told| String::from_utf8(told).ok()?.parse::<u64>().ok());
+            match told {
+                Some(place) => Ok(place),
+                None => {
+                    let now = store.last_position()?;
+                    store.put_record(&record(&space, &key, now), Put::Replace)?;
+                    Ok(now)
+                }
+            }
+        });
+        let topic = Topic::Agent { tenant: tenant.clone(), agent: agent.as_str().into() };
+        let events = self.follow_freely(topic, after.await?);
+        Ok(Announcements { desk: self.clone(), tenant, agent: agent.clone(), events })
+    }
+}
+
+fn record(tenant: &str, agent: &str, place: u64) -> Record {
+    let value = place.to_string().into_bytes();
+    Record { space: SPACE.into(), tenant: tenant.into(), key: agent.into(), value }
+}
+
+impl Announcements {
+    /// The next thing that waits. Waits for it; what somebody has dealt with meanwhile is passed over.
+    pub async fn next(&mut self) -> Result<Announcement, Over> {
+        loop {
+            let delivery = self.events.next().await?;
+            let Some(kind) = begins(&delivery.event.fact) else { continue };
+            let key = SessionKey::new(self.tenant.clone(), &*delivery.key.session);
+            let session = match self.desk.engine.session(key).await {
+                Ok(Some(session)) => session,
+                Ok(None) => continue,
+                Err(denied) => return Err(Over::Denied(denied)),
+            };
+            let waits = inbox::reasons(&session, &self.agent).contains(&kind);
+            let place = delivery.number;
+            if !waits {
+                // It must not count as new after a restart because something like it waits by then.
+                self.told(place).await?;
+                continue;
+            }
+            let wanted = session.wanted().map_or(&*session.binding.intent, |request| &*request.title);
+            let parts = [&*self.tenant, self.agent.as_str(), session.binding.id.as_str()];
+            let event = delivery.event.seq.to_string();
+            let id = self.desk.secret.derive(&[&parts[..], &["announce", &event]].concat());
+            return Ok(Announcement {
+                id: format!("msg_{id}"),
+                agent: self.agent.clone(),
+                session: session.binding.id.clone(),
+                title: handover_kernel::cut(wanted, 200).into_owned(),
+                kind,
+                since: delivery.event.at,
+                place,
+            });
+        }
+    }
+
+    /// It was told, or given up: the next one follows, also after a restart.
+    pub async fn done(&self, announcement: &Announcement) -> Result<(), Over> {
+        self.told(announcement.place).await
+    }
+
+    async fn told(&self, place: u64) -> Result<(), Over> {
+        let store = Arc::clone(&self.desk.store);
+        let record = record(&self.tenant, self.agent.as_str(), place);
+        let kept = blocking(move || store.put_record(&record, Put::Replace).map(|_| ())).await;
+        kept.map_err(Over::Denied)
+    }
+}
+
+/// What an event can begin to wait for.
+fn begins(fact: &Fact) -> Option<WaitKind> {
+    match fact {
+        Fact::Asked { .. } => Some(WaitKind::Question),
+        Fact::Proposed { .. } => Some(WaitKind::Approval),
+        Fact::Decided { .. } => Some(WaitKind::Revision),
+        Fact::Completed { .. } | Fact::Failed(_) => Some(WaitKind::Review),
+        Fact::Said { .. } => Some(WaitKind::Reply),
+        Fact::CheckInMissed { .. } => Some(WaitKind::CheckInMissed),
+        Fact::FellSilent { .. } => Some(WaitKind::Silent),
+        Fact::Offered { .. } => Some(WaitKind::HandoffOffer),
+        Fact::OfferAccepted { .. } => Some(WaitKind::Review),
+        Fact::Started(_)
+        | Fact::Cancelled { .. }
+        | Fact::Suspended { .. }
+        | Fact::Resumed { .. }
+        | Fact::Expired { .. }
+        | Fact::Committed(_)
+        | Fact::ErrandSettled { .. }
+        | Fact::Requested(_)
+        | Fact::Accepted { .. }
+        | Fact::Declined { .. }
+        | Fact::Updated { .. }
+        | Fact::Checkpointed
+        | Fact::Delivered { .. }
+        | Fact::Answered { .. }
+        | Fact::Steered { .. }
+        | Fact::PauseRequested { .. }
+        | Fact::Read { .. }
+        | Fact::Acknowledged
+        | Fact::CycleFound { .. }
+        | Fact::KeySet { .. }
+        | Fact::ChildAdded { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
+        | Fact::ContextAdded { .. }
+        | Fact::OfferDeclined { .. } => None,
+    }
+}

@@ -1,0 +1,204 @@
+//! Reading the audit log back, the newest lines first, for those who may.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::chain::Opening;
+use super::file::{OLDER_MAX, older};
+use crate::caller::Caller;
+use crate::no::No;
+use crate::{Denied, Desk};
+use handover_kernel::Refusal;
+
+/// How many bytes of the log are looked at for one page.
+const LOOKED_AT_BYTES: u64 = 1 << 20;
+
+/// The tenant whose administrators see what belongs to no tenant, such as failed authentications.
+const OWN_TENANT: &str = "default";
+
+/// Which lines are wanted. What is empty does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// What happened.
+    pub event: String,
+    /// Who did it, or whom it is about.
+    pub agent: String,
+}
+
+/// A line of the log, as far as people are shown it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are those of the log")]
+pub struct Line {
+    pub time: String,
+    pub event: String,
+    pub tenant: String,
+    pub agent: String,
+    pub session: String,
+    pub policy: String,
+    pub to: String,
+    pub face: String,
+    pub peer: String,
+    pub code: String,
+    pub reason: String,
+    pub of: String,
+    pub count: Option<u64>,
+}
+
+/// A page of the log.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The newest first.
+    pub lines: Vec<Line>,
+    /// Where older ones are, if there may be any.
+    pub next: Option<String>,
+    /// Whether a log is kept at all.
+    pub kept: bool,
+}
+
+/// A place in the log: which file of the chain, and how many bytes of it lie before.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    file: u64,
+    bytes: u64,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Place> {
+        let (file, bytes) = text.split_once('.')?;
+        Some(Place { file: file.parse().ok()?, bytes: bytes.parse().ok()? })
+    }
+}
+
+impl Desk {
+    /// A page of the audit log, of the caller's tenant. Only administrators see it; those of the tenant `default` also what
+    /// belongs to no tenant.
+    pub async fn audit_log(
+        &self,
+        caller: &Caller,
+        wanted: Wanted,
+        before: Option<&str>,
+        max: usize,
+    ) -> Result<Page, No> {
+        if !self.gate.administers(caller) {
+            return Err(No::NotAdministrator { agent: caller.agent.clone() });
+        }
+        let wrong = || Refusal::invalid("expected a place in the audit log, found something else");
+        let before = before.map(|before| Place::parse(before).ok_or_else(wrong)).transpose()?;
+        let Some(path) = self.audit.path().map(Path::to_owned) else { return Ok(Page::default()) };
+        let tenant = caller.tenant.clone();
+        let read = move || read(&path, before, max, |line| is_shown(line, &tenant) && wanted.fits(line));
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the audit log cannot be read");
+                Err(Refusal::invalid("the audit log cannot be read: the server's log says why").into())
+            }
+            Err(_) => Err(Denied::Stopping.into()),
+        }
+    }
+}
+
+impl Wanted {
+    fn fits(&self, line: &Line) -> bool {
+        let is = |wanted: &String, found: &[&String]| wanted.is_empty() || found.contains(&wanted);
+        is(&self.event, &[&line.event]) && is(&self.agent, &[&line.agent, &line.to])
+    }
+}
+
+fn is_shown(line: &Line, tenant: &str) -> bool {
+    line.tenant == tenant || line.tenant.is_empty() && tenant == OWN_TENANT
+}
+
+/// The lines before a place, of which at most so many fit, the newest first. Costs what it looks at, which is bounded.
+fn read(path: &Path, before: Option<Place>, max: usize, fits: impl Fn(&Line) -> bool) -> io::Result<Page> {
+    let mut page = Page { kept: true, ..Page::default() };
+    let mut left = LOOKED_AT_BYTES;
+    for age in 0..=OLDER_MAX {
+        let mut file = match fs::File::open(older(path, age)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+        };
+        let number = number(&mut file)?;
+        let whole = file.seek(SeekFrom::End(0))?;
+        let mut end = match before {
+            Some(place) if number > place.file => continue,
+            Some(place) if number == place.file => place.bytes.min(whole),
+            Some(_) | None => whole,
+        };
+        while end > 0 {
+            let start = end.saturating_sub(left);
+            let mut bytes = vec![0; (end - start) as usize];
+            file.seek(SeekFrom::Start(start))?;
+            file.read_exact(&mut bytes)?;
+            // What is cut off at the beginning is looked at from further back.
+            let skipped = if start == 0 {
+                0
+            } else {
+                bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1)
+            };
+            let mut at = bytes.len();
+            for line in bytes[skipped..].split_inclusive(|byte| *byte == b'\n').rev() {
+                at -= line.len();
+                // A line that cannot be read is for `handover audit verify` to tell of.
+                let read = serde_json::from_slice::<Line>(line).ok();
+                page.lines.extend(read.filter(|line| fits(line)));
+                if page.lines.len() >= max {
+                    break;
+                }
+            }
+            left = left.saturating_sub((bytes.len() - at) as u64);
+            end = start + at as u64;
+            if page.lines.len() >= max || left == 0 || at == bytes.len() {
+                page.next = Some(format!("{number}.{end}"));
+                return Ok(page);
+            }
+        }
+    }
+    Ok(page)
+}
+
+/// Which file of its chain it is.
+fn number(file: &mut fs::File) -> io::Result<u64> {
+    let mut first = Vec::new();
+    BufReader::new(file.take(4096)).read_until(b'\n', &mut first)?;
+    Ok(Opening::of(first.trim_ascii_end()).map_or(1, |opening| opening.file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::File;
+    use super::*;
+
+    #[test]
+    fn the_log_is_read_backwards_through_all_of_its_files_in_pages() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let mut file = File::open(&path, 4000).unwrap();
+        let line = |number: usize| {
+            let tenant = if number.is_multiple_of(2) { "default" } else { "other" };
+            format!("{{\"time\":\"{number}\",\"event\":\"forbidden\",\"tenant\":\"{tenant}\"}}").into_bytes()
+        };
+        for number in 0..60 {
+            assert!(file.append(&[line(number)]).error.is_none());
+        }
+        let (mut before, mut found) = (None, Vec::new());
+        loop {
+            let page = read(&path, before, 7, |line| line.tenant == "default").unwrap();
+            assert!(page.kept && page.lines.len() <= 7);
+            found.extend(page.lines.into_iter().map(|line| line.time));
+            match page.next {
+                Some(next) => before = Place::parse(&next),
+                None => break,
+            }
+        }
+        let expected: Vec<String> =
+            (0..60).rev().filter(|number| number % 2 == 0).map(|number| number.to_string()).collect();
+        assert_eq!(found, expected);
+        assert!(fs::metadata(older(&path, 1)).is_ok(), "there is more than one file");
+    }
+}

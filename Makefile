@@ -81,6 +81,7 @@ bench-toy: ## run every benchmark at toy size: shows that it works, not how fast
 	cargo run $(LOCKED) --release --package handover -- bench mcp --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench grid --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench scale --toy --data target
+	cargo run $(LOCKED) --release --package handover -- bench console --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --toy --data target
 
 bench: ## run the benchmarks at full size; takes about half an hour and wants a quiet machine
@@ -89,6 +90,7 @@ bench: ## run the benchmarks at full size; takes about half an hour and wants a 
 	cargo run $(LOCKED) --release --package handover -- bench mcp --data target
 	cargo run $(LOCKED) --release --package handover -- bench grid --data target
 	cargo run $(LOCKED) --release --package handover -- bench scale --data target
+	cargo run $(LOCKED) --release --package handover -- bench console --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --data target
 
 clean: ## remove everything that was built

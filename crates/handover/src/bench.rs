@@ -4,6 +4,7 @@
 //! - [`macp`]: `handover bench macp`
 //! - [`mcp`]: `handover bench mcp`
 //! - [`grid`]: `handover bench grid`
+//! - [`console`]: `handover bench console`
 //! - [`scale`]: `handover bench scale`
 //! - [`hostile`]: `handover bench hostile`
 //! - [`limit`]: the physical limit: one file, one sync for whatever waits
@@ -11,6 +12,7 @@
 //! - [`fill`]: stores that are filled with it, without a network
 //! - [`machine`]: what the machine says about a process
 
+mod console;
 mod engine;
 mod fill;
 mod grid;
@@ -47,6 +49,8 @@ enum What {
     Mcp(mcp::Args),
     /// Measure Grid conversations: many agents with a stream of notifications each.
     Grid(grid::Args),
+    /// See whether pages of the console open as fast for many tasks and events as for few.
+    Console(console::Args),
     /// See whether cost stays flat: long tasks, long lists, a long past, a crowd of deadlines, stopping and starting.
     Scale(scale::Args),
     /// See what an honest agent feels while the agents of another tenant do their worst.
@@ -60,6 +64,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::Macp(args) => macp::run(args),
         What::Mcp(args) => mcp::run(args),
         What::Grid(args) => grid::run(args),
+        What::Console(args) => console::run(args),
         What::Scale(args) => scale::run(args),
         What::Hostile(args) => hostile::run(args),
     }

@@ -21,6 +21,9 @@ pub const OPEN_EVENTS: usize = 3;
 /// What a request carries that stays in memory with the session: its title, instructions and input.
 pub const PAYLOAD_BYTES: usize = 12 + 64 + 96;
 
+/// The tenant of the lives.
+pub const TENANT: &str = "bench";
+
 /// Makes lives, no two alike.
 pub struct Lives {
     next: AtomicU64,
@@ -40,7 +43,7 @@ impl Lives {
 
 /// The key of the session with this number: ids as random as a client's, so that the index is as scattered.
 pub fn key(number: u64) -> SessionKey {
-    SessionKey::new("bench", id(number, 0).as_str())
+    SessionKey::new(TENANT, id(number, 0).as_str())
 }
 
 /// The life with this number.
@@ -126,7 +129,7 @@ fn id(number: u64, part: u64) -> String {
 }
 
 /// Who hands the task of a life out, and who does it.
-fn agents(number: u64) -> (AgentId, AgentId) {
+pub fn agents(number: u64) -> (AgentId, AgentId) {
     let agent = |name: &str, of: u64| AgentId::from(format!("{name}-{}", number % of).as_str());
     (agent("planner", 50), agent("worker", 200))
 }

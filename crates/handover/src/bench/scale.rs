@@ -13,7 +13,7 @@
 mod crowd;
 mod expiry;
 mod idle;
-mod opening;
+pub(super) mod opening;
 mod pages;
 mod past;
 mod updates;
@@ -365,7 +365,7 @@ impl Bench {
 }
 
 /// What counts as the same cost on a machine that does other things too.
-const SAME: f64 = 1.2;
+pub(super) const SAME: f64 = 1.2;
 
 /// A session of the list or the answer of `GetSession`, as `By`'s agent sees it.
 async fn get(caller: &mut super::macp::runtime::Caller, by: By, session_id: &str) -> Result<i32, Failure> {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use handover_engine::clock::now;
 use handover_engine::{Engine, Settings, codec, snapshot};
-use handover_kernel::{Limits, SessionId, step};
+use handover_kernel::{AgentId, Limits, SessionId, step};
 use handover_store::sqlite::Options;
 use handover_store::{Append, SessionKey, Store, Wake};
 use serde_json::{Value, json};
@@ -25,10 +25,14 @@ const SHORT: u64 = 1_000;
 const FIRST: u64 = 0;
 
 /// One of those that are compared.
-struct Row {
+pub struct Row {
     what: &'static str,
-    key: SessionKey,
-    events: u64,
+    /// Where it is.
+    pub key: SessionKey,
+    /// Who asked for it.
+    pub requester: AgentId,
+    /// How many events it has.
+    pub events: u64,
     snapshot_bytes: usize,
     took_us: Vec<f64>,
 }
@@ -40,9 +44,9 @@ pub async fn measure(data: &Path, long: u64, rounds: usize) -> Result<Vec<Value>
     fill::live(&engine, key, commands, &mut Vec::new()).await?;
     engine.stop();
     let mut rows = vec![
-        grow(&*store, 1, SHORT, "short", true)?,
-        grow(&*store, 2, long, "long", true)?,
-        grow(&*store, 3, long, "long, messages without ids", false)?,
+        grow(&*store, life::TENANT, 1, SHORT, "short", true)?,
+        grow(&*store, life::TENANT, 2, long, "long", true)?,
+        grow(&*store, life::TENANT, 3, long, "long, messages without ids", false)?,
     ];
     drop((engine, store));
     for round in 0..rounds {
@@ -71,16 +75,25 @@ pub async fn measure(data: &Path, long: u64, rounds: usize) -> Result<Vec<Value>
 
 /// A task of about so many events: one less than would make another snapshot. What the engine would store is stored without
 /// it, because a worker that waits for each of them to be durable would take minutes.
-fn grow(store: &dyn Store, number: u64, events: u64, what: &'static str, ids: bool) -> Result<Row, Failure> {
+pub fn grow(
+    store: &dyn Store,
+    tenant: &str,
+    number: u64,
+    events: u64,
+    what: &'static str,
+    ids: bool,
+) -> Result<Row, Failure> {
     let every = Settings::default().shard.snapshot_every;
     let events = events.next_multiple_of(every) - 1;
     let (key, commands) = life::life(number);
+    let key = SessionKey::new(tenant, &*key.session);
     let opening = commands.into_iter().take(life::OPEN_EVENTS);
     let updates = life::OPEN_EVENTS as u64..events;
     let updates = updates.map(|update| life::one_more_update(number, ids.then_some(update)));
     let (id, limits) = (SessionId::from(&*key.session), Limits::default());
     let mut session = None;
-    let mut row = Row { what, key, events, snapshot_bytes: 0, took_us: Vec::new() };
+    let (requester, _) = life::agents(number);
+    let mut row = Row { what, key, requester, events, snapshot_bytes: 0, took_us: Vec::new() };
     let mut append = after(&row.key, 0);
     for command in opening.chain(updates) {
         let step = step(&mut session, &id, &command, &limits, now());

@@ -1,8 +1,9 @@
 //! Approvals as the faces that speak JSON take and show them.
 
 use handover_client::jsonrpc::shorten;
-use handover_desk::approvals::Approval;
+use handover_desk::approvals::{Approval, sees_approval};
 use handover_desk::calendar::rfc3339;
+use handover_desk::caller::Caller;
 use handover_desk::{payload, timeline};
 use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::{Fact, Session, Text};
@@ -97,6 +98,11 @@ pub fn ruling(decision: &str, reason: Option<String>, changes: Option<Changed>) 
             Err(format!("expected the decision approve, ask_changes or reject, found {}", shorten(other)))
         }
     }
+}
+
+/// The same, for those who may see it: to the others only what took effect is shown.
+pub fn shown_to(caller: &Caller, session: &Session) -> Option<Shown> {
+    sees_approval(caller, session).then(|| shown(session)).flatten()
 }
 
 /// Where the approval of a session is, if something was proposed in it that has not taken effect.

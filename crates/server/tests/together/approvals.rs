@@ -190,6 +190,15 @@ async fn the_outcome_of_a_skill_waits_for_a_role_and_an_input_that_does_not_fit_
     let shown = host.tool("task_status", json!({ "task_id": id })).await;
     assert_eq!(shown["status"], "working");
     assert_eq!(shown["message"], "the commitment waits for the approval of cfo or lead");
+    assert_eq!(shown["approval"]["what"], "commitment");
+    // How that is decided is not the worker's business, on any protocol.
+    let own = helper.client.tool("task_status", json!({ "task_id": id })).await;
+    assert!(!own.to_string().contains("approval"), "{own}");
+    let own = Node::new(&both.stage, "helper").get(&id).await;
+    assert!(!own.to_string().contains("approval"), "{own}");
+    let request = GetApprovalRequest { session_id: id.clone() };
+    let own = both.macp("helper").handover.clone().get_approval(request).await;
+    assert!(!format!("{own:?}").contains("cfo"), "{own:?}");
     let lead = Node::new(&both.stage, "lead");
     let number = waiting(&lead).await[0]["approval"]["proposal"].clone();
     lead.ok("approval/decide", json!({ "taskId": id, "proposal": number, "decision": "approve" })).await;

@@ -58,10 +58,10 @@ fn views(console: &Console, asked: &Asked, then: &Session, event: &Event) -> Vec
     let text = |value: Value| handover_kernel::cut(&shown::pretty(&value), VIEW_CHARS_MAX).into_owned();
     let directory = &console.desk().directory;
     let mut views = vec![("kernel", text(kernel(then, event))), ("MACP", text(macp(then)))];
-    let mcp = mcp::task::Shown::of(then, EVERYTHING, POLL_MS, directory, &asked.caller.tenant);
+    let mcp = mcp::task::Shown::of(then, EVERYTHING, POLL_MS, directory, &asked.caller);
     let mcp = mcp.and_then(|shown| serde_json::from_str(&shown.json()).ok());
     views.extend(mcp.map(|shown| ("MCP", text(shown))));
-    let grid = grid::task::of(then, &then.binding.requester).map(|task| json!(task));
+    let grid = grid::task::of(then, &then.binding.requester, &asked.caller).map(|task| json!(task));
     views.extend(grid.map(|shown| ("Grid", text(shown))));
     views
 }

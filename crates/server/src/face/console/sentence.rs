@@ -8,7 +8,7 @@ use handover_kernel::command::{Answer, Progress, Reply};
 use handover_kernel::event::ExpiryCause;
 use handover_kernel::{Event, Fact, Seq, Session, Timestamp};
 
-use super::shown::{bytes, line as words, percent, short, span, thousands};
+use super::shown::{bytes, failed_with, line as words, percent, short, span, thousands};
 
 /// After how long without an event a timeline says so.
 const QUIET_MS: u64 = 60_000;
@@ -200,7 +200,7 @@ fn sentence(event: &Event) -> (String, String) {
         Fact::PauseRequested { reason } => with("asked for a pause", reason),
         Fact::Completed { output, summary } if summary.is_empty() => ("delivered".to_owned(), bytes(output)),
         Fact::Completed { summary, .. } => with("delivered", summary),
-        Fact::Failed(failure) => (format!("failed: {}", words(&failure.code)), words(&failure.reason)),
+        Fact::Failed(failure) => (failed_with(&failure.code), words(&failure.reason)),
         Fact::Said { body, awaits_reply, .. } => {
             let waits = if *awaits_reply { " and waits for a reply" } else { "" };
             (format!("said{waits}"), bytes(body))

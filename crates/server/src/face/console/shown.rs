@@ -291,46 +291,59 @@ fn budget_words(shown: &budget::Shown) -> String {
 
 /// What a session came to, or was reported to have.
 pub(super) struct Outcome {
-    /// In a sentence.
-    pub(super) said: String,
+    /// In sentences: what was reported, and what was bound.
+    pub(super) said: Vec<String>,
     /// What the assignee delivered.
     pub(super) output: String,
 }
 
-/// What there is of an outcome.
-pub(super) fn outcome(session: &Session) -> Option<Outcome> {
+/// A sentence of ours with the words of whoever said why.
+fn with_words(ours: String, theirs: &str) -> String {
+    match theirs.trim() {
+        "" => format!("{ours}."),
+        theirs => format!("{ours}: {}", words(theirs)),
+    }
+}
+
+/// How a failure is called: its code, unless that says no more than that it failed.
+pub(super) fn failed_with(code: &str) -> String {
+    match code {
+        "" | "failed" => "failed".to_owned(),
+        code => format!("failed ({})", words(code)),
+    }
+}
+
+/// What there is of an outcome. `bound_by` is who bound it, where that is known.
+pub(super) fn outcome(session: &Session, bound_by: Option<&str>) -> Option<Outcome> {
     let report = session.task().and_then(|task| match &task.phase {
         Phase::Reported { report, assignee, .. } => Some((report, assignee)),
         Phase::Pending | Phase::Requested { .. } | Phase::Working { .. } | Phase::Waiting { .. } => None,
     });
     let reported = report.map(|(report, by)| match report {
         Report::Complete { output, summary } => {
-            (format!("{by} delivered. {}", words(summary)), bytes(output))
+            (with_words(format!("{by} delivered"), summary), bytes(output))
         }
         Report::Fail(failure) => {
-            (format!("{by} failed: {} {}", failure.code, words(&failure.reason)), bytes(&failure.output))
+            let said = format!("{by} {}", failed_with(&failure.code));
+            (with_words(said, &failure.reason), bytes(&failure.output))
         }
     });
     let bound = match &session.lifecycle {
         Lifecycle::Open | Lifecycle::Suspended { .. } => None,
         Lifecycle::Resolved { commitment } => {
             let how = if commitment.positive { "a success" } else { "a failure" };
-            Some(format!("Bound as {how} ({}). {}", commitment.action, words(&commitment.reason)))
+            let by = bound_by.map_or_else(String::new, |by| format!(" by {by}"));
+            Some(with_words(format!("Bound as {how}{by} ({})", commitment.action), &commitment.reason))
         }
         Lifecycle::Expired { .. } => Some("Its time was up.".to_owned()),
         Lifecycle::Cancelled { by, reason } => {
             let by = by.agent().map_or("the server", |agent| agent.as_str());
-            Some(format!("Cancelled by {by}. {}", words(reason)))
+            Some(with_words(format!("Cancelled by {by}"), reason))
         }
     };
-    let (said, output) = match (reported, bound) {
-        (Some((reported, output)), bound) => {
-            (bound.into_iter().chain([reported]).collect::<Vec<_>>().join(" "), output)
-        }
-        (None, Some(bound)) => (bound, String::new()),
-        (None, None) => return None,
-    };
-    Some(Outcome { said: said.trim().to_owned(), output })
+    let (reported, output) = reported.unzip();
+    let said: Vec<String> = reported.into_iter().chain(bound).collect();
+    (!said.is_empty()).then(|| Outcome { said, output: output.unwrap_or_default() })
 }
 
 #[cfg(test)]

@@ -174,12 +174,15 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let top = console.top(asked, head.title.clone()).await?;
     let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
     let mut forms = FORMS_BYTES_MAX;
+    let binds = lines.iter().zip(history.events.iter().rev().filter(|_| !said_only));
+    let bound_by = binds.into_iter().find(|(_, event)| matches!(event.fact, Fact::Committed(_)));
+    let bound_by = bound_by.map(|(line, _)| line.who.clone());
     let at = notice.refusal().map_or_else(String::new, |_| format!("/tasks/{}", session.binding.id));
     let page = Page {
         top: Top { here: "tasks", live, notice, at, ..top },
         instructions: request.map_or_else(String::new, |request| shown::words(&request.instructions)),
         input: request.map_or_else(String::new, |request| shown::bytes(&request.input)),
-        outcome: shown::outcome(session),
+        outcome: shown::outcome(session, bound_by.as_deref()),
         waits: Wait::of(session, asked, &mut forms, true).into_iter().collect(),
         doable: doable(console, asked, session, open_below),
         curve: curve(events),

@@ -166,7 +166,8 @@ impl Wait {
             false => (Vec::new(), 0),
         };
         let last_words = session.task().and_then(|task| task.conversation.last_words.as_ref());
-        let outcome = shown::outcome(session).map_or_else(String::new, |outcome| shown::line(&outcome.said));
+        let outcome = shown::outcome(session, None);
+        let outcome = outcome.map_or_else(String::new, |outcome| shown::line(&outcome.said.join(" ")));
         let head = Head::of(session, &Faces::new());
         Some(Wait {
             lead: lead(&reasons, &head, approval.as_ref()),

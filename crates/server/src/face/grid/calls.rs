@@ -135,7 +135,8 @@ pub struct Call<'a> {
 
 impl Call<'_> {
     fn view(&self, session: &Session) -> Result<Task, Refused> {
-        task::of(session, &self.caller.agent).ok_or_else(|| No(Refusal::SessionNotFound.into()).into())
+        task::of(session, &self.caller.agent, self.caller)
+            .ok_or_else(|| No(Refusal::SessionNotFound.into()).into())
     }
 
     pub(super) fn one(&self, accepted: &Accepted) -> Result<One, Refused> {
@@ -430,7 +431,7 @@ impl Call<'_> {
     pub async fn tree(&self, asked: OnlyTask) -> Result<Delegated, Refused> {
         let (found, more) = self.desk.tree(self.caller, &asked.task_id, TREE_MAX).await?;
         let branches = found.iter().filter_map(|branch| {
-            let shown = task::of(&branch.session, &self.caller.agent)?;
+            let shown = task::of(&branch.session, &self.caller.agent, self.caller)?;
             Some(Branch {
                 task_id: shown.task_id,
                 parent_task_id: shown.parent_task_id,

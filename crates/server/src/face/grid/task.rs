@@ -1,6 +1,7 @@
 //! How a task looks.
 
 use handover_desk::calendar::rfc3339;
+use handover_desk::caller::Caller;
 use handover_desk::converse::unread;
 use handover_kernel::command::Need;
 use handover_kernel::conversation::Party;
@@ -127,8 +128,8 @@ pub struct Progress {
     pub message: String,
 }
 
-/// A task as this agent sees it.
-pub fn of(session: &Session, reader: &AgentId) -> Option<Task> {
+/// A task as this agent sees it, and with what `caller` may see of an approval.
+pub fn of(session: &Session, reader: &AgentId, caller: &Caller) -> Option<Task> {
     let (task, binding) = (session.task()?, &session.binding);
     let (request, conversation) = (session.wanted(), &task.conversation);
     let key = |party| conversation.side(party).key.as_ref().map(ToString::to_string);
@@ -155,7 +156,7 @@ pub fn of(session: &Session, reader: &AgentId) -> Option<Task> {
         acknowledged: !conversation.unacknowledged,
         check_in: check_in(session),
         silent_since: task.signs.silent_since.map(rfc3339),
-        approval: approval::shown(session),
+        approval: approval::shown_to(caller, session),
         budget: budget::shown(session),
         used: budget::used(session),
         questions: questions

@@ -226,7 +226,7 @@ impl Mcp {
 
     /// A `CreateTaskResult`: the task is durable.
     pub(super) fn created(&self, caller: &Caller, session: &Session) -> Result<String, Error> {
-        let shown = self.shown(session, caller.declared, &caller.tenant);
+        let shown = self.shown(session, caller.declared, &caller.who);
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?.bare();
         shown.meta = Some(&META);
         Ok(shown.json())

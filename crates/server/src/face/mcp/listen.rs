@@ -239,7 +239,7 @@ impl Follower {
     }
 
     fn message(&self, session: &Session) -> String {
-        match (self.telling, self.mcp.shown(session, self.declared, &self.caller.tenant)) {
+        match (self.telling, self.mcp.shown(session, self.declared, &self.caller)) {
             (Telling::Task, Some(mut shown)) => {
                 shown.meta = self.subscription.as_deref();
                 notification_of("notifications/tasks", &shown.json())

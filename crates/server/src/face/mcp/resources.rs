@@ -138,7 +138,7 @@ impl Mcp {
         let events: Vec<Value> = history.events.iter().map(|event| timeline::entry(session, event)).collect();
         let mut transcript = json!({
             "task_id": task,
-            "status": self.shown(session, EVERYTHING, &caller.tenant).map(|shown| shown.status),
+            "status": self.shown(session, EVERYTHING, &caller.who).map(|shown| shown.status),
             "requester": session.binding.requester.as_str(),
             "created_at": rfc3339(session.binding.created_at),
             "events": events,

@@ -15,8 +15,9 @@ use super::caller::Declared;
 use super::message::{Error, INTERNAL_ERROR, result};
 use super::{content, question};
 use crate::face::budget;
-use handover_desk::approvals::Approval;
+use handover_desk::approvals::{Approval, sees_approval};
 use handover_desk::calendar::rfc3339;
+use handover_desk::caller::Caller;
 use handover_desk::clock::now;
 use handover_desk::codes::own;
 use handover_desk::directory::Directory;
@@ -186,7 +187,7 @@ impl<'a> Shown<'a> {
         declared: Declared,
         poll_interval_ms: u64,
         directory: &Directory,
-        tenant: &str,
+        caller: &Caller,
     ) -> Option<Shown<'a>> {
         let task = session.task()?;
         let mut shown = Shown {
@@ -194,7 +195,7 @@ impl<'a> Shown<'a> {
             meta: None,
             task_id: session.binding.id.as_str(),
             status: Status::Working,
-            status_message: message(session, task, directory, tenant),
+            status_message: message(session, task, directory, caller),
             created_at: rfc3339(session.binding.created_at),
             last_updated_at: rfc3339(session.last_at),
             ttl_ms: session.ends_by().map(|at| at.since(session.binding.created_at)),
@@ -351,7 +352,7 @@ fn message<'a>(
     session: &'a Session,
     task: &'a Task,
     directory: &Directory,
-    tenant: &str,
+    caller: &Caller,
 ) -> Option<Cow<'a, str>> {
     let said = || task.phase.progress().filter(|progress| !progress.message.is_empty());
     let questions = || {
@@ -359,7 +360,8 @@ fn message<'a>(
         texts.join(" / ")
     };
     let assignee = || task.phase.assignee().map_or("the assignee", |agent| agent.as_str());
-    if let (Some(approval), false) = (Approval::of(session), session.lifecycle.is_terminal()) {
+    let approval = Approval::of(session).filter(|_| sees_approval(caller, session));
+    if let (Some(approval), false) = (approval, session.lifecycle.is_terminal()) {
         return Some(Cow::Owned(approval.sentence()));
     }
     if !task.cycle.is_empty() && !session.lifecycle.is_terminal() {
@@ -367,7 +369,7 @@ fn message<'a>(
     }
     match session.standing() {
         Standing::Pending | Standing::Requested => {
-            Some(Cow::Owned(waiting(session, task, directory, tenant)))
+            Some(Cow::Owned(waiting(session, task, directory, &caller.tenant)))
         }
         Standing::Working if task.pause.is_some() => {
             Some(Cow::Owned(format!("{} will pause at its next safe point", assignee())))

@@ -149,18 +149,18 @@ impl Mcp {
         Ok(self.task(&caller.who, id).await?)
     }
 
-    /// A task as a caller of this tenant sees it.
+    /// A task as this caller sees it.
     pub(super) fn shown<'a>(
         &self,
         session: &'a Session,
         declared: Declared,
-        tenant: &str,
+        who: &handover_desk::caller::Caller,
     ) -> Option<Shown<'a>> {
-        Shown::of(session, declared, self.parts.settings.poll_interval_ms, &self.desk().directory, tenant)
+        Shown::of(session, declared, self.parts.settings.poll_interval_ms, &self.desk().directory, who)
     }
 
     fn detailed(&self, caller: &Caller, session: &Session, declared: Declared) -> Result<String, Error> {
-        let shown = self.shown(session, declared, &caller.tenant);
+        let shown = self.shown(session, declared, &caller.who);
         let mut shown = shown.ok_or_else(|| Error::invalid("there is no such task"))?;
         shown.result_type = Some("complete");
         shown.meta = Some(&META);

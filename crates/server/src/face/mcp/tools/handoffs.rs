@@ -113,7 +113,7 @@ impl Mcp {
             Tool::List => self.handoff_list(caller, read_arguments(given)?).await,
             Tool::Status => {
                 let Answered { handoff_id, .. } = read_arguments(given)?;
-                Ok(structured(shown(&*self.desk().handoff(&caller.who, &handoff_id).await?)))
+                Ok(structured(shown(caller, &*self.desk().handoff(&caller.who, &handoff_id).await?)))
             }
             Tool::Accept => self.answer_handoff(caller, read_arguments(given)?, true).await,
             Tool::Decline => self.answer_handoff(caller, read_arguments(given)?, false).await,
@@ -124,7 +124,7 @@ impl Mcp {
     async fn answer_handoff(&self, caller: &Caller, asked: Answered, accept: bool) -> Done {
         let Answered { handoff_id, reason } = asked;
         let answered = self.desk().answer_offer(&caller.who, &handoff_id, accept, text(reason)).await?;
-        Ok(structured(shown(&answered.session)))
+        Ok(structured(shown(caller, &answered.session)))
     }
 
     async fn handoff_offer(&self, caller: &Caller, asked: OfferOne) -> Done {
@@ -148,14 +148,14 @@ impl Mcp {
         };
         let key = caller.idempotency_key.as_deref();
         let begun = self.desk().offer(&caller.who, key, PROFILE.configuration, offered).await?;
-        Ok(structured(shown(&begun.session)))
+        Ok(structured(shown(caller, &begun.session)))
     }
 
     async fn handoff_list(&self, caller: &Caller, asked: List) -> Done {
         let kinds = [WaitKind::HandoffOffer, WaitKind::Offered, WaitKind::Review];
         let page = self.desk().inbox(&caller.who, &kinds, asked.cursor.as_deref(), LIST_MAX).await?;
         let handoffs = page.sessions.iter().filter(|session| session.handoff().is_some());
-        let handoffs: Vec<Value> = handoffs.map(|session| shown(session)).collect();
+        let handoffs: Vec<Value> = handoffs.map(|session| shown(caller, session)).collect();
         Ok(structured(json!({ "handoffs": handoffs, "next_cursor": page.next })))
     }
 
@@ -164,7 +164,7 @@ impl Mcp {
         let accepted = session.handoff().is_some_and(|handoff| handoff.accepted().is_some());
         let reason = asked.reason.map_or_else(|| Text::from("as it was answered"), Text::from);
         let committed = self.desk().commit(&caller.who, &session, accepted, reason, None).await?;
-        Ok(structured(shown(&committed.session)))
+        Ok(structured(shown(caller, &committed.session)))
     }
 }
 
@@ -172,7 +172,7 @@ fn text(reason: Option<String>) -> Text {
     reason.map_or_else(Text::default, Text::from)
 }
 
-fn shown(session: &Session) -> Value {
+fn shown(caller: &Caller, session: &Session) -> Value {
     let last: Option<&Offer> = session.handoff().and_then(|handoff| handoff.offers.last());
     let answer = last.map(|offer| match offer.answer {
         OfferAnswer::Open => "offered",
@@ -190,7 +190,7 @@ fn shown(session: &Session) -> Value {
     json!({
         "moved": (moves || why_not.is_some()).then_some(why_not.is_none()),
         "not_moved_because": why_not,
-        "approval": approval::shown(session).map(approval::Shown::for_tools),
+        "approval": approval::shown_to(&caller.who, session).map(approval::Shown::for_tools),
         "handoff_id": session.binding.id.as_str(),
         "status": status,
         "from": session.binding.requester.as_str(),

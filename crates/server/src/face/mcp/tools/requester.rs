@@ -6,6 +6,7 @@
 mod lists;
 mod table;
 
+use handover_desk::approvals::sees_approval;
 use handover_desk::calendar::rfc3339;
 use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
@@ -132,7 +133,7 @@ impl Mcp {
 
     /// Where a task is, for a model.
     pub(in crate::face::mcp) fn view(&self, caller: &Caller, session: &Session) -> Value {
-        let Some(shown) = self.shown(session, EVERYTHING, &caller.tenant) else {
+        let Some(shown) = self.shown(session, EVERYTHING, &caller.who) else {
             return json!({});
         };
         let task = session.task();
@@ -154,7 +155,9 @@ impl Mcp {
             "created_at": shown.created_at,
             "updated_at": shown.last_updated_at,
         });
-        if let Some((what, agents)) = waits_for(session) {
+        // For whose approval it waits is told to those who may see that.
+        let told = |what| what != "approval" || sees_approval(&caller.who, session);
+        if let Some((what, agents)) = waits_for(session).filter(|(what, _)| told(*what)) {
             let agents: Vec<&str> = agents.iter().take(WAITED_FOR_MAX).map(|agent| agent.as_str()).collect();
             view["waits_for"] = json!({ "what": what, "agents": agents });
         }
@@ -176,7 +179,7 @@ impl Mcp {
         if let Some(since) = task.and_then(|task| task.signs.silent_since) {
             view["silent_since"] = json!(rfc3339(since));
         }
-        if let Some(approval) = approval::shown(session) {
+        if let Some(approval) = approval::shown_to(&caller.who, session) {
             view["approval"] = approval.for_tools();
         }
         if let Some(budget) = budget::shown(session) {

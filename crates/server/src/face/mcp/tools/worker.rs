@@ -365,7 +365,7 @@ impl Mcp {
         command.verbatim = verbatim;
         let accepted = self.put(caller, task_id, command).await?;
         let status =
-            self.shown(&accepted.session, Declared::default(), &caller.tenant).map(|shown| shown.status);
+            self.shown(&accepted.session, Declared::default(), &caller.who).map(|shown| shown.status);
         Ok(structured(json!({ "reported": true, "task_id": task_id, "status": status })))
     }
 }

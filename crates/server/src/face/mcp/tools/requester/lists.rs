@@ -74,7 +74,7 @@ impl Mcp {
                 // What such a task came to is only in the task itself.
                 Some(Standing::ResolvedNegative | Standing::Cancelled) | None => {
                     let session = self.task(&caller.who, item.id.as_str()).await.ok();
-                    session.and_then(|session| Some(self.shown(&session, EVERYTHING, &caller.tenant)?.status))
+                    session.and_then(|session| Some(self.shown(&session, EVERYTHING, &caller.who)?.status))
                 }
                 Some(
                     Standing::Pending
@@ -132,7 +132,7 @@ impl Mcp {
             let title = task.and_then(|task| task.phase.request()).map(|request| request.title.to_string());
             json!({
                 "task_id": session.binding.id.as_str(),
-                "status": self.shown(session, EVERYTHING, &caller.tenant).map(|shown| shown.status),
+                "status": self.shown(session, EVERYTHING, &caller.who).map(|shown| shown.status),
                 "title": title,
                 "requester": session.binding.requester.as_str(),
                 "assignee": task.and_then(|task| task.phase.assignee()).map(|agent| agent.as_str()),

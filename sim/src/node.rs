@@ -14,7 +14,7 @@ use handover_engine::shard::{Settings, Shard};
 use handover_engine::timers::{Found, SCAN_MAX, Timers};
 use handover_kernel::command::Command;
 use handover_kernel::{Limits, Timestamp};
-use handover_store::{Fault, OpenCount, Outcome, Store};
+use handover_store::{Fault, OpenCount, Outcome, Position, Store};
 
 use crate::disk::Disk;
 
@@ -35,7 +35,7 @@ pub enum Ask {
     /// Tell the client of this operation.
     Answer(usize, Answer),
     /// Nothing but a note for the trace.
-    Published(Key, u64, usize),
+    Published(Key, Position, usize),
 }
 
 /// One engine.

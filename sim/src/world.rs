@@ -15,7 +15,7 @@ use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
 use handover_kernel::{
     AgentId, Event, Face, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace,
 };
-use handover_store::{Fault, Outcome, SessionKey, Store};
+use handover_store::{Fault, Outcome, Place, Position, SessionKey, Slot, Store};
 
 use crate::check::{self, Name};
 use crate::disk::{Disk, Faults, Odds};
@@ -80,7 +80,7 @@ pub fn run(seed: u64, plant: Option<Plant>) -> Report {
         faults,
         accepted: world.accepted,
         refused: world.refused,
-        events: world.disk.store().last_position().unwrap_or_default(),
+        events: Place::default().behind(&world.disk.store().last_place().unwrap_or_default()),
         ended: world.ended,
         reused: world.reused,
         kept: world.kept,
@@ -130,7 +130,7 @@ struct Reader {
     topic: Topic,
     follower: Follower,
     joined: Option<(u64, SubscriberId)>,
-    seen: Vec<u64>,
+    seen: Vec<Position>,
 }
 
 struct World {
@@ -252,7 +252,8 @@ impl World {
     }
 
     fn follow(&mut self, topic: Topic) {
-        let reader = Reader { topic, follower: Follower::after(0), joined: None, seen: Vec::new() };
+        let reader =
+            Reader { topic, follower: Follower::after(Place::default()), joined: None, seen: Vec::new() };
         self.readers.push(reader);
         let follower = self.readers.len() - 1;
         self.after(1, Happening::Follow { follower });
@@ -468,7 +469,7 @@ impl World {
                 Ask::Load(key) => self.soon(Happening::Read { node, epoch, key }),
                 Ask::Answer(op, answer) => self.answered(op, &answer)?,
                 Ask::Published(key, first, count) => {
-                    self.note(format!("published {} {first}+{count}", key.session));
+                    self.note(format!("published {} {first:?}+{count}", key.session));
                 }
             }
         }
@@ -492,7 +493,8 @@ impl World {
             return Ok(());
         };
         if self.plant == Some(Plant::AnswerBeforeAppend) {
-            let first = self.disk.store().last_position().unwrap_or_default() + 1;
+            let last = self.disk.store().last_place().unwrap_or_default();
+            let first = Position::first_slot(last.number(Slot(0)) + 1);
             let told = Ok(batch.iter().map(|_| Outcome::Appended { first }).collect());
             let asks = self.nodes[node].complete(&told, self.now);
             for ask in asks {
@@ -685,15 +687,15 @@ impl World {
         if reader.joined.is_some_and(|(epoch, _)| epoch != node.epoch) {
             // The node is another one: begin again after the last number that was seen.
             reader.joined = None;
-            reader.follower = Follower::after(reader.follower.last());
+            reader.follower = Follower::after(reader.follower.last().clone());
         }
         let fresh: Vec<Delivery> = match reader.follower.need() {
-            Need::Page { after } => {
-                let page = read_page(self.disk.store(), &reader.topic, after)
+            Need::Page => {
+                let page = read_page(self.disk.store(), &reader.topic, reader.follower.last())
                     .map_err(|denied| format!("a page could not be read: {denied:?}"))?;
                 reader.follower.page(page)
             }
-            Need::Join { .. } => {
+            Need::Join => {
                 reader.joined = Some((node.epoch, node.hub.join(reader.topic.clone(), 6, ())));
                 reader.follower.joined();
                 Vec::new()
@@ -716,17 +718,17 @@ impl World {
                     Taken::Cut => {
                         node.leave(id);
                         reader.joined = None;
-                        reader.follower = Follower::after(reader.follower.last());
+                        reader.follower = Follower::after(reader.follower.last().clone());
                         Vec::new()
                     }
                 }
             }
         };
         for delivery in fresh {
-            if reader.seen.last().is_some_and(|last| *last >= delivery.number) {
-                return Err(format!("{:?} was given {} again", reader.topic, delivery.number));
+            if reader.seen.contains(&delivery.position) {
+                return Err(format!("{:?} was given {:?} again", reader.topic, delivery.position));
             }
-            reader.seen.push(delivery.number);
+            reader.seen.push(delivery.position);
         }
         Ok(())
     }
@@ -758,13 +760,14 @@ impl World {
         check::inboxes(store, &script::AGENTS)?;
         for reader in &self.readers {
             let mut expected = Vec::new();
+            let mut after = Place::default();
             loop {
-                let after = expected.last().copied().unwrap_or_default();
-                let page = read_page(store, &reader.topic, after).map_err(|denied| format!("{denied:?}"))?;
+                let page = read_page(store, &reader.topic, &after).map_err(|denied| format!("{denied:?}"))?;
                 if page.events.is_empty() {
                     break;
                 }
-                expected.extend(page.events.iter().map(|delivery| delivery.number));
+                expected.extend(page.events.iter().map(|delivery| delivery.position));
+                expected.iter().for_each(|position| _ = after.reach(*position));
             }
             if reader.seen != expected {
                 return Err(format!("{:?} was given {:?}, there is {expected:?}", reader.topic, reader.seen));

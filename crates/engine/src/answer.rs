@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use handover_kernel::session::{Binding, Standing};
 use handover_kernel::{Event, Fact, Receipt, Refusal, Seq, Session};
-use handover_store::Fault;
+use handover_store::{Fault, Position};
 
 use crate::key::Key;
 
@@ -18,7 +18,7 @@ pub struct Published {
     /// The events, in order.
     pub events: Vec<Arc<Event>>,
     /// The position of the first of them among all events; the others follow.
-    pub first: u64,
+    pub first: Position,
     /// How many bytes they have as they are stored.
     pub bytes: u64,
     /// How the session has ended with them, if it has.

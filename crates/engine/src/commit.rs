@@ -51,7 +51,7 @@ impl Commit {
             effects.append(&mut complete(index, share));
         }
         effects.sort_by_key(|effect| match effect {
-            Effect::Publish(published) => published.first,
+            Effect::Publish(published) => published.first.number,
             Effect::Load(_) | Effect::Answer { .. } | Effect::Wake { .. } | Effect::Errand { .. } => u64::MAX,
         });
         effects
@@ -61,6 +61,7 @@ impl Commit {
 #[cfg(test)]
 mod tests {
     use handover_kernel::Refusal;
+    use handover_store::Position;
 
     use super::*;
     use crate::answer::{Answer, Denied};
@@ -91,7 +92,7 @@ mod tests {
     fn in_short(effects: &[Effect<u32>]) -> Vec<String> {
         let short = |effect: &Effect<u32>| match effect {
             Effect::Publish(published) => {
-                format!("publish {} from {}", published.key.session, published.first)
+                format!("publish {} from {}", published.key.session, published.first.number)
             }
             Effect::Answer { ticket: Ticket::Client(client), answer: Answer::Accepted(_) } => {
                 format!("{client} yes")
@@ -122,7 +123,8 @@ mod tests {
         let mut shards = shards();
         let commit = gather(&mut shards).unwrap();
         // The store may give the positions in any order.
-        let outcomes = [3, 4, 1].map(|first| Outcome::Appended { first }).to_vec();
+        let at = |number| Outcome::Appended { first: Position::first_slot(number) };
+        let outcomes = [3, 4, 1].map(at).to_vec();
         let effects = settle(&mut shards, commit, Ok(outcomes));
         assert_eq!(
             in_short(&effects),

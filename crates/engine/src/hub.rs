@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use handover_kernel::Event;
+use handover_store::{Place, Position};
 
 use crate::key::Key;
 use crate::shard::Published;
@@ -17,16 +18,16 @@ use crate::view;
 /// What a subscriber wants to hear of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
-    /// The events of one session, numbered by their place in its log.
+    /// The events of one session, at their places in its log: a log has one slot.
     Session(Key),
-    /// The events of the sessions that one agent has a part in, numbered by their position among all events.
+    /// The events of the sessions that one agent has a part in, at their positions among all events.
     Agent {
         /// The agent's namespace.
         tenant: Box<str>,
         /// The agent.
         agent: Box<str>,
     },
-    /// Every event, numbered by its position.
+    /// Every event, at its position.
     Everything,
 }
 
@@ -34,7 +35,7 @@ pub enum Topic {
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// Where it stands on the subscriber's topic: begin again after it to miss nothing.
-    pub number: u64,
+    pub position: Position,
     /// Whose event it is.
     pub key: Key,
     /// The event.
@@ -205,12 +206,12 @@ impl<W> Subscriber<W> {
             }
             room -= bytes;
             self.bytes += bytes;
-            let number = match &*self.topic {
-                Topic::Session(_) => event.seq.0,
-                Topic::Agent { .. } | Topic::Everything => published.first + index as u64,
+            let position = match &*self.topic {
+                Topic::Session(_) => Position::first_slot(event.seq.0),
+                Topic::Agent { .. } | Topic::Everything => published.first.plus(index as u64),
             };
             let (key, event) = (published.key.clone(), Arc::clone(event));
-            self.queue.push_back(Delivery { number, key, event });
+            self.queue.push_back(Delivery { position, key, event });
         }
         self.bytes - before
     }
@@ -257,16 +258,10 @@ pub struct Page {
 /// What a follower needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Stored events after this number, at most [`PAGE_MAX`].
-    Page {
-        /// The last number that it has.
-        after: u64,
-    },
+    /// Stored events after the last that it has, at most [`PAGE_MAX`].
+    Page,
     /// To join the hub, and then a page.
-    Join {
-        /// The last number that it has.
-        after: u64,
-    },
+    Join,
     /// What its queue holds.
     Live,
 }
@@ -275,7 +270,7 @@ pub enum Need {
 /// written meanwhile, and then takes what comes, passing over what it has.
 #[derive(Clone, Debug)]
 pub struct Follower {
-    last: u64,
+    last: Place,
     stage: Stage,
 }
 
@@ -288,21 +283,21 @@ enum Stage {
 }
 
 impl Follower {
-    /// Begin after this number; 0 is the beginning.
-    pub fn after(number: u64) -> Follower {
-        Follower { last: number, stage: Stage::CatchingUp }
+    /// Begin after this place.
+    pub fn after(place: Place) -> Follower {
+        Follower { last: place, stage: Stage::CatchingUp }
     }
 
-    /// The last number that was passed on.
-    pub fn last(&self) -> u64 {
-        self.last
+    /// The place after the last event that was passed on.
+    pub fn last(&self) -> &Place {
+        &self.last
     }
 
     /// What it needs next.
     pub fn need(&self) -> Need {
         match self.stage {
-            Stage::CatchingUp | Stage::Closing => Need::Page { after: self.last },
-            Stage::Joining => Need::Join { after: self.last },
+            Stage::CatchingUp | Stage::Closing => Need::Page,
+            Stage::Joining => Need::Join,
             Stage::Live => Need::Live,
         }
     }
@@ -334,10 +329,7 @@ impl Follower {
     }
 
     fn fresh(&mut self, mut events: Vec<Delivery>) -> Vec<Delivery> {
-        events.retain(|delivery| delivery.number > self.last);
-        if let Some(last) = events.last() {
-            self.last = last.number;
-        }
+        events.retain(|delivery| self.last.reach(delivery.position));
         events
     }
 }
@@ -370,7 +362,14 @@ mod tests {
             fact: Fact::Steered { text: Text::default() },
         };
         let events = (seq..seq + count).map(|seq| Arc::new(event(seq))).collect();
-        Published { key: key(name), binding, events, first, bytes: 0, ended: None }
+        Published {
+            key: key(name),
+            binding,
+            events,
+            first: Position::first_slot(first),
+            bytes: 0,
+            ended: None,
+        }
     }
 
     fn of_agent(agent: &str) -> Topic {
@@ -379,7 +378,7 @@ mod tests {
 
     fn numbers(taken: Taken) -> Vec<u64> {
         match taken {
-            Taken::Events(events) => events.iter().map(|delivery| delivery.number).collect(),
+            Taken::Events(events) => events.iter().map(|delivery| delivery.position.number).collect(),
             Taken::Missed | Taken::Cut => panic!("found {taken:?}"),
         }
     }
@@ -515,7 +514,11 @@ mod tests {
         let event = Arc::clone(&published("s", 1, 1, 1).events[0]);
         numbers
             .into_iter()
-            .map(|number| Delivery { number, key: key("s"), event: Arc::clone(&event) })
+            .map(|number| Delivery {
+                position: Position::first_slot(number),
+                key: key("s"),
+                event: Arc::clone(&event),
+            })
             .collect()
     }
 
@@ -528,48 +531,56 @@ mod tests {
     }
 
     fn passed_on(events: Vec<Delivery>) -> Vec<u64> {
-        events.iter().map(|delivery| delivery.number).collect()
+        events.iter().map(|delivery| delivery.position.number).collect()
     }
 
     #[test]
     fn a_follower_reads_joins_reads_once_more_and_goes_live() {
         let page = PAGE_MAX as u64;
-        let mut follower = Follower::after(5);
-        assert_eq!(follower.need(), Need::Page { after: 5 });
+        let mut follower = Follower::after(Place::first_slot(5));
+        assert_eq!((follower.need(), follower.last()), (Need::Page, &Place::first_slot(5)));
         assert_eq!(passed_on(follower.page(full(6..6 + page))).len(), PAGE_MAX);
         let after = 5 + page;
-        assert_eq!(follower.need(), Need::Page { after }, "a full page may have a next one");
+        assert_eq!(
+            (follower.need(), follower.last()),
+            (Need::Page, &Place::first_slot(after)),
+            "a full page may have a next one"
+        );
         assert!(follower.page(last([])).is_empty());
-        assert_eq!(follower.need(), Need::Join { after });
+        assert_eq!((follower.need(), follower.last()), (Need::Join, &Place::first_slot(after)));
         follower.joined();
-        assert_eq!(follower.need(), Need::Page { after }, "what was written before it joined");
+        assert_eq!(
+            (follower.need(), follower.last()),
+            (Need::Page, &Place::first_slot(after)),
+            "what was written before it joined"
+        );
         assert_eq!(passed_on(follower.page(last([after + 1, after + 2]))), [after + 1, after + 2]);
         assert_eq!(follower.need(), Need::Live);
         let queued = deliveries([after + 1, after + 2, after + 3]);
         assert_eq!(passed_on(follower.live(queued)), [after + 3], "what it has is passed over");
-        assert_eq!(follower.last(), after + 3);
+        assert_eq!(follower.last(), &Place::first_slot(after + 3));
     }
 
     #[test]
     fn a_full_last_page_keeps_a_follower_reading_until_it_has_caught_up() {
-        let mut follower = Follower::after(0);
+        let mut follower = Follower::after(Place::first_slot(0));
         follower.page(last([]));
         follower.joined();
         follower.page(full(1..=PAGE_MAX as u64));
-        assert_eq!(follower.need(), Need::Page { after: PAGE_MAX as u64 });
+        assert_eq!(follower.need(), Need::Page);
         follower.page(last([]));
         assert_eq!(follower.need(), Need::Live);
     }
 
     #[test]
     fn a_follower_that_missed_something_reads_it_without_joining_again() {
-        let mut follower = Follower::after(0);
+        let mut follower = Follower::after(Place::first_slot(0));
         follower.page(last([1]));
         follower.joined();
         follower.page(last([]));
         follower.live(deliveries([2]));
         follower.missed();
-        assert_eq!(follower.need(), Need::Page { after: 2 });
+        assert_eq!((follower.need(), follower.last()), (Need::Page, &Place::first_slot(2)));
         assert_eq!(passed_on(follower.page(last([3, 4]))), [3, 4]);
         assert_eq!(follower.need(), Need::Live);
         assert_eq!(passed_on(follower.live(deliveries([4, 5]))), [5]);

@@ -14,7 +14,7 @@ use std::thread;
 
 use handover_kernel::command::Command;
 use handover_kernel::{AgentId, Limits, Session};
-use handover_store::{Fault, Feed, SessionKey, Store};
+use handover_store::{Fault, Feed, Place, Position, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
 use self::parts::{Locked, Reply};
@@ -301,9 +301,13 @@ impl Inner {
 
 /// Time does not go back, also if the machine's clock was set back while nothing ran.
 fn go_on_from(store: &dyn Store) -> Result<(), Fault> {
-    let before_last = store.last_position()?.saturating_sub(1);
-    let last = store.feed(&Feed::Everything, before_last, 1)?;
-    let at = last.first().and_then(|item| codec::decode(&item.event.bytes).ok()).map(|event| event.at);
+    let mut before_last = Place::default();
+    for last in store.last_place()?.positions() {
+        before_last.reach(Position { number: last.number - 1, ..last });
+    }
+    let last = store.feed(&Feed::Everything, &before_last, usize::from(u16::MAX))?;
+    let times = last.iter().filter_map(|item| codec::decode(&item.event.bytes).ok()).map(|event| event.at);
+    let at = times.max();
     let forward_ms = at.map_or(0, not_before);
     if forward_ms > 0 {
         tracing::warn!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use handover_kernel::session::Binding;
 use handover_kernel::{Event, Session, Timestamp};
-use handover_store::{Append, Fault, Outcome, SessionKey, Wake};
+use handover_store::{Append, Fault, Outcome, Position, SessionKey, Wake};
 
 use super::{Answer, Denied, Effect, End, Published, Said, Shard, Slot, Work, wake};
 use crate::codec;
@@ -120,7 +120,7 @@ impl<T> Shard<T> {
         effects
     }
 
-    fn published(&mut self, key: Key, entry: Entry, first: u64, effects: &mut Vec<Effect<T>>) {
+    fn published(&mut self, key: Key, entry: Entry, first: Position, effects: &mut Vec<Effect<T>>) {
         if let (Some(Slot::Ready(ready)), Some(last)) = (self.slots.get_mut(&key), entry.events.last()) {
             ready.durable = ready.durable.max(last.seq);
         }

@@ -2,7 +2,7 @@
 
 use handover_kernel::command::{CheckInTerms, ModeKind, Request, Start, TaskAct};
 use handover_kernel::{AgentId, Blob, Charter, Face, Text};
-use handover_store::{Outcome, SessionKey, Snapshot};
+use handover_store::{Outcome, Position, SessionKey, Snapshot};
 
 use super::*;
 use crate::log::revive;
@@ -79,7 +79,7 @@ fn write(shard: &mut Shard<u32>, disk: &mut BTreeMap<SessionKey, Vec<Vec<u8>>>) 
     for append in batch {
         let log = disk.entry(append.key).or_default();
         assert_eq!(append.expected, log.len() as u64);
-        outcomes.push(Outcome::Appended { first: 100 });
+        outcomes.push(Outcome::Appended { first: Position::first_slot(100) });
         log.extend(append.events);
     }
     shard.complete(Ok(&outcomes), NOW)
@@ -142,7 +142,7 @@ fn whatever_rests_on_a_batch_is_held_until_it_is_written() {
     assert!(put(&mut shard, 5, "s", cancel()).is_empty());
     assert!(!shard.has_pending() && !shard.is_quiet());
     disk.get_mut(&*key("s")).unwrap().extend(batch[0].events.clone());
-    let effects = shard.complete(Ok(&[Outcome::Appended { first: 3 }]), NOW);
+    let effects = shard.complete(Ok(&[Outcome::Appended { first: Position::first_slot(3) }]), NOW);
     assert_eq!(
         told(&effects),
         [
@@ -301,7 +301,7 @@ fn idle_sessions_leave_memory_and_those_in_use_stay() {
     shard.take_batch().unwrap();
     shard.sweep(NOW.plus(500));
     assert_eq!(shard.sessions(), 1, "nor while it is being written");
-    shard.complete(Ok(&[Outcome::Appended { first: 9 }]), NOW.plus(500));
+    shard.complete(Ok(&[Outcome::Appended { first: Position::first_slot(9) }]), NOW.plus(500));
     shard.sweep(NOW.plus(600));
     assert_eq!((shard.sessions(), shard.idle.len()), (0, 0));
 }
@@ -379,12 +379,12 @@ fn a_session_is_kept_beside_its_log_with_the_last_event_of_every_so_many() {
     let batch = shard.take_batch().unwrap();
     assert_eq!(batch[0].snapshot, None);
     put(&mut shard, 0, "s", accept("worker"));
-    shard.complete(Ok(&[Outcome::Appended { first: 1 }]), NOW);
+    shard.complete(Ok(&[Outcome::Appended { first: Position::first_slot(1) }]), NOW);
     put(&mut shard, 0, "s", steer());
     let batch = shard.take_batch().unwrap();
     let kept = Snapshot { seq: 4, bytes: batch[0].snapshot.clone().expect("it is time") };
     let kept = snapshot::read(&key("s"), &kept).expect("it can be read");
-    shard.complete(Ok(&[Outcome::Appended { first: 3 }]), NOW);
+    shard.complete(Ok(&[Outcome::Appended { first: Position::first_slot(3) }]), NOW);
     assert_eq!(Some(&kept), shard.glance(&key("s"), NOW).as_deref(), "with what was decided last");
     put(&mut shard, 0, "s", steer());
     assert_eq!(shard.take_batch().unwrap()[0].snapshot, None, "not again so soon");

@@ -199,11 +199,8 @@ impl Node {
     }
 
     /// Whether something that failed to be written may still turn up.
-    pub fn wants_settling(&mut self) -> bool {
-        let commits = std::mem::take(&mut self.commits);
-        let wants = self.flight.is_none() && commits.wants_settling(self);
-        self.commits = commits;
-        wants
+    pub fn wants_settling(&self) -> bool {
+        self.flight.is_none() && self.commits.wants_settling()
     }
 
     /// It has turned up, or never will.
@@ -298,6 +295,17 @@ impl Node {
             && self.wakes == 0
             && self.quota.starting() == 0
             && self.shards.iter().all(Shard::is_quiet)
+    }
+
+    /// What waits for what, in short.
+    pub fn under_way(&self) -> String {
+        let unsure = self.shards.iter().filter(|shard| shard.is_unsure()).count();
+        let busy = self.shards.iter().filter(|shard| !shard.is_quiet()).count();
+        let (wakes, starting, looking) = (self.wakes, self.quota.starting(), self.looking);
+        let writes = self.flight.is_some();
+        format!(
+            "{busy} shards busy, {unsure} unsure, {wakes} wakes, {starting} starts, looking {looking}, writes {writes}"
+        )
     }
 
     /// How many sessions each agent has open, as this node counts.

@@ -312,8 +312,10 @@ impl World {
 
     fn run(&mut self) -> Result<(), String> {
         while let Some(((at, _), happening)) = self.queue.pop_first() {
-            if at.0 > EPOCH_MS + END_MS {
-                break;
+            // At the end nothing new begins, and what is under way comes to its end.
+            let begins = matches!(happening, Happening::Clock { .. } | Happening::Follow { .. });
+            if at.0 > EPOCH_MS + END_MS && begins {
+                continue;
             }
             self.now = self.now.max(at);
             if !self.faults_on() {
@@ -895,7 +897,10 @@ impl World {
             return Err(format!("op {op} was never answered"));
         }
         if let Some(node) = self.nodes.iter().position(|node| !node.is_quiet()) {
-            return Err(format!("node {node} still has something under way"));
+            return Err(format!(
+                "node {node} still has something under way: {}",
+                self.nodes[node].under_way()
+            ));
         }
         let store = self.disk.store();
         for key in &self.sessions {

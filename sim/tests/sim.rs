@@ -66,3 +66,9 @@ fn answers_from_memory_are_found_to_be_out_of_date() {
     };
     assert!((0..60).filter(|seed| out_of_date(*seed)).count() > 2);
 }
+
+/// Something that failed to be written turned up later, and memory went on without it.
+#[test]
+fn what_turns_up_late_is_not_hidden_by_memory() {
+    assert_eq!(run(7_020_421, None).failure, None);
+}

@@ -71,7 +71,9 @@ mod tests {
     fn shards() -> Vec<Shard<u32>> {
         let mut shards: Vec<Shard<u32>> = (0..3).map(|_| shard(Settings::default())).collect();
         for (client, index, name) in [(1, 0, "b"), (2, 0, "a"), (3, 2, "c")] {
-            assert!(shards[index].submit(Ticket::Client(client), &key(name), start(None), None, NOW).is_empty());
+            assert!(
+                shards[index].submit(Ticket::Client(client), &key(name), start(None), None, NOW).is_empty()
+            );
         }
         assert!(shards[2].submit(Ticket::Client(4), &key("c"), request(), None, NOW).is_empty());
         shards

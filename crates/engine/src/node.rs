@@ -219,8 +219,8 @@ impl Commits {
     }
 
     /// Whether it is to be settled what became of the last commit before anybody can be sure of what is in memory.
-    pub fn wants_settling<P: Parts>(&self, parts: &mut P) -> bool {
-        self.doubt && parts.tail(|_| ()).is_some()
+    pub fn wants_settling(&self) -> bool {
+        self.doubt
     }
 
     /// Nothing that was in doubt can turn up any more.
@@ -238,13 +238,11 @@ impl Commits {
     }
 }
 
-/// What is in memory, and what subscribers were told, may not be all that is stored: both are read again. Where there is one
-/// node, its memory holds what it appended.
+/// What is in memory, and what subscribers were told, may not be all that is stored: both are read again.
 fn start_over<P: Parts>(parts: &mut P) {
-    if parts.tail(Tail::forget).is_some() {
-        for index in 0..parts.shards() {
-            parts.shard(index, |shard, _| shard.let_go());
-        }
+    parts.tail(Tail::forget);
+    for index in 0..parts.shards() {
+        parts.shard(index, |shard, _| shard.let_go());
     }
     let wakers = parts.hub(Hub::missed);
     parts.out(Out::Notify(wakers));

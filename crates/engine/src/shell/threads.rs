@@ -24,7 +24,7 @@ impl Inner {
         let mut commits = Commits::default();
         loop {
             let stopping = self.stopping.load(Ordering::Acquire);
-            if commits.wants_settling(&mut Locked(self)) {
+            if commits.wants_settling() {
                 match self.store.settle() {
                     Ok(()) => commits.settled(&mut Locked(self)),
                     Err(fault) => node::look_failed(&mut Locked(self), &Arc::new(fault)),

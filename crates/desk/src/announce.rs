@@ -6,7 +6,7 @@ use std::sync::Arc;
 use handover_engine::Topic;
 use handover_engine::view::WaitKind;
 use handover_kernel::{AgentId, Fact, SessionId, Timestamp};
-use handover_store::{Put, Record, SessionKey};
+use handover_store::{Place, Put, Record, SessionKey};
 
 use crate::Desk;
 use crate::follow::{Events, Over};
@@ -32,7 +32,7 @@ pub struct Announcement {
     pub kind: WaitKind,
     /// Since when.
     pub since: Timestamp,
-    place: u64,
+    place: String,
 }
 
 /// What newly waits for one agent.
@@ -50,12 +50,12 @@ impl Desk {
         let (space, key) = (tenant.clone(), agent.to_string());
         let after = blocking(move || {
             let told = store.record(SPACE, &space, &key)?;
-            let told = told.and_then(|told| String::from_utf8(told).ok()?.parse::<u64>().ok());
+            let told = told.and_then(|told| Place::parse(&String::from_utf8(told).ok()?));
             match told {
                 Some(place) => Ok(place),
                 None => {
-                    let now = store.last_position()?;
-                    store.put_record(&record(&space, &key, now), Put::Replace)?;
+                    let now = store.last_place()?;
+                    store.put_record(&record(&space, &key, &now.to_string()), Put::Replace)?;
                     Ok(now)
                 }
             }
@@ -66,8 +66,8 @@ impl Desk {
     }
 }
 
-fn record(tenant: &str, agent: &str, place: u64) -> Record {
-    let value = place.to_string().into_bytes();
+fn record(tenant: &str, agent: &str, place: &str) -> Record {
+    let value = place.as_bytes().to_vec();
     Record { space: SPACE.into(), tenant: tenant.into(), key: agent.into(), value }
 }
 
@@ -84,10 +84,10 @@ impl Announcements {
                 Err(denied) => return Err(Over::Denied(denied)),
             };
             let waits = inbox::reasons(&session, &self.agent).contains(&kind);
-            let place = delivery.number;
+            let place = self.events.place();
             if !waits {
                 // It must not count as new after a restart because something like it waits by then.
-                self.told(place).await?;
+                self.told(&place).await?;
                 continue;
             }
             let wanted = session.wanted().map_or(&*session.binding.intent, |request| &*request.title);
@@ -108,10 +108,10 @@ impl Announcements {
 
     /// It was told, or given up: the next one follows, also after a restart.
     pub async fn done(&self, announcement: &Announcement) -> Result<(), Over> {
-        self.told(announcement.place).await
+        self.told(&announcement.place).await
     }
 
-    async fn told(&self, place: u64) -> Result<(), Over> {
+    async fn told(&self, place: &str) -> Result<(), Over> {
         let store = Arc::clone(&self.desk.store);
         let record = record(&self.tenant, self.agent.as_str(), place);
         let kept = blocking(move || store.put_record(&record, Put::Replace).map(|_| ())).await;

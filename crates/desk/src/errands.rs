@@ -7,7 +7,7 @@ use handover_engine::{Denied, Ended, Key, Topic};
 use handover_kernel::errand::{Verdict, is_parents};
 use handover_kernel::session::Lifecycle;
 use handover_kernel::{Session, SessionId};
-use handover_store::SessionKey;
+use handover_store::{Place, SessionKey};
 use tokio::time::{Instant, timeout_at};
 
 use crate::Desk;
@@ -57,7 +57,8 @@ impl Desk {
         if !owes(&session) {
             return Ok(session);
         }
-        let mut events = self.engine.subscribe(Topic::Session(Key::from(key.clone())), session.head.0);
+        let topic = Topic::Session(Key::from(key.clone()));
+        let mut events = self.engine.subscribe(topic, Place::first_slot(session.head.0));
         while owes(&session) {
             match timeout_at(until, events.next()).await {
                 Ok(Ok(_)) => {}

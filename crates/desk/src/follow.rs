@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_engine::{Delivery, Denied, Ended, Key, Subscription, Topic};
-use handover_store::SessionKey;
+use handover_store::{Place, SessionKey};
 use tokio::time::{Instant, timeout_at};
 
 use crate::caller::Caller;
@@ -29,16 +29,6 @@ const STAYING_BYTES: u64 = 4 * 1024;
 
 /// How many events of everybody may have happened since a place from which somebody goes on.
 pub const BEHIND_MAX: u64 = 100_000;
-
-/// A place in what happens, as a text that means nothing to whoever holds it.
-pub fn place_of(number: u64) -> String {
-    format!("e{number:x}")
-}
-
-fn position(place: &str) -> Option<u64> {
-    let digits = place.strip_prefix('e').filter(|digits| !digits.starts_with('+'))?;
-    u64::from_str_radix(digits, 16).ok()
-}
 
 /// A place among the streams and waiting calls of an agent, given back when it is dropped.
 pub struct Stay {
@@ -67,8 +57,8 @@ pub struct Events {
     desk: Desk,
     subscription: Subscription,
     tells_of_lag: bool,
-    /// The number of the last event that was given out, or after which it begins.
-    after: u64,
+    /// After the last event that was given out.
+    after: Place,
     /// What was read and not yet given out, and the room that it takes.
     ready: VecDeque<Delivery>,
     held: Option<Lease>,
@@ -108,7 +98,7 @@ impl Desk {
     /// What happens in a session after an event. Whether the caller may see it is to be known by now.
     pub fn events(&self, caller: &Caller, session: &str, after: u64) -> Events {
         let key = Key::from(SessionKey::new(caller.tenant.clone(), session));
-        self.follow(caller, Topic::Session(key), after)
+        self.follow(caller, Topic::Session(key), Place::first_slot(after))
     }
 
     /// What happens from now on in the sessions that the caller has a part in.
@@ -128,10 +118,10 @@ impl Desk {
         topic: Topic,
         place: &str,
     ) -> Result<Option<Events>, No> {
-        let Some(after) = position(place) else { return Ok(None) };
+        let Some(after) = Place::parse(place) else { return Ok(None) };
         let store = Arc::clone(&self.store);
-        let last = blocking(move || store.last_position()).await?;
-        if after > last || last - after > BEHIND_MAX {
+        let last = blocking(move || store.last_place()).await?;
+        if !last.covers(&after) || after.behind(&last) > BEHIND_MAX {
             return Ok(None);
         }
         Ok(Some(self.follow(caller, topic, after)))
@@ -150,20 +140,20 @@ impl Desk {
 
     async fn beginning_now(&self, caller: &Caller, topic: Topic) -> Result<Events, No> {
         let store = Arc::clone(&self.store);
-        let position = blocking(move || store.last_position()).await?;
-        Ok(self.follow(caller, topic, position))
+        let last = blocking(move || store.last_place()).await?;
+        Ok(self.follow(caller, topic, last))
     }
 
     /// The same for the server itself, whose room nobody bounds: it takes one event at a time.
-    pub(crate) fn follow_freely(&self, topic: Topic, after: u64) -> Events {
-        let subscription = self.engine.subscribe(topic, after);
+    pub(crate) fn follow_freely(&self, topic: Topic, after: Place) -> Events {
+        let subscription = self.engine.subscribe(topic, after.clone());
         let (desk, ready) = (self.clone(), VecDeque::new());
         let (held, room, _following) = (None, None, None);
         Events { desk, subscription, tells_of_lag: false, after, ready, held, room, _following }
     }
 
-    fn follow(&self, caller: &Caller, topic: Topic, after: u64) -> Events {
-        let subscription = self.engine.subscribe(topic, after);
+    fn follow(&self, caller: &Caller, topic: Topic, after: Place) -> Events {
+        let subscription = self.engine.subscribe(topic, after.clone());
         let (desk, ready, room) = (self.clone(), VecDeque::new(), caller.room().cloned());
         // One call may follow many: whoever has none left for them is refused its next one.
         let following = room.as_ref().map(|room| room.hold(FOLLOWING_BYTES));
@@ -196,19 +186,21 @@ impl Over {
 }
 
 impl Events {
-    /// The number of the last thing that happened, for those who look for themselves at what it was. Waits for it, and
-    /// holds nothing.
+    /// The number of the last thing that happened in its session, for those who look for themselves at what it was. Waits for
+    /// it, and holds nothing.
     pub async fn last(&mut self) -> Result<u64, Over> {
-        let next = self.next().await?.number;
-        let last = self.ready.back().map_or(next, |delivery| delivery.number);
-        self.ready.clear();
+        let mut last = self.next().await?;
+        while let Some(later) = self.ready.pop_front() {
+            self.after.reach(later.position);
+            last = later;
+        }
         self.held = None;
-        Ok(last)
+        Ok(last.event.seq.0)
     }
 
     /// The place after which the next event comes, for whoever comes back.
     pub fn place(&self) -> String {
-        place_of(self.after)
+        self.after.to_string()
     }
 
     /// Hold nothing any more for what was given out.
@@ -232,7 +224,7 @@ impl Events {
                 }
             }
             if let Some(delivery) = self.ready.pop_front() {
-                self.after = delivery.number;
+                self.after.reach(delivery.position);
                 return Ok(delivery);
             }
             self.held = None;

@@ -10,7 +10,7 @@ use handover_engine::{Denied, Key, Topic};
 use handover_kernel::command::ModeKind;
 use handover_kernel::session::{Standing, replay_after};
 use handover_kernel::{Event, Refusal, Session, SessionId, Timestamp};
-use handover_store::{Cursor, Filter, Order, SessionKey, is_full};
+use handover_store::{Cursor, Filter, Order, Place, SessionKey, is_full};
 use prost::Message;
 
 use crate::approvals::conceals;
@@ -340,7 +340,7 @@ impl Desk {
         let topic = Topic::Session(Key::from(key.clone()));
         let store = Arc::clone(&self.store);
         let read = tokio::task::spawn_blocking(move || {
-            handover_engine::subscription::read_page(&*store, &topic, after)
+            handover_engine::subscription::read_page(&*store, &topic, &Place::first_slot(after))
         });
         let page = read.await.map_err(|_| Denied::Stopping)??;
         Ok(page.events.into_iter().map(|delivery| delivery.event).collect())

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use handover_kernel::Event;
+use handover_kernel::session::Binding;
+use handover_store::{Place, Position};
 
 use crate::key::Key;
 use crate::shard::Published;
@@ -17,16 +19,16 @@ use crate::view;
 /// What a subscriber wants to hear of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
-    /// The events of one session, numbered by their place in its log.
+    /// The events of one session, at their places in its log: a log has one slot.
     Session(Key),
-    /// The events of the sessions that one agent has a part in, numbered by their position among all events.
+    /// The events of the sessions that one agent has a part in, at their positions among all events.
     Agent {
         /// The agent's namespace.
         tenant: Box<str>,
         /// The agent.
         agent: Box<str>,
     },
-    /// Every event, numbered by its position.
+    /// Every event, at its position.
     Everything,
 }
 
@@ -34,11 +36,50 @@ pub enum Topic {
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// Where it stands on the subscriber's topic: begin again after it to miss nothing.
-    pub number: u64,
+    pub position: Position,
     /// Whose event it is.
     pub key: Key,
     /// The event.
     pub event: Arc<Event>,
+}
+
+/// Durable events of one session, for everybody who wants to hear of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// Which session.
+    pub key: &'a Key,
+    /// Whose lists show it.
+    pub listed: Listed<'a>,
+    /// The events, in order.
+    pub events: &'a [Arc<Event>],
+    /// The position of the first of them among all events; the others follow.
+    pub first: Position,
+}
+
+/// Whose lists show a session.
+#[derive(Clone, Copy, Debug)]
+pub enum Listed<'a> {
+    /// As it was bound at the start.
+    Bound(&'a Binding),
+    /// As the store says.
+    Agents(&'a [Box<str>]),
+}
+
+impl Told<'_> {
+    /// The same agents as in the index: what is live continues what is stored.
+    fn agents(&self) -> Vec<Box<str>> {
+        match self.listed {
+            Listed::Bound(binding) => view::agents(binding),
+            Listed::Agents(agents) => agents.to_vec(),
+        }
+    }
+}
+
+impl<'a> From<&'a Published> for Told<'a> {
+    fn from(published: &'a Published) -> Told<'a> {
+        let Published { key, binding, events, first, .. } = published;
+        Told { key, listed: Listed::Bound(binding), events, first: *first }
+    }
 }
 
 /// The name of a subscriber.
@@ -139,15 +180,14 @@ impl<W: Clone> Hub<W> {
 
     /// Queue durable events for everybody who wants them; says whom to wake, and how many were cut off. To be called in
     /// the order of the positions.
-    pub fn publish(&mut self, published: &Published) -> (Vec<W>, usize) {
+    pub fn publish(&mut self, published: &Told<'_>) -> (Vec<W>, usize) {
         let mut wake = Vec::new();
         let mut cut = 0;
         if self.subscribers.is_empty() {
             return (wake, cut);
         }
         let tenant = &published.key.tenant;
-        // The same agents as in the index: what is live continues what is stored.
-        let agents = view::agents(&published.binding).into_iter();
+        let agents = published.agents().into_iter();
         let topics = [Topic::Session(published.key.clone()), Topic::Everything]
             .into_iter()
             .chain(agents.map(|agent| Topic::Agent { tenant: tenant.clone(), agent }));
@@ -189,7 +229,7 @@ impl<W: Clone> Hub<W> {
 
 impl<W> Subscriber<W> {
     /// Queue events, of which the hub has room for so many bytes. Says how many bytes were queued.
-    fn queue(&mut self, published: &Published, room: u64) -> u64 {
+    fn queue(&mut self, published: &Told<'_>, room: u64) -> u64 {
         let mut room = room.min(QUEUE_BYTES_MAX.saturating_sub(self.bytes));
         let before = self.bytes;
         for (index, event) in published.events.iter().enumerate() {
@@ -205,12 +245,12 @@ impl<W> Subscriber<W> {
             }
             room -= bytes;
             self.bytes += bytes;
-            let number = match &*self.topic {
-                Topic::Session(_) => event.seq.0,
-                Topic::Agent { .. } | Topic::Everything => published.first + index as u64,
+            let position = match &*self.topic {
+                Topic::Session(_) => Position::first_slot(event.seq.0),
+                Topic::Agent { .. } | Topic::Everything => published.first.plus(index as u64),
             };
             let (key, event) = (published.key.clone(), Arc::clone(event));
-            self.queue.push_back(Delivery { number, key, event });
+            self.queue.push_back(Delivery { position, key, event });
         }
         self.bytes - before
     }
@@ -257,16 +297,10 @@ pub struct Page {
 /// What a follower needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Stored events after this number, at most [`PAGE_MAX`].
-    Page {
-        /// The last number that it has.
-        after: u64,
-    },
+    /// Stored events after the last that it has, at most [`PAGE_MAX`].
+    Page,
     /// To join the hub, and then a page.
-    Join {
-        /// The last number that it has.
-        after: u64,
-    },
+    Join,
     /// What its queue holds.
     Live,
 }
@@ -275,7 +309,7 @@ pub enum Need {
 /// written meanwhile, and then takes what comes, passing over what it has.
 #[derive(Clone, Debug)]
 pub struct Follower {
-    last: u64,
+    last: Place,
     stage: Stage,
 }
 
@@ -288,21 +322,21 @@ enum Stage {
 }
 
 impl Follower {
-    /// Begin after this number; 0 is the beginning.
-    pub fn after(number: u64) -> Follower {
-        Follower { last: number, stage: Stage::CatchingUp }
+    /// Begin after this place.
+    pub fn after(place: Place) -> Follower {
+        Follower { last: place, stage: Stage::CatchingUp }
     }
 
-    /// The last number that was passed on.
-    pub fn last(&self) -> u64 {
-        self.last
+    /// The place after the last event that was passed on.
+    pub fn last(&self) -> &Place {
+        &self.last
     }
 
     /// What it needs next.
     pub fn need(&self) -> Need {
         match self.stage {
-            Stage::CatchingUp | Stage::Closing => Need::Page { after: self.last },
-            Stage::Joining => Need::Join { after: self.last },
+            Stage::CatchingUp | Stage::Closing => Need::Page,
+            Stage::Joining => Need::Join,
             Stage::Live => Need::Live,
         }
     }
@@ -334,10 +368,7 @@ impl Follower {
     }
 
     fn fresh(&mut self, mut events: Vec<Delivery>) -> Vec<Delivery> {
-        events.retain(|delivery| delivery.number > self.last);
-        if let Some(last) = events.last() {
-            self.last = last.number;
-        }
+        events.retain(|delivery| self.last.reach(delivery.position));
         events
     }
 }
@@ -370,7 +401,15 @@ mod tests {
             fact: Fact::Steered { text: Text::default() },
         };
         let events = (seq..seq + count).map(|seq| Arc::new(event(seq))).collect();
-        Published { key: key(name), binding, events, first, bytes: 0, ended: None }
+        Published {
+            key: key(name),
+            binding,
+            events,
+            first: Position::first_slot(first),
+            stamp: first,
+            bytes: 0,
+            ended: None,
+        }
     }
 
     fn of_agent(agent: &str) -> Topic {
@@ -379,7 +418,7 @@ mod tests {
 
     fn numbers(taken: Taken) -> Vec<u64> {
         match taken {
-            Taken::Events(events) => events.iter().map(|delivery| delivery.number).collect(),
+            Taken::Events(events) => events.iter().map(|delivery| delivery.position.number).collect(),
             Taken::Missed | Taken::Cut => panic!("found {taken:?}"),
         }
     }
@@ -398,7 +437,7 @@ mod tests {
         ];
         let ids: Vec<SubscriberId> =
             topics.iter().enumerate().map(|(index, topic)| hub.join(topic.clone(), 10, index)).collect();
-        let (mut woken, cut) = hub.publish(&published("s", 3, 70, 2));
+        let (mut woken, cut) = hub.publish(&Told::from(&published("s", 3, 70, 2)));
         woken.sort();
         assert_eq!((woken, cut), (vec![0, 2, 3, 6], 0));
         let heard: Vec<Vec<u64>> = ids.iter().map(|id| numbers(hub.take(*id, 10))).collect();
@@ -413,8 +452,8 @@ mod tests {
     fn a_queue_is_taken_in_portions_and_in_order() {
         let mut hub = Hub::default();
         let id = hub.join(Topic::Everything, 10, ());
-        hub.publish(&published("s", 1, 1, 3));
-        hub.publish(&published("r", 1, 4, 2));
+        hub.publish(&Told::from(&published("s", 1, 1, 3)));
+        hub.publish(&Told::from(&published("r", 1, 4, 2)));
         assert_eq!(numbers(hub.take(id, 2)), [1, 2]);
         assert_eq!(numbers(hub.take(id, 9)), [3, 4, 5]);
         assert!(numbers(hub.take(id, 9)).is_empty());
@@ -425,9 +464,13 @@ mod tests {
         let mut hub = Hub::default();
         let slow = hub.join(Topic::Everything, 3, "slow");
         let quick = hub.join(Topic::Everything, 9, "quick");
-        assert_eq!(hub.publish(&published("s", 1, 1, 2)).1, 0);
-        assert_eq!(hub.publish(&published("s", 3, 3, 2)).1, 1);
-        assert_eq!(hub.publish(&published("s", 5, 5, 1)), (vec!["quick"], 0), "it is cut off once");
+        assert_eq!(hub.publish(&Told::from(&published("s", 1, 1, 2))).1, 0);
+        assert_eq!(hub.publish(&Told::from(&published("s", 3, 3, 2))).1, 1);
+        assert_eq!(
+            hub.publish(&Told::from(&published("s", 5, 5, 1))),
+            (vec!["quick"], 0),
+            "it is cut off once"
+        );
         assert_eq!(numbers(hub.take(slow, 2)), [1, 2]);
         assert_eq!(numbers(hub.take(slow, 2)), [3]);
         assert!(matches!(hub.take(slow, 2), Taken::Cut));
@@ -448,17 +491,17 @@ mod tests {
         let mut hub = Hub::default();
         let id = hub.join(Topic::Everything, 10, ());
         let half = (QUEUE_BYTES_MAX / 2) as usize - 100;
-        assert_eq!(hub.publish(&heavy(1, 4, half)).1, 0);
+        assert_eq!(hub.publish(&Told::from(&heavy(1, 4, half))).1, 0);
         assert!(hub.bytes() <= QUEUE_BYTES_MAX, "{}", hub.bytes());
         // What is small comes after what was not queued, and is not queued either.
-        assert_eq!(hub.publish(&heavy(5, 1, 0)).1, 0);
+        assert_eq!(hub.publish(&Told::from(&heavy(5, 1, 0))).1, 0);
         assert_eq!(numbers(hub.take(id, 9)), [1, 2]);
         assert_eq!(hub.bytes(), 0);
         assert!(matches!(hub.take(id, 9), Taken::Missed));
         assert!(numbers(hub.take(id, 9)).is_empty());
-        assert_eq!(hub.publish(&heavy(6, 1, 0)).1, 0);
+        assert_eq!(hub.publish(&Told::from(&heavy(6, 1, 0))).1, 0);
         assert_eq!(numbers(hub.take(id, 9)), [6], "it goes on");
-        assert_eq!(hub.publish(&heavy(7, 11, half)).1, 1, "eleven are too many, queued or not");
+        assert_eq!(hub.publish(&Told::from(&heavy(7, 11, half))).1, 1, "eleven are too many, queued or not");
         assert_eq!(numbers(hub.take(id, 9)), [7, 8]);
         assert!(matches!(hub.take(id, 9), Taken::Cut));
         hub.leave(id);
@@ -471,7 +514,7 @@ mod tests {
         let full = heavy(1, 1, QUEUE_BYTES_MAX as usize - 100);
         let many = HUB_BYTES_MAX / QUEUE_BYTES_MAX + 8;
         let ids: Vec<SubscriberId> = (0..many).map(|_| hub.join(Topic::Everything, 9, ())).collect();
-        hub.publish(&full);
+        hub.publish(&Told::from(&full));
         assert!(hub.bytes() <= HUB_BYTES_MAX && hub.bytes() > HUB_BYTES_MAX - QUEUE_BYTES_MAX);
         let spilled = ids.iter().filter(|id| matches!(hub.take(**id, 9), Taken::Missed)).count();
         assert!((1..=8).contains(&spilled), "{spilled}");
@@ -484,14 +527,14 @@ mod tests {
         let mut hub = Hub::default();
         let slow = hub.join(Topic::Everything, 1, "slow");
         let quick = hub.join(Topic::Everything, 9, "quick");
-        hub.publish(&published("s", 1, 1, 2));
+        hub.publish(&Told::from(&published("s", 1, 1, 2)));
         assert_eq!(hub.missed(), ["slow", "quick"]);
-        hub.publish(&published("s", 4, 4, 1));
+        hub.publish(&Told::from(&published("s", 4, 4, 1)));
         for id in [slow, quick] {
             assert!(matches!(hub.take(id, 9), Taken::Missed));
             assert!(numbers(hub.take(id, 9)).is_empty(), "what was queued is stored as well");
         }
-        hub.publish(&published("s", 5, 5, 1));
+        hub.publish(&Told::from(&published("s", 5, 5, 1)));
         assert_eq!(numbers(hub.take(slow, 9)), [5]);
         assert_eq!(numbers(hub.take(quick, 9)), [5]);
     }
@@ -504,18 +547,22 @@ mod tests {
         hub.leave(gone);
         hub.leave(gone);
         assert_eq!(hub.len(), 1);
-        assert_eq!(hub.publish(&published("s", 1, 1, 1)).0, ["stays"]);
+        assert_eq!(hub.publish(&Told::from(&published("s", 1, 1, 1))).0, ["stays"]);
         assert!(matches!(hub.take(gone, 9), Taken::Cut));
         hub.leave(stays);
         assert!(hub.is_empty() && hub.by_topic.is_empty());
-        assert!(hub.publish(&published("s", 2, 2, 1)).0.is_empty());
+        assert!(hub.publish(&Told::from(&published("s", 2, 2, 1))).0.is_empty());
     }
 
     fn deliveries(numbers: impl IntoIterator<Item = u64>) -> Vec<Delivery> {
         let event = Arc::clone(&published("s", 1, 1, 1).events[0]);
         numbers
             .into_iter()
-            .map(|number| Delivery { number, key: key("s"), event: Arc::clone(&event) })
+            .map(|number| Delivery {
+                position: Position::first_slot(number),
+                key: key("s"),
+                event: Arc::clone(&event),
+            })
             .collect()
     }
 
@@ -528,48 +575,56 @@ mod tests {
     }
 
     fn passed_on(events: Vec<Delivery>) -> Vec<u64> {
-        events.iter().map(|delivery| delivery.number).collect()
+        events.iter().map(|delivery| delivery.position.number).collect()
     }
 
     #[test]
     fn a_follower_reads_joins_reads_once_more_and_goes_live() {
         let page = PAGE_MAX as u64;
-        let mut follower = Follower::after(5);
-        assert_eq!(follower.need(), Need::Page { after: 5 });
+        let mut follower = Follower::after(Place::first_slot(5));
+        assert_eq!((follower.need(), follower.last()), (Need::Page, &Place::first_slot(5)));
         assert_eq!(passed_on(follower.page(full(6..6 + page))).len(), PAGE_MAX);
         let after = 5 + page;
-        assert_eq!(follower.need(), Need::Page { after }, "a full page may have a next one");
+        assert_eq!(
+            (follower.need(), follower.last()),
+            (Need::Page, &Place::first_slot(after)),
+            "a full page may have a next one"
+        );
         assert!(follower.page(last([])).is_empty());
-        assert_eq!(follower.need(), Need::Join { after });
+        assert_eq!((follower.need(), follower.last()), (Need::Join, &Place::first_slot(after)));
         follower.joined();
-        assert_eq!(follower.need(), Need::Page { after }, "what was written before it joined");
+        assert_eq!(
+            (follower.need(), follower.last()),
+            (Need::Page, &Place::first_slot(after)),
+            "what was written before it joined"
+        );
         assert_eq!(passed_on(follower.page(last([after + 1, after + 2]))), [after + 1, after + 2]);
         assert_eq!(follower.need(), Need::Live);
         let queued = deliveries([after + 1, after + 2, after + 3]);
         assert_eq!(passed_on(follower.live(queued)), [after + 3], "what it has is passed over");
-        assert_eq!(follower.last(), after + 3);
+        assert_eq!(follower.last(), &Place::first_slot(after + 3));
     }
 
     #[test]
     fn a_full_last_page_keeps_a_follower_reading_until_it_has_caught_up() {
-        let mut follower = Follower::after(0);
+        let mut follower = Follower::after(Place::first_slot(0));
         follower.page(last([]));
         follower.joined();
         follower.page(full(1..=PAGE_MAX as u64));
-        assert_eq!(follower.need(), Need::Page { after: PAGE_MAX as u64 });
+        assert_eq!(follower.need(), Need::Page);
         follower.page(last([]));
         assert_eq!(follower.need(), Need::Live);
     }
 
     #[test]
     fn a_follower_that_missed_something_reads_it_without_joining_again() {
-        let mut follower = Follower::after(0);
+        let mut follower = Follower::after(Place::first_slot(0));
         follower.page(last([1]));
         follower.joined();
         follower.page(last([]));
         follower.live(deliveries([2]));
         follower.missed();
-        assert_eq!(follower.need(), Need::Page { after: 2 });
+        assert_eq!((follower.need(), follower.last()), (Need::Page, &Place::first_slot(2)));
         assert_eq!(passed_on(follower.page(last([3, 4]))), [3, 4]);
         assert_eq!(follower.need(), Need::Live);
         assert_eq!(passed_on(follower.live(deliveries([4, 5]))), [5]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handover_store::{Fault, Feed, Store, is_full};
+use handover_store::{Fault, Feed, Place, Position, Slot, Store, is_full};
 use tokio::sync::Notify;
 
 use crate::answer::Denied;
@@ -15,16 +15,16 @@ use crate::shell::Engine;
 /// Why a subscription ended.
 #[derive(Clone, Debug)]
 pub enum Ended {
-    /// The reader did not keep up. Beginning again after this number misses nothing.
+    /// The reader did not keep up. Beginning again after this place misses nothing.
     TooSlow {
-        /// The last number that it was given.
-        resume_after: u64,
+        /// After the last event that it was given.
+        resume_after: Place,
     },
     /// What is stored could not be read.
     Denied(Denied),
 }
 
-/// The events of a topic, from a number on.
+/// The events of a topic, from a place on.
 pub struct Subscription {
     engine: Engine,
     topic: Arc<Topic>,
@@ -34,9 +34,8 @@ pub struct Subscription {
 }
 
 impl Engine {
-    /// Follow a topic from after the event with this number; 0 is the beginning. What is stored comes first, then what
-    /// happens.
-    pub fn subscribe(&self, topic: Topic, after: u64) -> Subscription {
+    /// Follow a topic from after this place. What is stored comes first, then what happens.
+    pub fn subscribe(&self, topic: Topic, after: Place) -> Subscription {
         Subscription {
             engine: self.clone(),
             topic: Arc::new(topic),
@@ -52,11 +51,11 @@ impl Subscription {
     /// follows must be looked for among what is stored: ask again.
     pub async fn next(&mut self) -> Result<Vec<Delivery>, Ended> {
         match self.follower.need() {
-            Need::Page { after } => {
-                let page = self.page(after).await?;
+            Need::Page => {
+                let page = self.page(self.follower.last().clone()).await?;
                 Ok(self.follower.page(page))
             }
-            Need::Join { .. } => {
+            Need::Join => {
                 let inner = self.engine.inner();
                 let queue_max = inner.settings.subscriber_queue_max;
                 let id = lock(&inner.hub).join(Arc::clone(&self.topic), queue_max, Arc::clone(&self.notify));
@@ -68,8 +67,8 @@ impl Subscription {
         }
     }
 
-    /// Begin again after a number, as whoever was cut off does.
-    pub fn begin_again(&mut self, after: u64) {
+    /// Begin again after a place, as whoever was cut off does.
+    pub fn begin_again(&mut self, after: Place) {
         self.leave();
         self.follower = Follower::after(after);
     }
@@ -82,7 +81,7 @@ impl Subscription {
 
     /// Whether what comes next is read from what is stored.
     pub fn reads_stored(&self) -> bool {
-        matches!(self.follower.need(), Need::Page { .. })
+        self.follower.need() == Need::Page
     }
 
     async fn live(&mut self) -> Result<Vec<Delivery>, Ended> {
@@ -98,15 +97,15 @@ impl Subscription {
                     self.follower.missed();
                     return Ok(Vec::new());
                 }
-                Taken::Cut => return Err(Ended::TooSlow { resume_after: self.follower.last() }),
+                Taken::Cut => return Err(Ended::TooSlow { resume_after: self.follower.last().clone() }),
             }
         }
     }
 
-    async fn page(&self, after: u64) -> Result<Page, Ended> {
+    async fn page(&self, after: Place) -> Result<Page, Ended> {
         let store = Arc::clone(&self.engine.inner().store);
         let topic = Arc::clone(&self.topic);
-        let read = tokio::task::spawn_blocking(move || read_page(&*store, &topic, after));
+        let read = tokio::task::spawn_blocking(move || read_page(&*store, &topic, &after));
         match read.await {
             Ok(page) => page.map_err(Ended::Denied),
             Err(_) => Err(Ended::Denied(Denied::Stopping)),
@@ -121,7 +120,7 @@ impl Drop for Subscription {
 }
 
 /// A page of what is stored on a topic, cut by bytes.
-pub fn read_page(store: &dyn Store, topic: &Topic, after: u64) -> Result<Page, Denied> {
+pub fn read_page(store: &dyn Store, topic: &Topic, after: &Place) -> Result<Page, Denied> {
     let fault = |fault: Fault| Denied::Fault(Arc::new(fault));
     let decode = |bytes: &[u8], key: &dyn std::fmt::Display| {
         codec::decode(bytes)
@@ -130,11 +129,11 @@ pub fn read_page(store: &dyn Store, topic: &Topic, after: u64) -> Result<Page, D
     };
     let feed = match topic {
         Topic::Session(key) => {
-            let stored = store.read(key, after, PAGE_MAX).map_err(fault)?;
+            let stored = store.read(key, after.number(Slot(0)), PAGE_MAX).map_err(fault)?;
             let more = is_full(&stored, PAGE_MAX);
             let events = stored.into_iter().map(|stored| {
                 let event = decode(&stored.bytes, key)?;
-                Ok(Delivery { number: stored.seq, key: key.clone(), event })
+                Ok(Delivery { position: Position::first_slot(stored.seq), key: key.clone(), event })
             });
             return Ok(Page { events: events.collect::<Result<_, _>>()?, more });
         }
@@ -145,7 +144,7 @@ pub fn read_page(store: &dyn Store, topic: &Topic, after: u64) -> Result<Page, D
     let more = is_full(&items, PAGE_MAX);
     let events = items.into_iter().map(|item| {
         let event = decode(&item.event.bytes, &item.key)?;
-        Ok(Delivery { number: item.event.position, key: Key::from(item.key), event })
+        Ok(Delivery { position: item.event.position, key: Key::from(item.key), event })
     });
     Ok(Page { events: events.collect::<Result<_, _>>()?, more })
 }

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use handover_store::sqlite::Options;
-use handover_store::{Append, IndexRow, Outcome, SessionKey, SqliteStore, Store, Wake};
+use handover_store::{Append, IndexRow, Outcome, SessionKey, Slot, SqliteStore, Store, Wake};
 
 const WRITERS: [usize; 4] = [1, 16, 64, 256];
 const LIFE_EVENTS: u64 = 7;
@@ -269,7 +269,7 @@ fn open(dir: &Path) {
         "opened in {:.1} ms, ready in {:.1} ms ({counts} requesters, last position {}), memory {} KiB",
         opened.as_secs_f64() * 1e3,
         start.elapsed().as_secs_f64() * 1e3,
-        store.last_position().unwrap(),
+        store.last_place().unwrap().number(Slot(0)),
         status("VmRSS:")
     );
     let start = Instant::now();

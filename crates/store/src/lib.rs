@@ -1,6 +1,7 @@
 //! Durable per-session logs of opaque bytes, plus the index rows written in the same commit.
 //!
 //! In reading order:
+//! - [`place`]: where things stand among all events
 //! - [`log`]: the words and the trait that every store serves
 //! - [`fault`]: how the world fails
 //! - [`memory`]: a store that lives as long as the process, for tests and the simulator
@@ -11,13 +12,15 @@
 pub mod fault;
 pub mod log;
 pub mod memory;
+pub mod place;
 pub mod sqlite;
 
 pub use fault::Fault;
 pub use log::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow, Listed,
-    OpenCount, Order, Outcome, PAGE_BYTES_MAX, Page, Position, Put, Record, SessionKey, Snapshot, Store,
+    Append, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, Listed,
+    News, OpenCount, Order, Outcome, PAGE_BYTES_MAX, Page, Put, Record, SessionKey, Snapshot, Store,
     StoredBytes, StoredEvent, Waiting, Waits, Wake, Weight, is_full,
 };
 pub use memory::MemoryStore;
+pub use place::{Place, Position, Slot};
 pub use sqlite::SqliteStore;

@@ -4,9 +4,9 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::mpsc;
 
 use crate::fault::Fault;
+use crate::place::{Place, Position, Slot};
 
 /// The key of a session: tenants are namespaces, so both parts are always needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,10 +108,6 @@ impl Weight for IndexRow {
     }
 }
 
-/// Where an event stands among all events of the store, in the order of their commits. The first is 1.
-/// Appends leave no holes; deleting a finished session does.
-pub type Position = u64;
-
 /// New events of one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
@@ -147,8 +143,10 @@ pub enum Wake {
 pub enum Outcome {
     /// It is durable.
     Appended {
-        /// The position of its first event; the others follow without a hole.
+        /// The position of its first event; the others follow without a hole. Without events, where the next would stand.
         first: Position,
+        /// The stamp of its first event; those of the others are later.
+        stamp: u64,
     },
     /// Someone else was first: nothing of this item was kept.
     Conflict {
@@ -223,6 +221,9 @@ pub struct StoredEvent {
     pub seq: u64,
     /// Its place among all events.
     pub position: Position,
+    /// Later than that of everything that it could rest on: of what stands before it in its session or in its slot, and of
+    /// what its writer had read. Where there is one slot, the number of its position.
+    pub stamp: u64,
     /// The very bytes that were appended.
     pub bytes: Vec<u8>,
 }
@@ -248,6 +249,58 @@ pub struct FeedItem {
     pub key: SessionKey,
     /// The event.
     pub event: StoredEvent,
+}
+
+/// Something that another writer did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Its place among all events.
+    pub position: Position,
+    /// As that of an event: later than everything that it could rest on.
+    pub stamp: u64,
+    /// What was done.
+    pub what: Done,
+}
+
+/// What a writer can do that others must hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// An event was appended.
+    Appended {
+        /// Whose log it is in.
+        key: SessionKey,
+        /// Its number there.
+        seq: u64,
+        /// The very bytes that were appended.
+        bytes: Vec<u8>,
+        /// The agents whose lists show the session.
+        agents: Vec<Box<str>>,
+        /// The agent that started it.
+        requester: Box<str>,
+    },
+    /// A session was deleted by retention.
+    Deleted(SessionKey),
+    /// A record was written or removed.
+    Record {
+        /// What it is one of.
+        space: Box<str>,
+        /// Whose it is.
+        tenant: Box<str>,
+        /// Its key within the two.
+        key: Box<str>,
+    },
+}
+
+impl Weight for News {
+    fn weight(&self) -> usize {
+        match &self.what {
+            Done::Appended { bytes, agents, .. } => {
+                bytes.len() + agents.iter().map(|agent| agent.len()).sum::<usize>()
+            }
+            Done::Deleted(key) => key.session.len(),
+            Done::Record { key, .. } => key.len(),
+        }
+    }
 }
 
 /// Which sessions to list. Every part that is set must hold.
@@ -364,15 +417,6 @@ pub enum Put {
     IfAbsent,
 }
 
-/// Someone appended to this session. Hints may be lost or merged: read from your own last sequence number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hint {
-    /// Whose log grew.
-    pub key: SessionKey,
-    /// Its last sequence number then.
-    pub head: u64,
-}
-
 /// A session that retention deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
@@ -412,11 +456,29 @@ pub trait Store: Send + Sync {
     /// state can be made from it.
     fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault>;
 
-    /// The events after `after` in the order of their positions, at most `max` of them, cut by bytes.
-    fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault>;
+    /// The events after `after` in the order of their stamps, at most `max` of them, cut by bytes. The events of a slot and
+    /// of a session come in their order, and nothing comes before what it rests on.
+    fn feed(&self, feed: &Feed, after: &Place, max: usize) -> Result<Vec<FeedItem>, Fault>;
 
-    /// The position of the last event of all, 0 if there is none.
-    fn last_position(&self) -> Result<Position, Fault>;
+    /// The place after the last event of all.
+    fn last_place(&self) -> Result<Place, Fault>;
+
+    /// The slot that this writer appends to, if others may append to this store as well, each to a slot of its own. None
+    /// where everything that is appended passes through here.
+    fn slot(&self) -> Option<Slot> {
+        None
+    }
+
+    /// Return when nothing that a failed append left in doubt can take effect any more: it has, or never will.
+    fn settle(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// What other writers did after a place, in the order of its stamps, at most `max` of it, cut by bytes. Whatever was
+    /// acknowledged before the call is on a page that is not full.
+    fn news(&self, _after: &Place, _max: usize) -> Result<Vec<News>, Fault> {
+        Ok(Vec::new())
+    }
 
     /// A page of sessions, at most `max` of them. The cost of a page depends on its size, not on how many came before
     /// or how few match.
@@ -481,9 +543,6 @@ pub trait Store: Send + Sync {
 
     /// Remove the tombstones of before `deleted_before`; their ids are free again. Says how many there were.
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault>;
-
-    /// Hints of appends from now on. The channel holds at most `capacity`; what does not fit is lost.
-    fn watch(&self, capacity: usize) -> Result<mpsc::Receiver<Hint>, Fault>;
 
     /// The keys of all sessions in the order in which they were first written, for rebuilding the index.
     fn sessions(&self, after: Option<Cursor>, max: usize)

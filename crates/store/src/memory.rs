@@ -1,30 +1,56 @@
 //! A store that lives as long as the process, for tests and the simulator.
 //!
-//! Ordered maps only: the same calls give the same answers, always. A clone is another handle on the same data, so
-//! that two nodes can share one store.
+//! Ordered maps only: the same calls give the same answers, always. A clone is another handle on the same data and the
+//! same slot; [`MemoryStore::writer`] gives a writer a slot of its own, so that several nodes can share one store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow, Listed,
-    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredBytes,
+    Append, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, Listed,
+    News, OpenCount, Order, Outcome, Page, Put, Record, SessionKey, Snapshot, Store, StoredBytes,
     StoredEvent, Waiting, Wake, cut, placed,
 };
+use crate::place::{Place, Position, Slot};
 
 /// Logs and rows in memory. Nothing is ever lost, except with the process.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     data: Arc<Mutex<Data>>,
+    slot: Slot,
+    /// Whether others have slots of their own.
+    shared: bool,
+    /// The last stamp of everything that was read through this handle.
+    seen: Arc<AtomicU64>,
 }
 
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
         MemoryStore::default()
+    }
+
+    /// The same data for a writer with a slot of its own.
+    pub fn writer(&self, slot: Slot) -> MemoryStore {
+        MemoryStore { data: Arc::clone(&self.data), slot, shared: true, seen: Arc::default() }
+    }
+
+    /// What is read is seen: whatever is appended from now on comes after it.
+    fn see(&self, stamp: u64) {
+        self.seen.fetch_max(stamp, Ordering::AcqRel);
+    }
+
+    fn stamps(&self) -> Writer {
+        Writer { slot: self.slot, seen: self.seen.load(Ordering::Acquire) }
+    }
+
+    fn note(&self, data: &mut Data, done: Done) {
+        if self.shared {
+            data.place(self.stamps(), Item::Note(done));
+        }
     }
 
     fn data(&self) -> MutexGuard<'_, Data> {
@@ -41,14 +67,30 @@ type RecordName = (Box<str>, Box<str>, Box<str>);
 struct Data {
     numbers: BTreeMap<SessionKey, Number>,
     sessions: BTreeMap<Number, Session>,
-    places: BTreeMap<Position, (Number, u64)>,
+    /// Where the events of all slots stand, and what else was done, by their stamps.
+    places: BTreeMap<(u64, Slot), (Position, Item)>,
     wakes: BTreeSet<(u64, Number)>,
     tombstones: BTreeMap<SessionKey, u64>,
     records: BTreeMap<RecordName, Vec<u8>>,
-    watchers: Vec<SyncSender<Hint>>,
     last_number: Number,
-    last_position: Position,
+    /// The last number and stamp of each slot.
+    last: BTreeMap<Slot, (u64, u64)>,
     index_version: u32,
+}
+
+/// What stands at a position.
+#[derive(Clone)]
+enum Item {
+    /// An event of a session, by its number there.
+    Event(Number, u64),
+    Note(Done),
+}
+
+/// Who appends: to which slot, and after what it has seen.
+#[derive(Clone, Copy)]
+struct Writer {
+    slot: Slot,
+    seen: u64,
 }
 
 struct Session {
@@ -95,7 +137,26 @@ impl Data {
         (page, end.filter(|_| rest.next().is_some()))
     }
 
-    fn append(&mut self, item: &Append) -> Outcome {
+    /// Give something the next position of a slot, and a stamp that is later than all that it could rest on.
+    fn place(&mut self, by: Writer, item: Item) -> (Position, u64) {
+        let (number, stamp) = self.last.entry(by.slot).or_default();
+        *number += 1;
+        *stamp = by.seen.max(*stamp) + 1;
+        let (position, stamp) = (Position { slot: by.slot, number: *number }, *stamp);
+        self.places.insert((stamp, by.slot), (position, item));
+        (position, stamp)
+    }
+
+    /// What stands after a place, by its stamps.
+    fn after<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = (u64, Position, &'a Item)> {
+        // No stamp is smaller than its number.
+        let from = self.last.keys().map(|slot| place.number(*slot)).min().unwrap_or(0);
+        let later = self.places.range((Bound::Excluded((from, Slot(u16::MAX))), Bound::Unbounded));
+        let items = later.map(|((stamp, _), (position, item))| (*stamp, *position, item));
+        items.filter(move |(_, position, _)| place.is_before(*position))
+    }
+
+    fn append(&mut self, item: &Append, by: Writer) -> Outcome {
         if let Some(&deleted_at) = self.tombstones.get(&item.key) {
             return Outcome::Tombstone { deleted_at };
         }
@@ -105,15 +166,17 @@ impl Data {
             return Outcome::Conflict { head };
         }
         let number = known.unwrap_or_else(|| self.start(&item.key));
-        let first = self.last_position + 1;
-        let session = self.sessions.get_mut(&number).expect("every number has a session");
-        for bytes in &item.events {
-            self.last_position += 1;
-            let event =
-                StoredEvent { seq: session.head() + 1, position: self.last_position, bytes: bytes.clone() };
-            self.places.insert(event.position, (number, event.seq));
-            session.events.push(event);
+        // What its session says was seen as well, whether it was read or kept as a snapshot.
+        let before = self.sessions[&number].events.last().map_or(0, |event| event.stamp);
+        let by = Writer { seen: by.seen.max(before), ..by };
+        let (last, stamp) = self.last.get(&by.slot).copied().unwrap_or_default();
+        let (first, stamp) = (Position { slot: by.slot, number: last + 1 }, by.seen.max(stamp) + 1);
+        for (seq, bytes) in (head + 1..).zip(&item.events) {
+            let (position, stamp) = self.place(by, Item::Event(number, seq));
+            let event = StoredEvent { seq, position, stamp, bytes: bytes.clone() };
+            self.sessions.get_mut(&number).expect("every number has a session").events.push(event);
         }
+        let session = self.sessions.get_mut(&number).expect("every number has a session");
         if let Some(bytes) = &item.snapshot {
             session.snapshot = Some(Snapshot { seq: session.head(), bytes: bytes.clone() });
         }
@@ -121,7 +184,7 @@ impl Data {
             self.write_row(number, row);
         }
         self.write_wake(number, item.wake);
-        Outcome::Appended { first }
+        Outcome::Appended { first, stamp }
     }
 
     fn start(&mut self, key: &SessionKey) -> Number {
@@ -158,29 +221,12 @@ impl Data {
         self.wakes.extend(wake.map(|at| (at, number)));
     }
 
-    fn hint(&mut self, batch: &[Append], outcomes: &[Outcome]) {
-        let mut grown = BTreeSet::new();
-        for (item, outcome) in batch.iter().zip(outcomes) {
-            if matches!(outcome, Outcome::Appended { .. }) && !item.events.is_empty() {
-                grown.insert(self.numbers[&item.key]);
-            }
-        }
-        for number in grown {
-            let session = &self.sessions[&number];
-            let hint = Hint { key: session.key.clone(), head: session.head() };
-            self.watchers.retain(|watcher| match watcher.try_send(hint.clone()) {
-                Ok(()) | Err(TrySendError::Full(_)) => true,
-                Err(TrySendError::Disconnected(_)) => false,
-            });
-        }
-    }
-
     fn delete(&mut self, number: Number, now: u64) -> SessionKey {
         self.write_wake(number, Wake::Never);
         let session = self.sessions.remove(&number).expect("every number has a session");
         self.numbers.remove(&session.key);
         for event in &session.events {
-            self.places.remove(&event.position);
+            self.places.remove(&(event.stamp, event.position.slot));
         }
         self.tombstones.insert(session.key.clone(), now);
         session.key
@@ -199,16 +245,16 @@ fn matches(filter: &Filter, session: &Session, row: &IndexRow) -> bool {
 impl Store for MemoryStore {
     fn append(&self, batch: &[Append]) -> Result<Vec<Outcome>, Fault> {
         let mut data = self.data();
-        let outcomes: Vec<Outcome> = batch.iter().map(|item| data.append(item)).collect();
-        data.hint(batch, &outcomes);
-        Ok(outcomes)
+        Ok(batch.iter().map(|item| data.append(item, self.stamps())).collect())
     }
 
     fn read(&self, key: &SessionKey, after: u64, max: usize) -> Result<Vec<StoredEvent>, Fault> {
         let data = self.data();
         let events = data.session(key).map_or(&[][..], |session| &session.events);
         let from = usize::try_from(after).unwrap_or(usize::MAX);
-        cut(events.iter().skip(from).take(max).cloned().map(Ok))
+        let read = cut(events.iter().skip(from).take(max).cloned().map(Ok))?;
+        read.iter().for_each(|event| self.see(event.stamp));
+        Ok(read)
     }
 
     fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
@@ -219,25 +265,54 @@ impl Store for MemoryStore {
         Ok(self.data().session(key).and_then(|session| session.snapshot.clone()))
     }
 
-    fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
+    fn feed(&self, feed: &Feed, after: &Place, max: usize) -> Result<Vec<FeedItem>, Fault> {
         let data = self.data();
-        let items =
-            data.places.range((Bound::Excluded(after), Bound::Unbounded)).filter_map(|(_, (number, seq))| {
-                let session = &data.sessions[number];
-                let shown = match feed {
-                    Feed::Everything => true,
-                    Feed::Agent { tenant, agent } => {
-                        session.key.tenant == *tenant && session.is_listed_for(agent)
-                    }
-                };
-                let event = &session.events[(seq - 1) as usize];
-                shown.then(|| FeedItem { key: session.key.clone(), event: event.clone() })
-            });
+        let items = data.after(after).filter_map(|(_, _, item)| {
+            let Item::Event(number, seq) = item else { return None };
+            let session = &data.sessions[number];
+            let shown = match feed {
+                Feed::Everything => true,
+                Feed::Agent { tenant, agent } => {
+                    session.key.tenant == *tenant && session.is_listed_for(agent)
+                }
+            };
+            let event = &session.events[(seq - 1) as usize];
+            shown.then(|| FeedItem { key: session.key.clone(), event: event.clone() })
+        });
         cut(items.take(max).map(Ok))
     }
 
-    fn last_position(&self) -> Result<Position, Fault> {
-        Ok(self.data().last_position)
+    fn last_place(&self) -> Result<Place, Fault> {
+        let mut place = Place::default();
+        for (slot, (number, _)) in &self.data().last {
+            place.reach(Position { slot: *slot, number: *number });
+        }
+        Ok(place)
+    }
+
+    fn slot(&self) -> Option<Slot> {
+        self.shared.then_some(self.slot)
+    }
+
+    fn news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
+        let data = self.data();
+        let others = data.after(after).filter(|(_, position, _)| position.slot != self.slot);
+        let news = others.map(|(stamp, position, item)| {
+            let what = match item {
+                Item::Note(done) => done.clone(),
+                Item::Event(number, seq) => {
+                    let session = &data.sessions[number];
+                    let bytes = session.events[(seq - 1) as usize].bytes.clone();
+                    let listed = |row: &IndexRow| (row.agents.clone(), row.requester.clone());
+                    let (agents, requester) = session.row.as_ref().map(listed).unwrap_or_default();
+                    Done::Appended { key: session.key.clone(), seq: *seq, bytes, agents, requester }
+                }
+            };
+            News { position, stamp, what }
+        });
+        let news = cut(news.take(max).map(Ok))?;
+        news.iter().for_each(|news| self.see(news.stamp));
+        Ok(news)
     }
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
@@ -322,12 +397,13 @@ impl Store for MemoryStore {
 
     fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
         let Record { space, tenant, key, value } = record.clone();
-        let records = &mut self.data().records;
-        let name = (space, tenant, key);
-        if put == Put::IfAbsent && records.contains_key(&name) {
+        let mut data = self.data();
+        let name = (space.clone(), tenant.clone(), key.clone());
+        if put == Put::IfAbsent && data.records.contains_key(&name) {
             return Ok(false);
         }
-        records.insert(name, value);
+        data.records.insert(name, value);
+        self.note(&mut data, Done::Record { space, tenant, key });
         Ok(true)
     }
 
@@ -352,7 +428,13 @@ impl Store for MemoryStore {
     }
 
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
-        Ok(self.data().records.remove(&(space.into(), tenant.into(), key.into())).is_some())
+        let mut data = self.data();
+        let removed = data.records.remove(&(space.into(), tenant.into(), key.into())).is_some();
+        if removed {
+            let (space, tenant, key) = (space.into(), tenant.into(), key.into());
+            self.note(&mut data, Done::Record { space, tenant, key });
+        }
+        Ok(removed)
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
@@ -368,7 +450,9 @@ impl Store for MemoryStore {
             let bytes = session.bytes();
             Deleted { key: data.delete(number, now), finished_at, requester, bytes }
         });
-        Ok(deleted.collect())
+        let deleted: Vec<Deleted> = deleted.collect();
+        deleted.iter().for_each(|deleted| self.note(&mut data, Done::Deleted(deleted.key.clone())));
+        Ok(deleted)
     }
 
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
@@ -380,12 +464,6 @@ impl Store for MemoryStore {
         let before = tombstones.len();
         tombstones.retain(|_, deleted_at| *deleted_at >= deleted_before);
         Ok((before - tombstones.len()) as u64)
-    }
-
-    fn watch(&self, capacity: usize) -> Result<mpsc::Receiver<Hint>, Fault> {
-        let (sender, receiver) = mpsc::sync_channel(capacity);
-        self.data().watchers.push(sender);
-        Ok(receiver)
     }
 
     fn sessions(

@@ -3,12 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a check is a test, only called by name")]
 
 use std::collections::BTreeSet;
-use std::sync::mpsc::TryRecvError;
 use std::thread;
 
 use handover_store::{
-    Append, Cursor, Feed, Filter, Hint, IndexRow, Listed, MemoryStore, Order, Outcome, PAGE_BYTES_MAX, Put,
-    Record, SessionKey, Snapshot, SqliteStore, Store, Waits, Wake, is_full,
+    Append, Cursor, Feed, Filter, IndexRow, Listed, MemoryStore, Order, Outcome, PAGE_BYTES_MAX, Place,
+    Position, Put, Record, SessionKey, Slot, Snapshot, SqliteStore, Store, Waits, Wake, is_full,
 };
 
 /// Makes one test per store out of each check.
@@ -50,7 +49,6 @@ suite! {
     pages_of_what_is_due_join_to_the_whole,
     a_tombstone_keeps_the_id_until_it_is_forgotten,
     deleting_does_not_free_positions_or_cursors,
-    hints_tell_of_appends_and_are_lost_when_nobody_reads,
     an_inbox_shows_what_waits_for_the_agent_now,
     an_inbox_is_asked_for_some_kinds_and_tells_all,
     pages_of_an_inbox_reach_the_end_while_sessions_come_and_go,
@@ -105,6 +103,11 @@ fn started(session: &str, row: IndexRow) -> Append {
     Append { row: Some(row), ..item(&key(session), 0, 1) }
 }
 
+/// Appended, with this number for the first event.
+fn at(number: u64) -> Outcome {
+    Outcome::Appended { first: Position::first_slot(number), stamp: number }
+}
+
 fn append_one(store: &dyn Store, item: Append) -> Outcome {
     let mut outcomes = store.append(&[item]).unwrap();
     assert_eq!(outcomes.len(), 1);
@@ -113,11 +116,16 @@ fn append_one(store: &dyn Store, item: Append) -> Outcome {
 
 fn appended(store: &dyn Store, item: Append) -> u64 {
     match append_one(store, item) {
-        Outcome::Appended { first } => first,
+        Outcome::Appended { first, .. } => first.number,
         other @ (Outcome::Conflict { .. } | Outcome::Tombstone { .. }) => {
             panic!("expected it to be appended, found {other:?}")
         }
     }
+}
+
+/// The number of the last event of all.
+fn last(store: &dyn Store) -> u64 {
+    store.last_place().unwrap().number(Slot(0))
 }
 
 fn seqs(store: &dyn Store, key: &SessionKey) -> Vec<u64> {
@@ -184,9 +192,9 @@ fn one_conflict_leaves_the_other_items_alone(store: &dyn Store) {
     appended(store, item(&key("taken"), 0, 1));
     let late = Append { row: Some(row("late", &["late"])), wake: Wake::At(5), ..item(&key("taken"), 0, 1) };
     let outcomes = store.append(&[item(&key("one"), 0, 1), late, item(&key("two"), 0, 2)]).unwrap();
-    assert_eq!(outcomes[0], Outcome::Appended { first: 2 });
+    assert_eq!(outcomes[0], at(2));
     assert_eq!(outcomes[1], Outcome::Conflict { head: 1 });
-    assert_eq!(outcomes[2], Outcome::Appended { first: 3 });
+    assert_eq!(outcomes[2], at(3));
     assert_eq!(seqs(store, &key("two")), [1, 2]);
     assert_eq!(store.row(&key("taken")).unwrap(), None);
     assert_eq!(store.due(u64::MAX, 10).unwrap(), []);
@@ -198,29 +206,31 @@ fn an_item_without_events_changes_only_the_row_and_the_wake_time(store: &dyn Sto
     assert_eq!(append_one(store, change.clone()), Outcome::Conflict { head: 0 });
     assert_eq!(store.head(&key).unwrap(), None);
     appended(store, item(&key, 0, 1));
-    let hints = store.watch(8).unwrap();
     appended(store, Append { expected: 1, ..change });
     assert_eq!(store.row(&key).unwrap(), Some(row("a", &["a"])));
     assert_eq!(store.due(7, 10).unwrap(), [(key.clone(), 7)]);
     assert_eq!(seqs(store, &key), [1]);
-    assert_eq!(store.last_position().unwrap(), 1);
-    assert_eq!(hints.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(last(store), 1);
 }
 
 fn positions_have_no_holes_and_follow_the_commits(store: &dyn Store) {
-    assert_eq!(store.last_position().unwrap(), 0);
+    assert_eq!(last(store), 0);
     let mut expected = 1;
     for round in 0..5 {
         let conflict = item(&key("one"), 99, 3);
         let batch = [item(&key("one"), round, 1), conflict, item(&key("two"), round * 2, 2)];
         let outcomes = store.append(&batch).unwrap();
-        assert_eq!(outcomes[0], Outcome::Appended { first: expected });
-        assert_eq!(outcomes[2], Outcome::Appended { first: expected + 1 });
+        assert_eq!(outcomes[0], at(expected));
+        assert_eq!(outcomes[2], at(expected + 1));
         expected += 3;
-        assert_eq!(store.last_position().unwrap(), expected - 1);
+        assert_eq!(last(store), expected - 1);
     }
-    let positions: Vec<u64> =
-        store.feed(&Feed::Everything, 0, 100).unwrap().iter().map(|item| item.event.position).collect();
+    let positions: Vec<u64> = store
+        .feed(&Feed::Everything, &Place::first_slot(0), 100)
+        .unwrap()
+        .iter()
+        .map(|item| item.event.position.number)
+        .collect();
     assert_eq!(positions, (1..=15).collect::<Vec<_>>());
 }
 
@@ -229,12 +239,12 @@ fn the_feed_of_everything_pages_to_the_end(store: &dyn Store) {
     for at in 0..10 {
         appended(store, item(&SessionKey::new(tenants[at % 2], format!("s{at}")), 0, 3));
     }
-    let all = store.feed(&Feed::Everything, 0, usize::MAX).unwrap();
+    let all = store.feed(&Feed::Everything, &Place::first_slot(0), usize::MAX).unwrap();
     assert_eq!(all.len(), 30);
     let mut paged = Vec::new();
     loop {
-        let after = paged.last().map_or(0, |item: &handover_store::FeedItem| item.event.position);
-        let page = store.feed(&Feed::Everything, after, 7).unwrap();
+        let after = paged.last().map_or(0, |item: &handover_store::FeedItem| item.event.position.number);
+        let page = store.feed(&Feed::Everything, &Place::first_slot(after), 7).unwrap();
         if page.is_empty() {
             break;
         }
@@ -257,8 +267,11 @@ fn the_feed_of_an_agent_shows_its_sessions_only(store: &dyn Store) {
 
     let feed = |agent: &str, after| {
         let feed = Feed::Agent { tenant: "acme".into(), agent: agent.into() };
-        let items = store.feed(&feed, after, 100).unwrap();
-        items.iter().map(|item| (item.key.session.to_string(), item.event.position)).collect::<Vec<_>>()
+        let items = store.feed(&feed, &Place::first_slot(after), 100).unwrap();
+        items
+            .iter()
+            .map(|item| (item.key.session.to_string(), item.event.position.number))
+            .collect::<Vec<_>>()
     };
     let shown = |items: &[(&str, u64)]| items.iter().map(|(s, p)| (s.to_string(), *p)).collect::<Vec<_>>();
     assert_eq!(feed("a", 0), shown(&[("ab", 1), ("ab", 5), ("ab", 6)]));
@@ -278,13 +291,13 @@ fn the_feed_of_a_rarely_seen_agent_is_complete(store: &dyn Store) {
     appended(store, rare(2));
 
     let feed = Feed::Agent { tenant: "acme".into(), agent: "rare".into() };
-    let all = store.feed(&feed, 0, 100).unwrap();
+    let all = store.feed(&feed, &Place::first_slot(0), 100).unwrap();
     let places: Vec<(&str, u64)> = all.iter().map(|item| (&*item.key.session, item.event.seq)).collect();
     assert_eq!(places, [("rare 0", 1), ("rare 1", 1), ("rare 0", 2), ("rare 0", 3), ("rare 2", 1)]);
     for at in 0..all.len() {
-        let after = all[at].event.position;
-        assert_eq!(store.feed(&feed, after, 100).unwrap(), all[at + 1..]);
-        assert_eq!(store.feed(&feed, after - 1, 1).unwrap(), all[at..=at]);
+        let after = all[at].event.position.number;
+        assert_eq!(store.feed(&feed, &Place::first_slot(after), 100).unwrap(), all[at + 1..]);
+        assert_eq!(store.feed(&feed, &Place::first_slot(after - 1), 1).unwrap(), all[at..=at]);
     }
 }
 
@@ -525,8 +538,8 @@ fn every_page_is_cut_by_bytes_and_goes_on_to_the_end(store: &dyn Store) {
     for feed in [Feed::Everything, agent] {
         let mut after = 0;
         let events = counted(Box::new(|| {
-            let page = store.feed(&feed, after, 1000).unwrap();
-            after = page.last().map_or(after, |item| item.event.position);
+            let page = store.feed(&feed, &Place::first_slot(after), 1000).unwrap();
+            after = page.last().map_or(after, |item| item.event.position.number);
             (page.len(), is_full(&page, 1000))
         }));
         assert_eq!(events, 35);
@@ -634,8 +647,12 @@ fn finished_sessions_are_deleted_oldest_first(store: &dyn Store) {
         let page = store.list(&filter, Order::Oldest, None, 10).unwrap();
         assert_eq!(names(&page.sessions), ["fourth", "open"]);
     }
-    let rest: Vec<u64> =
-        store.feed(&Feed::Everything, 0, 10).unwrap().iter().map(|item| item.event.position).collect();
+    let rest: Vec<u64> = store
+        .feed(&Feed::Everything, &Place::first_slot(0), 10)
+        .unwrap()
+        .iter()
+        .map(|item| item.event.position.number)
+        .collect();
     assert_eq!(rest, [4, 5]);
 }
 
@@ -687,7 +704,7 @@ fn a_tombstone_keeps_the_id_until_it_is_forgotten(store: &dyn Store) {
     store.delete_finished(11, 60, 10).unwrap();
     let outcomes = store.append(&[item(&key("old"), 0, 1), item(&key("new"), 0, 1)]).unwrap();
     assert_eq!(outcomes[0], Outcome::Tombstone { deleted_at: 60 });
-    assert_eq!(outcomes[1], Outcome::Appended { first: 3 });
+    assert_eq!(outcomes[1], at(3));
     assert_eq!(append_one(store, item(&key("old"), 1, 1)), Outcome::Tombstone { deleted_at: 60 });
     appended(store, item(&SessionKey::new("zeta", "old"), 0, 1));
 
@@ -707,25 +724,12 @@ fn deleting_does_not_free_positions_or_cursors(store: &dyn Store) {
     let page = store.list(&Filter::default(), Order::Oldest, None, 1).unwrap();
     let cursor = page.next.expect("there is one more");
     store.delete_finished(11, 20, 10).unwrap();
-    assert_eq!(store.last_position().unwrap(), 2);
+    assert_eq!(last(store), 2);
     assert_eq!(appended(store, started("comes", row("a", &["a"]))), 3);
     let page = store.list(&Filter::default(), Order::Oldest, Some(cursor), 10).unwrap();
     assert_eq!(names(&page.sessions), ["comes"]);
     let (keys, _) = store.sessions(Some(Cursor(cursor.0 + 1)), 10).unwrap();
     assert_eq!(keys, [key("comes")]);
-}
-
-fn hints_tell_of_appends_and_are_lost_when_nobody_reads(store: &dyn Store) {
-    appended(store, item(&key("before"), 0, 1));
-    let (wide, narrow) = (store.watch(10).unwrap(), store.watch(1).unwrap());
-    drop(store.watch(10).unwrap());
-    store.append(&[item(&key("one"), 0, 1), item(&key("one"), 1, 2), item(&key("before"), 0, 1)]).unwrap();
-    appended(store, item(&key("two"), 0, 1));
-    let hint = |session, head| Hint { key: key(session), head };
-    assert_eq!(wide.try_iter().collect::<Vec<_>>(), [hint("one", 3), hint("two", 1)]);
-    assert_eq!(narrow.try_iter().collect::<Vec<_>>(), [hint("one", 3)]);
-    appended(store, item(&key("two"), 1, 1));
-    assert_eq!(narrow.try_iter().collect::<Vec<_>>(), [hint("two", 2)]);
 }
 
 /// For whom a session waits, as `agent:kind,kind` with spaces in between.
@@ -1090,7 +1094,7 @@ fn every_append_of_many_threads_is_there(store: &dyn Store) {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(firsts, (0..THREADS as u64 * ROUNDS).map(|at| at * 2 + 1).collect());
-    assert_eq!(store.last_position().unwrap(), THREADS as u64 * ROUNDS * 2);
+    assert_eq!(last(store), THREADS as u64 * ROUNDS * 2);
     assert_eq!(store.records("agent", "acme", None, usize::MAX).unwrap().len(), THREADS * ROUNDS as usize);
     for thread in 0..THREADS {
         assert_eq!(seqs(store, &key(&format!("s{thread}"))), (1..=ROUNDS * 2).collect::<Vec<_>>());
@@ -1128,7 +1132,7 @@ fn the_largest_times_are_understood(store: &dyn Store) {
     let filter = Filter { created_from: Some(0), created_before: Some(u64::MAX), ..Filter::default() };
     assert_eq!(store.list(&filter, Order::Newest, None, usize::MAX).unwrap().sessions.len(), 1);
     assert_eq!(store.due(u64::MAX, usize::MAX).unwrap().len(), 1);
-    assert_eq!(store.feed(&Feed::Everything, u64::MAX, usize::MAX).unwrap(), []);
+    assert_eq!(store.feed(&Feed::Everything, &Place::first_slot(u64::MAX), usize::MAX).unwrap(), []);
     assert_eq!(store.read(&key("one"), u64::MAX, usize::MAX).unwrap(), []);
     assert_eq!(store.delete_finished(u64::MAX, 1, usize::MAX).unwrap(), []);
     assert_eq!(store.forget_tombstones(u64::MAX).unwrap(), 0);
@@ -1137,5 +1141,5 @@ fn the_largest_times_are_understood(store: &dyn Store) {
 fn a_probe_succeeds(store: &dyn Store) {
     store.probe().unwrap();
     store.probe().unwrap();
-    assert_eq!(store.last_position().unwrap(), 0);
+    assert_eq!(last(store), 0);
 }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use handover_store::{Append, Fault, Feed, Outcome, SessionKey, SqliteStore, Store, Wake};
+use handover_store::{
+    Append, Fault, Feed, Outcome, Place, Position, SessionKey, Slot, SqliteStore, Store, Wake,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -19,7 +21,7 @@ fn five_events(dir: &Path) {
     let events = (0..5).map(|at| format!("event {at}").into_bytes()).collect();
     let item = Append { key: key(), expected: 0, events, row: None, wake: Wake::Unchanged, snapshot: None };
     let outcomes = store.append(&[item]).expect("the append succeeds");
-    assert_eq!(outcomes, [Outcome::Appended { first: 1 }]);
+    assert_eq!(outcomes, [Outcome::Appended { first: Position::first_slot(1), stamp: 1 }]);
 }
 
 /// Change the database behind the store's back.
@@ -42,7 +44,7 @@ fn a_flipped_byte_is_found_and_named() {
     tamper(dir.path(), "UPDATE events SET bytes = CAST('event X' AS BLOB) WHERE seq = 3");
     let store = SqliteStore::open(dir.path()).unwrap();
     assert_eq!(damaged_at(store.read(&key(), 0, 10)), (key(), 3));
-    assert_eq!(damaged_at(store.feed(&Feed::Everything, 0, 10)), (key(), 3));
+    assert_eq!(damaged_at(store.feed(&Feed::Everything, &Place::default(), 10)), (key(), 3));
     assert_eq!(store.read(&key(), 0, 2).unwrap().len(), 2, "what lies before can be read");
     assert_eq!(store.read(&key(), 3, 10).unwrap().len(), 2, "what lies behind can be read");
 }
@@ -140,5 +142,5 @@ fn a_clean_close_leaves_one_file_and_everything_in_it() {
     assert_eq!(left, ["handover.db", "lock"]);
     let store = SqliteStore::open(&nested).unwrap();
     assert_eq!(store.read(&key(), 0, 10).unwrap().len(), 5);
-    assert_eq!(store.last_position().unwrap(), 5);
+    assert_eq!(store.last_place().unwrap().number(Slot(0)), 5);
 }

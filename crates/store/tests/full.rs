@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use handover_store::sqlite::Options;
-use handover_store::{Fault, Filter, Order, SqliteStore, Store};
+use handover_store::{Fault, Filter, Order, Slot, SqliteStore, Store};
 
 use self::child::Random;
 use self::work::{Acked, Heads};
@@ -39,7 +39,7 @@ fn fill_the_disk_and_free_it() {
     let probes = (0..1000).map(|_| store.probe()).find_map(Result::err);
     assert!(matches!(probes, Some(Fault::Full { .. })), "expected a full disk, found {probes:?}");
     assert!(matches!(store.probe(), Err(Fault::Full { .. })), "it stays full");
-    store.last_position().unwrap();
+    store.last_place().unwrap().number(Slot(0));
     assert!(!store.list(&Filter::default(), Order::Newest, None, 10).unwrap().sessions.is_empty());
     appender.check(&store);
     work::say("reads go on");

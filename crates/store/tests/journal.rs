@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use handover_store::sqlite::Options;
 use handover_store::{
-    Append, Fault, Feed, Filter, IndexRow, Order, SessionKey, SqliteStore, Store, Waits, Wake,
+    Append, Fault, Feed, Filter, IndexRow, Order, Place, SessionKey, Slot, SqliteStore, Store, Waits, Wake,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -106,8 +106,8 @@ fn what_only_the_journal_has_is_there_after_a_kill() {
     drop(in_the_database);
 
     let store = SqliteStore::open(killed.path()).unwrap();
-    assert_eq!(store.last_position().unwrap(), 30);
-    assert_eq!(store.feed(&Feed::Everything, 0, 100).unwrap().len(), 30);
+    assert_eq!(store.last_place().unwrap().number(Slot(0)), 30);
+    assert_eq!(store.feed(&Feed::Everything, &Place::default(), 100).unwrap().len(), 30);
     for session in 0..3 {
         assert_eq!(store.head(&key(session)).unwrap(), Some(10));
         assert_eq!(store.read(&key(session), 0, 100).unwrap().len(), 10);
@@ -119,7 +119,7 @@ fn what_only_the_journal_has_is_there_after_a_kill() {
     assert_eq!(store.inbox("acme", "b", 4, None, 10).unwrap().sessions.len(), 3);
     assert_eq!(store.due(5, 10).unwrap().len(), 3);
     append(&store, 0, 10, 100);
-    assert_eq!(store.last_position().unwrap(), 31);
+    assert_eq!(store.last_place().unwrap().number(Slot(0)), 31);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_record_that_was_cut_short_was_never_there() {
         // And it goes on from there.
         let store = SqliteStore::open(killed.path()).unwrap();
         append(&store, 2, 0, 10);
-        assert_eq!(store.last_position().unwrap(), if torn < 6 { 2 } else { 3 });
+        assert_eq!(store.last_place().unwrap().number(Slot(0)), if torn < 6 { 2 } else { 3 });
     }
     let killed = held.killed();
     change(&journal(&killed), |bytes| bytes.truncate(3 * SECTOR));
@@ -241,13 +241,13 @@ fn take_turns(read_for_long: bool) {
     }
     let copied = SqliteStore::open(copy.path()).unwrap();
     let all = appended as u64 + u64::from(read_for_long);
-    assert_eq!(copied.last_position().unwrap(), all);
-    assert_eq!(copied.feed(&Feed::Everything, 0, 3000).unwrap().len().min(1), 1);
+    assert_eq!(copied.last_place().unwrap().number(Slot(0)), all);
+    assert_eq!(copied.feed(&Feed::Everything, &Place::default(), 3000).unwrap().len().min(1), 1);
     drop((store, copied));
     for dir in [&dir, &copy] {
         assert!(!dir.path().join("journal-0").exists() && !dir.path().join("journal-1").exists());
         let store = SqliteStore::open(dir.path()).unwrap();
-        assert_eq!(store.last_position().unwrap(), all);
+        assert_eq!(store.last_place().unwrap().number(Slot(0)), all);
         assert_eq!(store.head(&key(0)).unwrap(), Some(appended.div_ceil(7) as u64));
     }
 }

@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-use handover_store::{Append, Filter, Order, Outcome, SessionKey, SqliteStore, Store, Waits, Wake};
+use handover_store::{
+    Append, Filter, Order, Outcome, Position, SessionKey, Slot, SqliteStore, Store, Waits, Wake,
+};
 use rusqlite::Connection;
 
 const UNFINISHED: [&str; 9] = [
@@ -102,7 +104,7 @@ fn data_of_schema_4_has_no_journal_and_gets_one() {
     // The paused one has ended.
     unfinished.remove(4);
     assert_eq!(store.unfinished(None, 100).unwrap(), (unfinished.clone(), None));
-    assert_eq!(store.last_position().unwrap(), 47);
+    assert_eq!(store.last_place().unwrap().number(Slot(0)), 47);
     let counted = [("builder", 663), ("planner", 2949)];
     let stored = store.stored_bytes().unwrap();
     assert!(stored.iter().map(|(_, agent, bytes)| (&**agent, *bytes)).eq(counted));
@@ -112,7 +114,10 @@ fn data_of_schema_4_has_no_journal_and_gets_one() {
     let expected = store.head(&key).unwrap().unwrap();
     let wake = Wake::Unchanged;
     let item = Append { key, expected, events: vec![vec![1, 2]], row: None, wake, snapshot: None };
-    assert_eq!(store.append(std::slice::from_ref(&item)).unwrap(), [Outcome::Appended { first: 48 }]);
+    assert_eq!(
+        store.append(std::slice::from_ref(&item)).unwrap(),
+        [Outcome::Appended { first: Position::first_slot(48), stamp: 48 }]
+    );
     assert!(dir.path().join("journal-0").exists());
     drop(store);
     let store = SqliteStore::open(dir.path()).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use handover_kernel::{Limits, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
-use super::{Inner, OnPublished};
+use super::{Inner, OnPublished, OnRecord};
 use crate::answer::{Answer, Denied};
 use crate::clock;
 use crate::errands::Waiting;
@@ -15,6 +15,7 @@ use crate::locks::lock;
 use crate::node::{Call, Out, Parts};
 use crate::quota::Quota;
 use crate::shard::{Published, Shard};
+use crate::tail::Tail;
 use crate::timers::Timers;
 
 /// Who waits for an answer.
@@ -52,6 +53,10 @@ impl Parts for Locked<'_> {
         work(&mut lock(&self.0.waiting))
     }
 
+    fn tail<R>(&mut self, work: impl FnOnce(&mut Tail) -> R) -> Option<R> {
+        self.0.tail.as_ref().map(|tail| work(&mut lock(tail)))
+    }
+
     fn now(&self) -> Timestamp {
         clock::now()
     }
@@ -74,6 +79,15 @@ impl Parts for Locked<'_> {
             Out::Cut(count) => _ = self.0.counters.subscribers_cut.inc_by(count as u64),
             Out::Pending => self.0.committer.raise(),
             Out::Earlier => self.0.clock.raise(),
+            Out::Look => self.0.looker.raise(),
+            Out::Record(space, tenant, key) => {
+                if let Some(OnRecord(tell)) = &self.0.settings.on_record {
+                    tell(space, tenant, key);
+                }
+            }
+            Out::Unreadable(key, what) => {
+                tracing::error!(session = %key, %what, "an event of another node cannot be read");
+            }
             Out::Woken(answer) => {
                 self.0.wakes.fetch_sub(1, Ordering::AcqRel);
                 if let Answer::Denied(Denied::Unreadable(what)) = answer {

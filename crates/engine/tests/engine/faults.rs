@@ -27,7 +27,7 @@ on_every_store! {
             let told = stage.put_as("m1", &name, "worker", update("half")).await.unwrap();
             assert_eq!((told.receipt.seq.0, told.receipt.duplicate), (4, kept));
             stage.ok(&name, "worker", complete()).await;
-            let heard: Vec<u64> = take(&mut follower, 2).await.iter().map(|heard| heard.number).collect();
+            let heard: Vec<u64> = take(&mut follower, 2).await.iter().map(|heard| heard.event.seq.0).collect();
             assert_eq!(heard, [4, 5]);
             assert_eq!(stage.log(&name).len(), 5);
             assert_eq!(faulty.count(&faulty.faults), 1);

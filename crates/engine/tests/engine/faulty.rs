@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use handover_store::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow,
-    MemoryStore, OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store,
+    Append, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, InboxPage, IndexRow,
+    MemoryStore, OpenCount, Order, Outcome, Page, Place, Put, Record, SessionKey, Snapshot, Store,
     StoredBytes, StoredEvent, Wake,
 };
 
@@ -178,12 +178,12 @@ impl Store for Faulty {
         self.inner.snapshot(key)
     }
 
-    fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
+    fn feed(&self, feed: &Feed, after: &Place, max: usize) -> Result<Vec<FeedItem>, Fault> {
         self.inner.feed(feed, after, max)
     }
 
-    fn last_position(&self) -> Result<Position, Fault> {
-        self.inner.last_position()
+    fn last_place(&self) -> Result<Place, Fault> {
+        self.inner.last_place()
     }
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
@@ -257,10 +257,6 @@ impl Store for Faulty {
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {
         self.inner.forget_tombstones(deleted_before)
-    }
-
-    fn watch(&self, capacity: usize) -> Result<mpsc::Receiver<Hint>, Fault> {
-        self.inner.watch(capacity)
     }
 
     fn sessions(

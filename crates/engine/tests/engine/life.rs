@@ -96,14 +96,14 @@ on_every_store! {
     async fn a_refusal_leaves_no_trace(store) {
         let stage = Stage::on(&store);
         stage.working("s", task(Charter::macp())).await;
-        let before = store.last_position().unwrap();
+        let before = written(&*store);
         assert!(matches!(stage.refused("s", "helper", accept()).await, Refusal::AlreadyAssigned { .. }));
         assert!(matches!(stage.refused("s", "helper", complete()).await, Refusal::NotAssignee { .. }));
         assert!(matches!(stage.refused("s", "outsider", steer("x")).await, Refusal::NotParticipant { .. }));
         assert_eq!(stage.refused("s", "planner", start(task(Charter::macp()))).await, Refusal::SessionExists);
         assert_eq!(stage.refused("nowhere", "planner", request()).await, Refusal::SessionNotFound);
         assert!(stage.session("nowhere").await.is_none());
-        assert_eq!(store.last_position().unwrap(), before);
+        assert_eq!(written(&*store), before);
         assert_eq!(store.list(&Filter::default(), Order::Oldest, None, 10).unwrap().sessions.len(), 1);
         assert_eq!(stage.engine.sessions_in_memory(), 1, "what does not exist takes no memory");
     }
@@ -148,7 +148,7 @@ on_every_store! {
                 assert_eq!(kinds(&stage.log(&format!("{client}-{life}"))), LIFE);
             }
         }
-        assert_eq!(store.last_position().unwrap(), 64 * 20 * LIFE.len() as u64);
+        assert_eq!(written(&*store), 64 * 20 * LIFE.len() as u64);
         assert!(store.open_counts().unwrap().is_empty());
     }
 

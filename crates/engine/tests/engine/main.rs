@@ -19,6 +19,7 @@ mod index;
 mod life;
 mod limits;
 mod memory;
+mod nodes;
 mod retention;
 mod stop;
 mod subscriptions;

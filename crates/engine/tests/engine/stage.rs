@@ -16,7 +16,7 @@ use handover_kernel::commitment::Commitment;
 use handover_kernel::{
     AgentId, Blob, Charter, Event, Face, Fact, HandoffId, Millis, Refusal, Session, SessionId, Text, replay,
 };
-use handover_store::{SessionKey, Store};
+use handover_store::{Place, SessionKey, Store};
 
 /// The namespace of every play.
 pub const TENANT: &str = "stage";
@@ -347,8 +347,17 @@ pub struct Following {
     ready: VecDeque<Delivery>,
 }
 
+/// How many events were written, by everybody.
+pub fn written(store: &dyn Store) -> u64 {
+    Place::default().behind(&store.last_place().unwrap())
+}
+
 impl Stage {
     pub fn subscribe(&self, topic: Topic, after: u64) -> Following {
+        self.subscribe_after(topic, Place::first_slot(after))
+    }
+
+    pub fn subscribe_after(&self, topic: Topic, after: Place) -> Following {
         Following { subscription: self.engine.subscribe(topic, after), ready: VecDeque::new() }
     }
 }

@@ -7,35 +7,48 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use handover_engine::{Delivery, Ended, Settings, Topic};
 use handover_kernel::charter::Authority;
 use handover_kernel::{Charter, Event};
-use handover_store::{MemoryStore, Store};
+use handover_store::{MemoryStore, Place, Position, Slot, Store};
 
 use crate::faulty::{Failing, Faulty};
 use crate::stage::*;
 
 /// What a follower should have heard: what the store says when all is over.
-fn stored(store: &dyn Store, topic: &Topic, after: u64) -> Vec<(u64, Event)> {
-    let mut all = Vec::new();
-    let mut last = after;
+pub fn stored(store: &dyn Store, topic: &Topic, after: &Place) -> Vec<(Position, Event)> {
+    let mut all: Vec<(Position, Event)> = Vec::new();
     loop {
-        let page = handover_engine::subscription::read_page(store, topic, last).unwrap();
-        let Some(end) = page.events.last() else { return all };
-        last = end.number;
+        let last = reached(after, &all);
+        let page = handover_engine::subscription::read_page(store, topic, &last).unwrap();
+        if page.events.is_empty() {
+            return all;
+        }
         all.extend(page.events.iter().map(told));
     }
 }
 
-fn told(delivery: &Delivery) -> (u64, Event) {
-    (delivery.number, (*delivery.event).clone())
+fn told(delivery: &Delivery) -> (Position, Event) {
+    (delivery.position, (*delivery.event).clone())
+}
+
+/// Where somebody is who began after a place and has heard this.
+fn reached(after: &Place, heard: &[(Position, Event)]) -> Place {
+    let mut place = after.clone();
+    heard.iter().for_each(|(position, _)| _ = place.reach(*position));
+    place
 }
 
 /// Follow a topic to the end of what is written, beginning again where it was cut off. Says how often it was.
-async fn follow(stage: &Stage, topic: Topic, after: u64, done: &AtomicBool) -> (Vec<(u64, Event)>, u64) {
-    let mut heard: Vec<(u64, Event)> = Vec::new();
+pub async fn follow(
+    stage: &Stage,
+    topic: Topic,
+    after: &Place,
+    done: &AtomicBool,
+) -> (Vec<(Position, Event)>, u64) {
+    let mut heard: Vec<(Position, Event)> = Vec::new();
     let mut cuts = 0;
-    let mut subscription = stage.subscribe(topic.clone(), after);
+    let mut subscription = stage.subscribe_after(topic.clone(), after.clone());
     loop {
-        let last = heard.last().map_or(after, |(number, _)| *number);
-        if done.load(Ordering::SeqCst) && stored(&*stage.store, &topic, last).is_empty() {
+        let last = reached(after, &heard);
+        if done.load(Ordering::SeqCst) && stored(&*stage.store, &topic, &last).is_empty() {
             return (heard, cuts);
         }
         let next = tokio::time::timeout(std::time::Duration::from_millis(20), subscription.next()).await;
@@ -44,7 +57,7 @@ async fn follow(stage: &Stage, topic: Topic, after: u64, done: &AtomicBool) -> (
             Ok(Err(Ended::TooSlow { resume_after })) => {
                 assert_eq!(resume_after, last, "it resumes where it was");
                 cuts += 1;
-                subscription = stage.subscribe(topic.clone(), resume_after);
+                subscription = stage.subscribe_after(topic.clone(), resume_after);
             }
             Ok(Err(Ended::Denied(denied))) => panic!("found {denied:?}"),
             // Nothing new yet: see whether all is over.
@@ -68,8 +81,9 @@ async fn follow_while_written(store: Arc<dyn Store>, queue_max: usize) -> u64 {
         .into_iter()
         .map(|(topic, after)| {
             let (stage, done) = (Arc::clone(&stage), Arc::clone(&done));
+            let after = Place::first_slot(after);
             tokio::spawn(async move {
-                let (heard, cuts) = follow(&stage, topic.clone(), after, &done).await;
+                let (heard, cuts) = follow(&stage, topic.clone(), &after, &done).await;
                 (topic, after, heard, cuts)
             })
         })
@@ -91,13 +105,16 @@ async fn follow_while_written(store: Arc<dyn Store>, queue_max: usize) -> u64 {
     let mut cut = 0;
     for follower in followers {
         let (topic, after, heard, cuts) = follower.await.unwrap();
-        assert!(heard.windows(2).all(|pair| pair[0].0 < pair[1].0), "{topic:?}: out of order");
-        assert_eq!(heard, stored(&*store, &topic, after), "{topic:?}");
+        assert!(
+            heard.windows(2).all(|pair| pair[0].0 < pair[1].0 || pair[0].0.slot != pair[1].0.slot),
+            "{topic:?}: out of order"
+        );
+        assert_eq!(heard, stored(&*store, &topic, &after), "{topic:?}");
         match &topic {
-            Topic::Everything => assert_eq!(heard.len() as u64, store.last_position().unwrap() - after),
+            Topic::Everything => assert_eq!(heard.len() as u64, after.behind(&store.last_place().unwrap())),
             Topic::Agent { agent, .. } if &**agent == "outsider" => assert!(heard.is_empty()),
-            Topic::Agent { .. } => assert_eq!(heard.len() as u64, store.last_position().unwrap() - after),
-            Topic::Session(_) => assert_eq!(heard.len() as u64, LIFE.len() as u64 - after),
+            Topic::Agent { .. } => assert_eq!(heard.len() as u64, after.behind(&store.last_place().unwrap())),
+            Topic::Session(_) => assert_eq!(heard.len() as u64, LIFE.len() as u64 - after.number(Slot(0))),
         }
         cut += cuts;
     }
@@ -127,7 +144,7 @@ on_every_store! {
         for follower in [&mut all, &mut rest] {
             let heard = take(follower, 2).await;
             assert_eq!(names(&heard), ["Updated", "Completed"]);
-            assert_eq!((heard[0].number, heard[1].number), (4, 5));
+            assert_eq!((heard[0].event.seq.0, heard[1].event.seq.0), (4, 5));
             assert_eq!(*heard[0].key, key("s"));
         }
     }
@@ -143,19 +160,19 @@ async fn a_follower_that_does_not_keep_up_is_cut_off_and_resumes_without_a_gap()
         take(&mut slow, 3).await;
         // It joins the live events when it asks for what is not stored yet.
         stage.ok("s", "worker", update("4")).await;
-        assert_eq!(take(&mut slow, 1).await[0].number, 4);
+        assert_eq!(take(&mut slow, 1).await[0].event.seq.0, 4);
         let waiting = tokio::time::timeout(std::time::Duration::from_millis(50), slow.next()).await;
         assert!(waiting.is_err(), "there is nothing more yet");
         for index in 5..=20 {
             stage.ok("s", "worker", update(&format!("{index}"))).await;
         }
-        let mut heard: Vec<u64> = take(&mut slow, 3).await.iter().map(|one| one.number).collect();
+        let mut heard: Vec<u64> = take(&mut slow, 3).await.iter().map(|one| one.event.seq.0).collect();
         let ended = slow.next().await;
         let Err(Ended::TooSlow { resume_after }) = ended else { panic!("found {ended:?}") };
-        assert_eq!((heard.clone(), resume_after), (vec![5, 6, 7], 7));
+        assert_eq!((heard.clone(), resume_after.clone()), (vec![5, 6, 7], Place::first_slot(7)));
         assert_eq!(stage.metrics.subscribers_cut.get(), 1);
-        let mut again = stage.subscribe(of_session("s"), resume_after);
-        heard.extend(take(&mut again, 13).await.iter().map(|one| one.number));
+        let mut again = stage.subscribe_after(of_session("s"), resume_after);
+        heard.extend(take(&mut again, 13).await.iter().map(|one| one.event.seq.0));
         assert_eq!(heard, (5..=20).collect::<Vec<_>>());
     })
     .await;
@@ -190,7 +207,7 @@ on_every_store! {
             .into_iter()
             .map(|topic| {
                 let (stage, done) = (Arc::clone(&stage), Arc::clone(&done));
-                tokio::spawn(async move { (follow(&stage, topic.clone(), 0, &done).await.0, topic) })
+                tokio::spawn(async move { (follow(&stage, topic.clone(), &Place::default(), &done).await.0, topic) })
             })
             .collect();
         let mut random = Random(7);
@@ -217,7 +234,7 @@ on_every_store! {
         assert!(faulty.count(&faulty.faults) > 30 && denied.values().any(|(one, _)| *one));
         for follower in followers {
             let (heard, topic) = follower.await.unwrap();
-            assert_eq!(heard, stored(&*store, &topic, 0), "{topic:?}");
+            assert_eq!(heard, stored(&*store, &topic, &Place::default()), "{topic:?}");
         }
     }
 

@@ -36,7 +36,7 @@ use handover_server::house::{self, House};
 use handover_server::http::listen;
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_store::{MemoryStore, SqliteStore, Store};
+use handover_store::{MemoryStore, Place, SqliteStore, Store};
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -139,7 +139,7 @@ impl Stage {
 
     /// Everything that was ever written: if it does not change, nothing left a trace.
     pub fn written(&self) -> u64 {
-        self.store.last_position().unwrap()
+        Place::default().behind(&self.store.last_place().unwrap())
     }
 
     /// A session of `planner` in which nothing has been requested.

@@ -26,7 +26,7 @@ use handover_server::house::{self, House};
 use handover_server::http::{self, Bounds, Checks, Hosts, Router, listen};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_store::{MemoryStore, SqliteStore, Store};
+use handover_store::{MemoryStore, Place, SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -184,7 +184,7 @@ impl Stage {
 
     /// Everything that was ever written: if it does not change, nothing left a trace.
     pub fn written(&self) -> u64 {
-        self.store.last_position().unwrap()
+        Place::default().behind(&self.store.last_place().unwrap())
     }
 
     /// Begin the shutdown, without waiting for it.

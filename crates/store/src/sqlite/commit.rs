@@ -13,7 +13,6 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ use super::work::{Reply, Work};
 use super::writer::Writer;
 use super::{DATABASE_FILE, Lock, Options, record, recover, schema};
 use crate::fault::Fault;
-use crate::log::{Hint, SessionKey};
+use crate::log::SessionKey;
 
 /// How long the thread waits after a fault.
 const RETRY: Duration = Duration::from_millis(500);
@@ -47,7 +46,6 @@ pub(super) struct Core {
     pub(super) durable: AtomicU64,
     pub(super) salt: u64,
     pub(super) queue: Queue,
-    pub(super) watchers: Mutex<Vec<SyncSender<Hint>>>,
     pub(super) dir: PathBuf,
     pub(super) options: Options,
     pub(super) _lock: Lock,
@@ -98,9 +96,8 @@ impl Core {
             Ok(()) => {
                 front.next += 1;
                 front.keep();
-                let Decided { replies, items, hints, .. } = decided;
+                let Decided { replies, items, .. } = decided;
                 self.pending.push(Record::new(number, items));
-                self.publish(hints.into_values());
                 Ok(replies)
             }
             Err(Failed::NoRoom) => self.append_to_the_database(front, decided),
@@ -120,7 +117,6 @@ impl Core {
             false => writer.apply(decided.items.iter(), writer.applied, true),
         })?;
         front.keep();
-        self.publish(decided.hints.into_values());
         Ok(decided.replies)
     }
 
@@ -397,16 +393,6 @@ impl Core {
             journal::remove(&self.dir)?;
         }
         Ok(())
-    }
-
-    fn publish(&self, hints: impl Iterator<Item = Hint>) {
-        let mut watchers = self.watchers.lock().expect("no holder of the watchers panics");
-        for hint in hints {
-            watchers.retain(|watcher| match watcher.try_send(hint.clone()) {
-                Ok(()) | Err(TrySendError::Full(_)) => true,
-                Err(TrySendError::Disconnected(_)) => false,
-            });
-        }
     }
 
     fn front(&self) -> MutexGuard<'_, Front> {

@@ -1,7 +1,5 @@
 //! What becomes of an append, decided before anything is written.
 
-use std::collections::BTreeMap;
-
 use rusqlite::OptionalExtension;
 
 use super::cache::Cache;
@@ -13,7 +11,8 @@ use super::work::{Reply, Work};
 use super::writer::{Number, Writer};
 use super::{natural, signed};
 use crate::fault::Fault;
-use crate::log::{Append, Hint, Outcome, SessionKey};
+use crate::log::{Append, Outcome, SessionKey};
+use crate::place::Position;
 
 const HEADS_CACHED_MAX: usize = 8192;
 
@@ -46,8 +45,6 @@ struct Last {
 pub(super) struct Decided {
     pub(super) replies: Vec<Reply>,
     pub(super) items: Vec<Placed>,
-    /// Whose logs grow, by the sessions' numbers.
-    pub(super) hints: BTreeMap<Number, Hint>,
     /// Whether there is something to write.
     pub(super) writes: bool,
 }
@@ -126,18 +123,16 @@ impl Front {
         };
         let events = signed(append.events.len() as u64);
         let placed = Placed { append, number, first: self.last.position + 1 };
-        let (key, head, first) = (&placed.append.key, placed.head(), natural(placed.first));
+        let (key, head) = (&placed.append.key, placed.head());
+        let stamp = natural(placed.first);
         self.last.position += events;
         match self.heads.get_mut(key) {
             Some(known) => *known = (number, head),
             None => self.heads.insert(key.clone(), (number, head)),
         }
-        if events > 0 {
-            decided.hints.insert(number, Hint { key: key.clone(), head: natural(head) });
-        }
         decided.items.push(placed);
         decided.writes = true;
-        Ok(Outcome::Appended { first })
+        Ok(Outcome::Appended { first: Position::first_slot(stamp), stamp })
     }
 
     fn find(&mut self, key: &SessionKey, pending: &Pending) -> Result<Found, Fault> {

@@ -26,7 +26,6 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -40,10 +39,10 @@ use self::work::{Reply, Work};
 use self::writer::Writer;
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, Hint, InboxPage, IndexRow,
-    OpenCount, Order, Outcome, Page, Position, Put, Record, SessionKey, Snapshot, Store, StoredBytes,
-    StoredEvent, Wake,
+    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, OpenCount,
+    Order, Outcome, Page, Put, Record, SessionKey, Snapshot, Store, StoredBytes, StoredEvent, Wake,
 };
+use crate::place::{Place, Slot};
 
 /// How much memory to use, and when to pause for what.
 #[derive(Clone, Debug)]
@@ -129,7 +128,6 @@ impl SqliteStore {
             pending: Pending::default(),
             salt,
             queue: Queue::new(options.commit_events_max),
-            watchers: Mutex::default(),
             dir: dir.to_owned(),
             options,
             _lock: lock,
@@ -339,12 +337,17 @@ impl Store for SqliteStore {
         self.readers_of(key)?.snapshot(key)
     }
 
-    fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
-        self.readers()?.feed(feed, after, max)
+    fn feed(&self, feed: &Feed, after: &Place, max: usize) -> Result<Vec<FeedItem>, Fault> {
+        self.readers()?.feed(feed, after.number(Slot::default()), max)
     }
 
-    fn last_position(&self) -> Result<Position, Fault> {
-        self.readers()?.last_position()
+    fn last_place(&self) -> Result<Place, Fault> {
+        self.readers()?.last_position().map(Place::first_slot)
+    }
+
+    fn settle(&self) -> Result<(), Fault> {
+        // After a failure the store is opened again before anything is written.
+        self.probe()
     }
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
@@ -429,12 +432,6 @@ impl Store for SqliteStore {
             unreachable!("forgetting tombstones is answered with a count");
         };
         Ok(count)
-    }
-
-    fn watch(&self, capacity: usize) -> Result<mpsc::Receiver<Hint>, Fault> {
-        let (sender, receiver) = mpsc::sync_channel(capacity);
-        self.core.watchers.lock().expect("no holder of the watchers panics").push(sender);
-        Ok(receiver)
     }
 
     fn sessions(

@@ -9,9 +9,10 @@ use super::writer::{self, LAST_POSITION};
 use super::{Options, agents, checksum, fault, natural, schema, signed};
 use crate::fault::Fault;
 use crate::log::{
-    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Position, Record, SessionKey, Snapshot,
+    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Record, SessionKey, Snapshot,
     StoredBytes, StoredEvent, Weight, cut, is_full,
 };
+use crate::place::Position;
 
 /// A pool of connections, opened when they are first needed.
 pub(super) struct Readers {
@@ -138,7 +139,7 @@ impl Readers {
         })
     }
 
-    pub(super) fn feed(&self, feed: &Feed, after: Position, max: usize) -> Result<Vec<FeedItem>, Fault> {
+    pub(super) fn feed(&self, feed: &Feed, after: u64, max: usize) -> Result<Vec<FeedItem>, Fault> {
         let found = self.ask("reading the feed", |connection| match feed {
             Feed::Everything => {
                 let sql = format!("{FEED_EVENT} WHERE e.position > ?1 ORDER BY e.position LIMIT ?2");
@@ -154,7 +155,7 @@ impl Readers {
         items.collect()
     }
 
-    pub(super) fn last_position(&self) -> Result<Position, Fault> {
+    pub(super) fn last_position(&self) -> Result<u64, Fault> {
         self.ask("reading the last position", |connection| {
             connection.prepare_cached(LAST_POSITION)?.query_row([], |row| row.get(0).map(natural))
         })
@@ -339,9 +340,11 @@ impl Weight for (SessionKey, StoredEvent, Found) {
 }
 
 fn stored(row: &Row<'_>, at: usize) -> rusqlite::Result<(StoredEvent, Found)> {
+    let number = natural(row.get(at + 1)?);
     let event = StoredEvent {
         seq: natural(row.get(at)?),
-        position: natural(row.get(at + 1)?),
+        position: Position::first_slot(number),
+        stamp: number,
         bytes: row.get(at + 3)?,
     };
     Ok((event, row.get(at + 2)?))

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
 use handover_store::{
-    Append, Fault, Feed, Filter, IndexRow, Order, Outcome, SessionKey, Snapshot, Store, Waits, Wake,
+    Append, Fault, Feed, Filter, IndexRow, Order, Outcome, Place, SessionKey, Snapshot, Store, Waits, Wake,
 };
 
 use crate::child::Random;
@@ -155,9 +155,9 @@ impl Acked {
                 return Err(format!("batch {name} has {found} of {total} events"));
             }
         }
-        let feed = |after| store.feed(&Feed::Everything, after, usize::MAX);
-        let feed = whole(feed, |item| item.event.position).map_err(said)?;
-        let positions = feed.iter().map(|item| item.event.position);
+        let feed = |after| store.feed(&Feed::Everything, &Place::first_slot(after), usize::MAX);
+        let feed = whole(feed, |item| item.event.position.number).map_err(said)?;
+        let positions = feed.iter().map(|item| item.event.position.number);
         if feed.len() != there.len() || !positions.eq(1..=there.len() as u64) {
             return Err("the feed has holes".into());
         }

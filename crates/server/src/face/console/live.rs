@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use handover_desk::caller::Caller;
-use handover_desk::follow::{Events, Stay, place_of};
+use handover_desk::follow::{Events, Stay};
 use handover_desk::{Desk, No};
 use serde_json::json;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn tell(
             continue;
         }
         let data = json!({ "task": &*key.session, "event": delivery.event.seq.0 }).to_string();
-        let place = place_of(delivery.number);
+        let place = events.place();
         drop(delivery);
         events.let_go();
         let frame = Frame { event: Some("changed"), data: Some(&data), id: Some(&place), ..Frame::default() };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use handover_desk::approvals::decides;
 use handover_desk::caller::Caller;
-use handover_desk::follow::{Events, Over, Stay, place_of};
+use handover_desk::follow::{Events, Over, Stay};
 use handover_desk::{Delivery, Desk};
 use handover_kernel::conversation::Party;
 use handover_kernel::event::Fact;
@@ -227,7 +227,8 @@ pub fn tell(
                 Err(Over::Lagging | Over::Denied(_)) => break "what happened could not be read",
             };
             // In a box, so that a stream with nothing to tell does not carry the room for it.
-            if let Some((id, data)) = Box::pin(told(&desk, &caller, &delivery)).await {
+            if let Some(data) = Box::pin(told(&desk, &caller, &delivery)).await {
+                let id = beginning.events.place();
                 let frame = Frame {
                     id: Some(&id),
                     event: Some("task_notify"),
@@ -245,12 +246,11 @@ pub fn tell(
     }
 }
 
-/// What is told of an event, and where the reader is then.
-async fn told(desk: &Desk, caller: &Caller, delivery: &Delivery) -> Option<(String, String)> {
+/// What is told of an event.
+async fn told(desk: &Desk, caller: &Caller, delivery: &Delivery) -> Option<String> {
     // Asked first, because most events are none's news and a session may have to be read.
     kind_of(&delivery.event.fact, true).or(kind_of(&delivery.event.fact, false))?;
     let session = desk.session(caller, &delivery.key.session).await.ok()?;
     let notification = of(&session, &delivery.event, &caller.agent)?;
-    let data = serde_json::to_string(&notification).ok()?;
-    Some((place_of(delivery.number), data))
+    serde_json::to_string(&notification).ok()
 }

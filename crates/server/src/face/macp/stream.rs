@@ -243,7 +243,7 @@ impl Bound {
     /// The envelope of an event, if it is one that the caller has not seen.
     fn envelope(&mut self, event: Result<Delivery, Over>) -> Result<Option<Envelope>, Status> {
         let delivery = event.map_err(ended)?;
-        self.seen = delivery.number;
+        self.seen = delivery.event.seq.0;
         if let Fact::Requested(request) = &delivery.event.fact {
             self.task = request.task.clone();
         }

@@ -39,7 +39,7 @@ impl<'a> Telling<'a> {
     /// Tell the next thing that happens.
     pub(super) async fn next(&mut self, events: &mut Events) -> Result<(), Error> {
         let delivery = events.next().await.map_err(No::over)?;
-        self.heard = delivery.number;
+        self.heard = delivery.event.seq.0;
         self.tell(&delivery.event).await;
         Ok(())
     }

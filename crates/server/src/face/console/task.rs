@@ -174,9 +174,12 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let top = console.top(asked, head.title.clone()).await?;
     let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
     let mut forms = FORMS_BYTES_MAX;
-    let binds = lines.iter().zip(history.events.iter().rev().filter(|_| !said_only));
-    let bound_by = binds.into_iter().find(|(_, event)| matches!(event.fact, Fact::Committed(_)));
-    let bound_by = bound_by.map(|(line, _)| line.who.clone());
+    let binds = history.events.iter().find(|event| matches!(event.fact, Fact::Committed(_)));
+    let bound_by = binds.map(|event| match (event.author.agent(), event.is_by_runtime()) {
+        (Some(agent), false) => agent.to_string(),
+        (Some(agent), true) => format!("the server for {agent}"),
+        (None, _) => "the server".to_owned(),
+    });
     let at = notice.refusal().map_or_else(String::new, |_| format!("/tasks/{}", session.binding.id));
     let page = Page {
         top: Top { here: "tasks", live, notice, at, ..top },

@@ -1,11 +1,16 @@
-//! What only administrators do: change what belongs to everybody in their tenant.
+//! What only administrators do: change what belongs to everybody in their tenant, and read who tried what in it.
 
-use crate::Desk;
+use std::path::Path;
+
+use handover_kernel::Refusal;
+
 use crate::audit::What;
+use crate::audit::read::{Page, Place, Wanted, is_shown, read};
 use crate::caller::Caller;
 use crate::limit::Kind;
 use crate::no::No;
 use crate::policies::Policy;
+use crate::{Denied, Desk};
 
 /// A caller that may change what belongs to everybody.
 pub struct Administrator<'a> {
@@ -35,5 +40,32 @@ impl Desk {
         self.policies.unregister(&by.caller.tenant, id).await?;
         self.gate.changed_policy(by.caller, What::PolicyUnregistered, id);
         Ok(())
+    }
+
+    /// A page of the audit log, of the caller's tenant. Only administrators see it; those of the tenant `default` also what
+    /// belongs to no tenant.
+    pub async fn audit_log(
+        &self,
+        caller: &Caller,
+        wanted: Wanted,
+        before: Option<&str>,
+        max: usize,
+    ) -> Result<Page, No> {
+        if !self.gate.administers(caller) {
+            return Err(No::NotAdministrator { agent: caller.agent.clone() });
+        }
+        let wrong = || Refusal::invalid("expected a place in the audit log, found something else");
+        let before = before.map(|before| Place::parse(before).ok_or_else(wrong)).transpose()?;
+        let Some(path) = self.audit.path().map(Path::to_owned) else { return Ok(Page::default()) };
+        let tenant = caller.tenant.clone();
+        let read = move || read(&path, before, max, |line| is_shown(line, &tenant) && wanted.fits(line));
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the audit log cannot be read");
+                Err(Refusal::invalid("the audit log cannot be read: the server's log says why").into())
+            }
+            Err(_) => Err(Denied::Stopping.into()),
+        }
     }
 }

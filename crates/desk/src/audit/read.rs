@@ -8,10 +8,6 @@ use serde::Deserialize;
 
 use super::chain::Opening;
 use super::file::{OLDER_MAX, older};
-use crate::caller::Caller;
-use crate::no::No;
-use crate::{Denied, Desk};
-use handover_kernel::Refusal;
 
 /// How many bytes of the log are looked at for one page.
 const LOOKED_AT_BYTES: u64 = 1 << 20;
@@ -61,60 +57,40 @@ pub struct Page {
 
 /// A place in the log: which file of the chain, and how many bytes of it lie before.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+pub struct Place {
     file: u64,
     bytes: u64,
 }
 
 impl Place {
-    fn parse(text: &str) -> Option<Place> {
+    /// As [`Page::next`] says it.
+    pub fn parse(text: &str) -> Option<Place> {
         let (file, bytes) = text.split_once('.')?;
         Some(Place { file: file.parse().ok()?, bytes: bytes.parse().ok()? })
     }
 }
 
-impl Desk {
-    /// A page of the audit log, of the caller's tenant. Only administrators see it; those of the tenant `default` also what
-    /// belongs to no tenant.
-    pub async fn audit_log(
-        &self,
-        caller: &Caller,
-        wanted: Wanted,
-        before: Option<&str>,
-        max: usize,
-    ) -> Result<Page, No> {
-        if !self.gate.administers(caller) {
-            return Err(No::NotAdministrator { agent: caller.agent.clone() });
-        }
-        let wrong = || Refusal::invalid("expected a place in the audit log, found something else");
-        let before = before.map(|before| Place::parse(before).ok_or_else(wrong)).transpose()?;
-        let Some(path) = self.audit.path().map(Path::to_owned) else { return Ok(Page::default()) };
-        let tenant = caller.tenant.clone();
-        let read = move || read(&path, before, max, |line| is_shown(line, &tenant) && wanted.fits(line));
-        match tokio::task::spawn_blocking(read).await {
-            Ok(Ok(page)) => Ok(page),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the audit log cannot be read");
-                Err(Refusal::invalid("the audit log cannot be read: the server's log says why").into())
-            }
-            Err(_) => Err(Denied::Stopping.into()),
-        }
-    }
-}
-
 impl Wanted {
-    fn fits(&self, line: &Line) -> bool {
+    /// Whether it is one of the lines.
+    pub fn fits(&self, line: &Line) -> bool {
         let is = |wanted: &String, found: &[&String]| wanted.is_empty() || found.contains(&wanted);
         is(&self.event, &[&line.event]) && is(&self.agent, &[&line.agent, &line.to])
     }
 }
 
-fn is_shown(line: &Line, tenant: &str) -> bool {
+/// Whether administrators of a tenant see a line: those of their own tenant; those of the tenant `default` also what belongs
+/// to no tenant.
+pub fn is_shown(line: &Line, tenant: &str) -> bool {
     line.tenant == tenant || line.tenant.is_empty() && tenant == OWN_TENANT
 }
 
 /// The lines before a place, of which at most so many fit, the newest first. Costs what it looks at, which is bounded.
-fn read(path: &Path, before: Option<Place>, max: usize, fits: impl Fn(&Line) -> bool) -> io::Result<Page> {
+pub fn read(
+    path: &Path,
+    before: Option<Place>,
+    max: usize,
+    fits: impl Fn(&Line) -> bool,
+) -> io::Result<Page> {
     let mut page = Page { kept: true, ..Page::default() };
     let mut left = LOOKED_AT_BYTES;
     for age in 0..=OLDER_MAX {

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use handover_store::{
     Append, Cursor, Feed, Filter, IndexRow, MemoryStore, Order, Place, Put, Record, SessionKey, Slot,
     SqliteStore, Store, Waits, Wake,
 };
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -254,5 +254,5 @@ fn postgres_answers_as_memory_does() {
     }
     let open = |case: usize| database::open(&format!("model_{case}")).unwrap();
     // What others hear of takes positions.
-    answers_as_memory_does(12, || MemoryStore::new().writer(Slot(0)), open);
+    answers_as_memory_does(3, || MemoryStore::new().writer(Slot(0)), open);
 }

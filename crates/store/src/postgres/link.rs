@@ -40,11 +40,12 @@ pub(super) struct Session {
 }
 
 impl Link {
-    pub(super) fn new(mut config: Config, schema: &str) -> Result<Link, Fault> {
+    /// `node` is what the database shows of whoever is connected.
+    pub(super) fn new(mut config: Config, schema: &str, node: &str) -> Result<Link, Fault> {
         config
             .connect_timeout(CONNECT_WITHIN)
             .keepalives_idle(Duration::from_secs(10))
-            .application_name("handover");
+            .application_name(node);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("postgres")

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::{Config, Row};
 
 use self::link::{Link, Pool, Session, Value, values};
@@ -120,7 +120,7 @@ impl PostgresStore {
     pub fn open(options: Options) -> Result<PostgresStore, Fault> {
         let config: Config =
             options.url.parse().map_err(|error| fault("reading the URL of the database", error))?;
-        let link = Link::new(config, &options.schema)?;
+        let link = Link::new(config, &options.schema, &options.node)?;
         let inner = Inner {
             link,
             readers: Pool::new(options.readers_max),
@@ -270,11 +270,11 @@ impl Inner {
     fn write(&self, writer: &mut Writer, sql: &str, values: Vec<Value>) -> Result<Vec<Row>, Refused> {
         let session = match writer.session.take().filter(|session| session.is_open()) {
             Some(session) => session,
-            None => self.link.connect().map_err(Refused::Said)?,
+            None => self.link.connect().map_err(Refused::Lost)?,
         };
         let warnings = session.warnings();
         let answer = self.link.ask(&session, sql, values);
-        let (warned, open) = (session.warnings() > warnings, session.is_open());
+        let warned = session.warnings() > warnings;
         let kept = Arc::clone(&session);
         match answer {
             Ok(_) if warned => Err(Refused::Warned),
@@ -282,11 +282,10 @@ impl Inner {
                 writer.session = Some(kept);
                 Ok(rows)
             }
-            Err(error) if error.as_db_error().is_some() && open => {
+            Err(error) if refuses(&error) => {
                 writer.session = Some(kept);
                 Err(Refused::Said(error))
             }
-            Err(error) if ends_nothing(&error) => Err(Refused::Said(error)),
             Err(error) => Err(Refused::Lost(error)),
         }
     }
@@ -334,10 +333,8 @@ impl Inner {
                     return Err(taken());
                 }
                 Err(Refused::Said(error)) if is(&error, OUT_OF_TURN) => error,
-                Err(Refused::Said(error)) if error.as_db_error().is_some() => {
-                    return Err(fault("appending", error));
-                }
-                Err(Refused::Said(error) | Refused::Lost(error)) => error,
+                Err(Refused::Said(error)) => return Err(fault("appending", error)),
+                Err(Refused::Lost(error)) => error,
                 Err(Refused::Warned) => {
                     writer.in_doubt = true;
                     return Err(warned("appending"));
@@ -682,14 +679,9 @@ fn is(error: &tokio_postgres::Error, code: &str) -> bool {
     error.code().is_some_and(|found| found.code() == code)
 }
 
-/// Whether the database could not be reached at all.
-fn ends_nothing(error: &tokio_postgres::Error) -> bool {
-    use std::error::Error;
-    let refused = |source: &(dyn Error + 'static)| {
-        let io = source.downcast_ref::<std::io::Error>();
-        io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
-    };
-    error.source().is_some_and(refused)
+/// Whether the database refused a statement, and goes on. Whatever else it says ends the connection.
+fn refuses(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|error| error.parsed_severity() == Some(Severity::Error))
 }
 
 fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {

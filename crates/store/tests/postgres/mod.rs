@@ -1,5 +1,7 @@
 //! A PostgreSQL to test on, if there is one: `scripts/postgres` starts it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use handover_store::PostgresStore;
 use handover_store::postgres::Options;
 
@@ -21,4 +23,11 @@ pub fn options(schema: &str) -> Option<Options> {
 /// Open a schema as one of its nodes.
 pub fn open(schema: &str) -> Option<PostgresStore> {
     Some(PostgresStore::open(options(schema)?).unwrap())
+}
+
+/// The name of a schema that nobody has used.
+#[allow(dead_code, reason = "some tests name theirs")]
+pub fn fresh() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    format!("play_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }

@@ -128,11 +128,11 @@ async fn serve(
     warnings: Arc<AtomicU64>,
 ) {
     while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
-        if let AsyncMessage::Notice(notice) = message {
-            if notice.severity() == "WARNING" {
-                warnings.fetch_add(1, Ordering::AcqRel);
-                tracing::warn!(message = notice.message(), "the database warns");
-            }
+        if let AsyncMessage::Notice(notice) = message
+            && notice.severity() == "WARNING"
+        {
+            warnings.fetch_add(1, Ordering::AcqRel);
+            tracing::warn!(message = notice.message(), "the database warns");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The store of several nodes: logs and rows in a PostgreSQL database, to which each node appends in a slot of its own.
 //!
 //! - `schema-1.sql`: the tables, and the functions that write to them
-//! - [`link`]: connections
-//! - [`append`]: a batch as the database takes it
-//! - [`read`]: what is asked of it
+//! - `link`: connections
+//! - `append`: a batch as the database takes it
+//! - `read`: what is asked of it
 //!
 //! An append is one call of one function, which commits by itself. A call whose answer is lost is looked for: its number is in
 //! the slot's row if it was kept, and else it is sent again.

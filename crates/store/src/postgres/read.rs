@@ -7,8 +7,8 @@ use super::{Inner, natural, sid, signed, unexpected};
 use crate::checksum::{Found, check, checked, checksum};
 use crate::fault::Fault;
 use crate::log::{
-    Cursor, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, Listed, News, Order,
-    PAGE_BYTES_MAX, Page, SessionKey, Snapshot, StoredEvent, Waiting, Waits, cut, is_full, placed,
+    Cursor, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, Listed, News, OpenCount,
+    Order, PAGE_BYTES_MAX, Page, SessionKey, Snapshot, StoredEvent, Waiting, Waits, cut, is_full, placed,
 };
 use crate::place::{Place, Position, Slot};
 
@@ -382,11 +382,7 @@ impl Inner {
     }
 
     /// Counts by tenant and requester.
-    pub(super) fn read_counts(
-        &self,
-        doing: &'static str,
-        sql: &str,
-    ) -> Result<Vec<(Box<str>, Box<str>, u64)>, Fault> {
+    pub(super) fn read_counts(&self, doing: &'static str, sql: &str) -> Result<Vec<OpenCount>, Fault> {
         let found = self.ask(doing, sql, Vec::new)?;
         found.iter().map(|row| Ok((text(row, 0)?, text(row, 1)?, number(row, 2)?))).collect()
     }

@@ -65,7 +65,10 @@ impl Inner {
             return;
         };
         let found = match self.store.due_after(scan.after, scan.until.0, SCAN_MAX) {
-            Ok(page) => Some(Found::from(page)),
+            // Who is there need not be known for sure: a session that two nodes wake is woken once.
+            Ok(page) => {
+                Some(Found::from(page).shared(self.store.slot(), &self.store.live().unwrap_or_default()))
+            }
             Err(fault) => {
                 self.counters.store_faults.inc();
                 if let Some(unsaid) = self.unread.now() {

@@ -456,6 +456,15 @@ impl Store for PostgresStore {
         Some(self.inner.slot())
     }
 
+    fn live(&self) -> Result<Vec<Slot>, Fault> {
+        let sql = "SELECT slot FROM slots WHERE seen_at > clock_timestamp() - $1 * interval '1 second' ORDER BY slot";
+        let lease = self.inner.options.lease.as_secs_f64();
+        let rows = self.inner.ask("reading which nodes are there", sql, || values![lease => FLOAT8])?;
+        rows.iter()
+            .map(|row| row.try_get::<_, i32>(0).map(|slot| Slot(slot as u16)).map_err(unexpected))
+            .collect()
+    }
+
     fn settle(&self) -> Result<(), Fault> {
         let mut writer = lock(&self.inner.writer);
         if writer.in_doubt { self.inner.settle(&mut writer) } else { Ok(()) }

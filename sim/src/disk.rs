@@ -1,10 +1,11 @@
 //! A store that refuses, tears, loses its answers and its unsynced writes.
 //!
-//! What survives is a list of the items that were kept, in order; a power loss begins a new store from that list.
+//! What survives is a list of the items that were kept, in order; a power loss begins a new store from that list. Where there
+//! are several nodes, each has a slot of its own on it.
 
 use handover_engine::log::{Log, load, revive};
 use handover_engine::snapshot;
-use handover_store::{Append, Fault, MemoryStore, Outcome, Store};
+use handover_store::{Append, Fault, MemoryStore, Outcome, Slot, Store};
 
 use crate::plant::Plant;
 use crate::rng::Rng;
@@ -60,12 +61,14 @@ impl Faults {
 /// The disk.
 pub struct Disk {
     store: MemoryStore,
-    /// What a power loss leaves.
-    synced: Vec<Append>,
+    /// The store as each node sees it.
+    writers: Vec<MemoryStore>,
+    /// What a power loss leaves, and which node wrote it.
+    synced: Vec<(usize, Append)>,
     /// What it takes.
     unsynced: Vec<Append>,
-    /// What is in doubt: the next commit comes after it.
-    late: Vec<Append>,
+    /// What is in doubt of each node: its next commit comes after it.
+    late: Vec<Vec<Append>>,
     plant: Option<Plant>,
     /// How often it fails.
     pub odds: Odds,
@@ -78,13 +81,15 @@ fn fault(what: &'static str) -> Fault {
 }
 
 impl Disk {
-    /// An empty disk.
-    pub fn new(plant: Option<Plant>, odds: Odds) -> Disk {
+    /// An empty disk for so many nodes.
+    pub fn new(plant: Option<Plant>, odds: Odds, nodes: usize) -> Disk {
+        let store = MemoryStore::default();
         Disk {
-            store: MemoryStore::default(),
+            writers: writers(&store, nodes, plant),
+            store,
             synced: Vec::new(),
             unsynced: Vec::new(),
-            late: Vec::new(),
+            late: vec![Vec::new(); nodes],
             plant,
             odds,
             faults: Faults::default(),
@@ -96,15 +101,31 @@ impl Disk {
         &self.store
     }
 
-    /// One commit.
-    pub fn append(&mut self, batch: &[Append], rng: &mut Rng) -> Result<Vec<Outcome>, Fault> {
-        if !self.late.is_empty() {
+    /// What is on it, as one of the nodes sees it.
+    pub fn of(&self, node: usize) -> &MemoryStore {
+        &self.writers[node]
+    }
+
+    /// Whether something is in doubt of a node.
+    pub fn is_late(&self, node: usize) -> bool {
+        !self.late[node].is_empty()
+    }
+
+    /// What was in doubt of a node is kept, if it still can be.
+    pub fn settle(&mut self, node: usize) -> Result<(), Fault> {
+        if self.is_late(node) {
             self.faults.late += 1;
-            let late = std::mem::take(&mut self.late);
-            self.keep(&late)?;
+            let late = std::mem::take(&mut self.late[node]);
+            self.keep(node, &late)?;
         }
+        Ok(())
+    }
+
+    /// One commit.
+    pub fn append(&mut self, node: usize, batch: &[Append], rng: &mut Rng) -> Result<Vec<Outcome>, Fault> {
+        self.settle(node)?;
         if rng.chance(self.odds.late) {
-            self.late = batch.to_vec();
+            self.late[node] = batch.to_vec();
             return Err(fault("writing"));
         }
         if rng.chance(self.odds.refuse) {
@@ -115,12 +136,15 @@ impl Disk {
             self.faults.torn += 1;
             for item in batch {
                 if rng.chance(500) {
-                    self.keep(std::slice::from_ref(item))?;
+                    self.keep(node, std::slice::from_ref(item))?;
                 }
             }
             return Err(fault("writing"));
         }
-        let outcomes = self.keep(batch)?;
+        let outcomes = self.keep(node, batch)?;
+        if self.plant == Some(Plant::SendTwice) && rng.chance(100) {
+            return self.keep_again(node, batch);
+        }
         if rng.chance(self.odds.lose_answer) {
             self.faults.answers_lost += 1;
             return Err(fault("syncing"));
@@ -128,7 +152,16 @@ impl Disk {
         Ok(outcomes)
     }
 
-    fn keep(&mut self, batch: &[Append]) -> Result<Vec<Outcome>, Fault> {
+    /// The same once more, for want of an answer.
+    fn keep_again(&mut self, node: usize, batch: &[Append]) -> Result<Vec<Outcome>, Fault> {
+        let mut items = batch.to_vec();
+        for item in &mut items {
+            item.expected = self.store.head(&item.key)?.unwrap_or_default();
+        }
+        self.keep(node, &items)
+    }
+
+    fn keep(&mut self, node: usize, batch: &[Append]) -> Result<Vec<Outcome>, Fault> {
         let mut items = batch.to_vec();
         for item in &mut items {
             if self.plant == Some(Plant::DropRows) && item.expected > 2 {
@@ -141,11 +174,11 @@ impl Disk {
                 item.expected = self.store.head(&item.key)?.unwrap_or_default();
             }
         }
-        let outcomes = self.store.append(&items)?;
+        let outcomes = self.writers[node].append(&items)?;
         for (item, outcome) in items.into_iter().zip(&outcomes) {
             match outcome {
                 Outcome::Appended { .. } if self.plant == Some(Plant::SkipSync) => self.unsynced.push(item),
-                Outcome::Appended { .. } => self.synced.push(item),
+                Outcome::Appended { .. } => self.synced.push((node, item)),
                 Outcome::Conflict { .. } | Outcome::Tombstone { .. } => self.faults.conflicts += 1,
             }
         }
@@ -164,15 +197,27 @@ impl Disk {
 
     /// The power goes: what was not synced is gone.
     pub fn lose_power(&mut self) -> Result<(), Fault> {
-        self.late.clear();
+        if self.writers.len() == 1 {
+            self.late[0].clear();
+        }
         if self.unsynced.is_empty() {
             return Ok(());
         }
         self.unsynced.clear();
         self.store = MemoryStore::default();
-        for item in &self.synced {
-            self.store.append(std::slice::from_ref(item))?;
+        self.writers = writers(&self.store, self.writers.len(), self.plant);
+        for (node, item) in &self.synced {
+            self.writers[*node].append(std::slice::from_ref(item))?;
         }
         Ok(())
+    }
+}
+
+/// One node has the store to itself; of several, each has a slot of its own.
+fn writers(store: &MemoryStore, nodes: usize, plant: Option<Plant>) -> Vec<MemoryStore> {
+    let slot = |node| if plant == Some(Plant::TakenSlot) { Slot(1) } else { Slot(node) };
+    match nodes {
+        1 => vec![store.clone()],
+        nodes => (1..).take(nodes).map(|node| store.writer(slot(node))).collect(),
     }
 }

@@ -7,16 +7,20 @@
 //! - [`script`]: what the clients do
 //! - [`node`]: one engine, without the shell's threads and locks
 //! - [`world`]: the clock, the clients, the faults
+//! - [`followers`]: those who follow events
+//! - [`witness`]: whether answers that wrote nothing were out of date
 //! - [`check`]: what must hold
 //!
 //! Always: the same seed gives the same trace, byte for byte. Never: a clock, a thread, a hash map.
 
 pub mod check;
 pub mod disk;
+mod followers;
 pub mod node;
 pub mod plant;
 pub mod rng;
 pub mod script;
+mod witness;
 pub mod world;
 
 pub use plant::Plant;

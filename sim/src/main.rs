@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
     let mut faults = Faults::default();
     let (mut accepted, mut refused, mut reused, mut events, mut ended, mut kept) = (0, 0, 0, 0, 0, 0);
+    let (mut several, mut witnessed, mut doubts, mut jumps) = (0, 0, 0, 0);
     let count = seeds.end - seeds.start;
     for seed in seeds {
         let report = run(seed, args.plant);
@@ -59,6 +60,10 @@ fn main() -> ExitCode {
         events += report.events;
         ended += report.ended;
         kept += report.kept;
+        several += u64::from(report.nodes > 1);
+        witnessed += report.witnessed;
+        doubts += report.doubts;
+        jumps += report.jumps;
     }
     _ = writeln!(
         out,
@@ -77,6 +82,11 @@ fn main() -> ExitCode {
         faults.conflicts,
         faults.reads_failed,
         faults.cuts
+    );
+    _ = writeln!(
+        out,
+        "{several} worlds had several nodes, which settled {doubts} commits in doubt and fell behind {jumps} times; {witnessed} \
+         answers that wrote nothing were not out of date"
     );
     ExitCode::SUCCESS
 }

@@ -1,20 +1,22 @@
 //! One engine: the node that the shell runs, with the simulator in the place of the threads and the locks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use handover_engine::answer::Answer;
 use handover_engine::commit::Commit;
 use handover_engine::errands::Waiting;
-use handover_engine::hub::{Hub, SubscriberId};
+use handover_engine::hub::{Hub, SubscriberId, Told};
 use handover_engine::key::Key;
 use handover_engine::log::Log;
 use handover_engine::node::{self, Call, Commits, Out, Parts};
 use handover_engine::quota::Quota;
-use handover_engine::shard::{Settings, Shard};
+use handover_engine::shard::{Round, Settings, Shard};
+use handover_engine::tail::Tail;
 use handover_engine::timers::{Found, SCAN_MAX, Timers};
 use handover_kernel::command::Command;
 use handover_kernel::{Limits, Timestamp};
-use handover_store::{Fault, OpenCount, Outcome, Position, Store};
+use handover_store::{Fault, News, OpenCount, Outcome, Place, Position, Store};
 
 use crate::disk::Disk;
 
@@ -36,6 +38,8 @@ pub enum Ask {
     Answer(usize, Answer),
     /// Nothing but a note for the trace.
     Published(Key, Position, usize),
+    /// Look at what other nodes did.
+    Look,
 }
 
 /// One engine.
@@ -44,6 +48,8 @@ pub struct Node {
     timers: Timers,
     quota: Quota,
     waiting: Waiting,
+    /// Where there are other nodes.
+    tail: Option<Tail>,
     /// Who follows events on this node.
     pub hub: Hub<()>,
     limits: Limits,
@@ -60,6 +66,12 @@ pub struct Node {
     wakes: usize,
     /// How many subscribers were cut off.
     pub cuts: u64,
+    /// Whether a look at what other nodes did is under way.
+    pub looking: bool,
+    /// Whether somebody has asked for another since.
+    pub look_again: bool,
+    /// What is being loaded.
+    pub loading: BTreeSet<Key>,
 }
 
 impl Parts for Node {
@@ -91,6 +103,10 @@ impl Parts for Node {
         work(&mut self.waiting)
     }
 
+    fn tail<R>(&mut self, work: impl FnOnce(&mut Tail) -> R) -> Option<R> {
+        self.tail.as_mut().map(work)
+    }
+
     fn now(&self) -> Timestamp {
         self.now
     }
@@ -110,21 +126,26 @@ impl Parts for Node {
             Out::Cut(count) => self.cuts += count as u64,
             Out::Woken(_) => self.wakes -= 1,
             // The world looks often enough at the shards and at the clock, and so do the subscribers.
-            Out::Pending | Out::Earlier | Out::Notify(_) => {}
+            Out::Pending | Out::Earlier | Out::Notify(_) | Out::Record(..) | Out::Unreadable(..) => {}
+            Out::Look => self.asks.push(Ask::Look),
         }
     }
 }
 
 impl Node {
-    /// An engine that has just started on this disk.
-    pub fn start(disk: &Disk, epoch: u64, settings: &Settings, limits: &Limits) -> Node {
+    /// An engine that has just started on this disk, as one of its nodes.
+    pub fn start(disk: &Disk, node: usize, epoch: u64, settings: &Settings, limits: &Limits) -> Node {
         let mut quota = Quota::default();
-        quota.recount(disk.store().open_counts().unwrap_or_default());
+        let store = disk.of(node);
+        let place = store.slot().and_then(|_| store.last_place().ok());
+        quota.recount(store.open_counts().unwrap_or_default(), place.clone());
+        let tail = place.map(Tail::after);
         Node {
             shards: (0..SHARDS).map(|_| Shard::new(settings.clone(), limits.clone())).collect(),
             timers: Timers::new(),
             quota,
             waiting: Waiting::default(),
+            tail,
             hub: Hub::default(),
             limits: limits.clone(),
             now: Timestamp::default(),
@@ -135,6 +156,65 @@ impl Node {
             commits: Commits::default(),
             wakes: 0,
             cuts: 0,
+            looking: false,
+            look_again: false,
+            loading: BTreeSet::new(),
+        }
+    }
+
+    /// A client wants to see a session.
+    pub fn look(&mut self, op: usize, key: &Key, now: Timestamp) -> Vec<Ask> {
+        self.at(now, |node| node::look(node, op, key))
+    }
+
+    /// A look at what other nodes did begins.
+    pub fn begin_look(&mut self) -> Option<(Round, Place)> {
+        node::look_begins(self)
+    }
+
+    /// A page of what they did. If it is the last, the look has ended.
+    pub fn heard(&mut self, news: Vec<News>, ended: Option<Round>, now: Timestamp) -> Vec<Ask> {
+        self.at(now, |node| {
+            node::heard(node, news);
+            if let Some(round) = ended {
+                node::look_ends(node, round);
+            }
+        })
+    }
+
+    /// What they did could not be read.
+    pub fn look_failed(&mut self, fault: Fault, now: Timestamp) -> Vec<Ask> {
+        self.at(now, |node| node::look_failed(node, &Arc::new(fault)))
+    }
+
+    /// This node has fallen too far behind the others.
+    pub fn fell_behind(&mut self, place: &Place, now: Timestamp) -> Vec<Ask> {
+        self.commits.count_again();
+        self.at(now, |node| node::fell_behind(node, place))
+    }
+
+    /// How far what other nodes did is known.
+    pub fn place(&self) -> Place {
+        self.tail.as_ref().map(|tail| tail.place().clone()).unwrap_or_default()
+    }
+
+    /// Whether something that failed to be written may still turn up.
+    pub fn wants_settling(&self) -> bool {
+        self.flight.is_none() && self.commits.wants_settling()
+    }
+
+    /// It has turned up, or never will.
+    pub fn settled(&mut self, now: Timestamp) -> Vec<Ask> {
+        let mut commits = std::mem::take(&mut self.commits);
+        let asks = self.at(now, |node| commits.settled(node));
+        self.commits = commits;
+        asks
+    }
+
+    /// A bug: tell at once of what is held back.
+    pub fn tell_early(&mut self) {
+        while let Some(own) = self.tail.as_mut().and_then(|tail| tail.after_look(Round::MAX)) {
+            self.hub.publish(&Told::from(&own));
         }
     }
 
@@ -162,7 +242,9 @@ impl Node {
         }
         let mut commits = std::mem::take(&mut self.commits);
         if commits.wants_count() {
-            commits.counted(self, disk.store().open_counts().unwrap_or_default());
+            let store = disk.store();
+            let place = self.tail.as_ref().and_then(|_| store.last_place().ok());
+            commits.counted(self, store.open_counts().unwrap_or_default(), place);
         }
         self.flight = commits.gather(self);
         self.commits = commits;
@@ -213,6 +295,17 @@ impl Node {
             && self.wakes == 0
             && self.quota.starting() == 0
             && self.shards.iter().all(Shard::is_quiet)
+    }
+
+    /// What waits for what, in short.
+    pub fn under_way(&self) -> String {
+        let unsure = self.shards.iter().filter(|shard| shard.is_unsure()).count();
+        let busy = self.shards.iter().filter(|shard| !shard.is_quiet()).count();
+        let (wakes, starting, looking) = (self.wakes, self.quota.starting(), self.looking);
+        let writes = self.flight.is_some();
+        format!(
+            "{busy} shards busy, {unsure} unsure, {wakes} wakes, {starting} starts, looking {looking}, writes {writes}"
+        )
     }
 
     /// How many sessions each agent has open, as this node counts.

@@ -27,11 +27,27 @@ pub enum Plant {
     StaleSnapshot,
     /// Loading a session forgets what needs an approval.
     ForgetApprovals,
+    /// A node answers from memory before it has looked at what others did.
+    SkipLook,
+    /// A look at what others did ends with its first page.
+    HalfLook,
+    /// What a node wrote is told before it has looked at what that rests on.
+    TellEarly,
+    /// What others wrote to a session while it is being loaded is not heard.
+    DeafWhileLoading,
+    /// A commit that was kept is sent again.
+    SendTwice,
+    /// Nodes write to a slot that another one has.
+    TakenSlot,
+    /// A page of what others did is not in the order of its stamps.
+    CutCause,
+    /// What others hold back is never settled before they are trusted again.
+    TrustDoubt,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 10] = [
+    pub const ALL: [Plant; 18] = [
         Plant::SkipSync,
         Plant::AnswerBeforeAppend,
         Plant::ForgetDuplicates,
@@ -42,6 +58,14 @@ impl Plant {
         Plant::DropRows,
         Plant::StaleSnapshot,
         Plant::ForgetApprovals,
+        Plant::SkipLook,
+        Plant::HalfLook,
+        Plant::TellEarly,
+        Plant::DeafWhileLoading,
+        Plant::SendTwice,
+        Plant::TakenSlot,
+        Plant::CutCause,
+        Plant::TrustDoubt,
     ];
 
     /// The word for it.
@@ -57,6 +81,14 @@ impl Plant {
             Plant::DropRows => "drop-rows",
             Plant::StaleSnapshot => "stale-snapshot",
             Plant::ForgetApprovals => "forget-approvals",
+            Plant::SkipLook => "skip-look",
+            Plant::HalfLook => "half-look",
+            Plant::TellEarly => "tell-early",
+            Plant::DeafWhileLoading => "deaf-while-loading",
+            Plant::SendTwice => "send-twice",
+            Plant::TakenSlot => "taken-slot",
+            Plant::CutCause => "cut-cause",
+            Plant::TrustDoubt => "trust-doubt",
         }
     }
 }

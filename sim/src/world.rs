@@ -5,20 +5,20 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use handover_engine::answer::{Accepted, Answer, Denied};
-use handover_engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
+use handover_engine::hub::Topic;
 use handover_engine::key::Key;
 use handover_engine::log::{Kept, Log, load};
 use handover_engine::repeat::must_repeat;
-use handover_engine::shard::Settings;
-use handover_engine::subscription::read_page;
+use handover_engine::shard::{Round, Settings};
 use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
 use handover_kernel::{
     AgentId, Event, Face, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace,
 };
-use handover_store::{Fault, Outcome, Place, Position, SessionKey, Slot, Store};
+use handover_store::{Done, Fault, News, Outcome, Place, Position, SessionKey, Store};
 
 use crate::check::{self, Name};
 use crate::disk::{Disk, Faults, Odds};
+use crate::followers::Reader;
 use crate::node::{Ask, Node};
 use crate::plant::Plant;
 use crate::rng::Rng;
@@ -35,6 +35,9 @@ const FAULTS_UNTIL_MS: u64 = 60_000;
 
 /// When the world is looked at for the last time: every time to live and every suspension is over by then.
 const END_MS: u64 = 500_000;
+
+/// How much of what others did a node reads at a time.
+const NEWS_MAX: usize = 2;
 
 /// The clock begins here.
 const EPOCH_MS: u64 = 1_700_000_000_000;
@@ -64,6 +67,14 @@ pub struct Report {
     pub counted: u64,
     /// How many answers were that a budget is spent.
     pub spent: u64,
+    /// How many nodes there were.
+    pub nodes: usize,
+    /// How many answers that wrote nothing were shown not to be out of date.
+    pub witnessed: u64,
+    /// How many nodes started over because they had fallen behind.
+    pub jumps: u64,
+    /// How many commits in doubt were settled while others went on.
+    pub doubts: u64,
 }
 
 /// Run the world of a seed.
@@ -86,6 +97,10 @@ pub fn run(seed: u64, plant: Option<Plant>) -> Report {
         kept: world.kept,
         counted: world.counted,
         spent: world.spent,
+        nodes: world.nodes.len(),
+        witnessed: world.witnessed,
+        jumps: world.jumps,
+        doubts: world.doubts,
         trace: world.trace,
     }
 }
@@ -107,6 +122,14 @@ enum Happening {
     Write { node: usize, epoch: u64 },
     /// The disk's answer reaches the node.
     Written { node: usize, epoch: u64, result: Result<Vec<Outcome>, Arc<Fault>> },
+    /// A node looks at what others did.
+    Look { node: usize, epoch: u64 },
+    /// A page of it reaches the node, or that it could not be read.
+    News { node: usize, epoch: u64, round: Round, news: Result<Vec<News>, Fault> },
+    /// What was in doubt turns up.
+    Late { node: usize },
+    /// A node settles what is in doubt.
+    Settle { node: usize, epoch: u64 },
     /// A node looks at the clock.
     Clock { node: usize, epoch: u64 },
     /// A node loses its memory.
@@ -117,36 +140,34 @@ enum Happening {
     Follow { follower: usize },
 }
 
-struct Op {
-    key: Key,
-    command: Command,
+/// What a client wants.
+pub(crate) struct Op {
+    pub(crate) key: Key,
+    pub(crate) command: Command,
+    /// Whether it only looks at the session, and does nothing.
+    pub(crate) looks: bool,
+    /// What was stored of the session when it was sent, and when that was: the answer may rest on nothing older.
+    pub(crate) asked: (Seq, Timestamp),
     attempts: u32,
     done: bool,
     /// The event of an accepted operation, as it was on disk when it was acknowledged.
     acknowledged: Option<(Seq, Vec<u8>)>,
 }
 
-struct Reader {
-    topic: Topic,
-    follower: Follower,
-    joined: Option<(u64, SubscriberId)>,
-    seen: Vec<Position>,
-}
-
-struct World {
-    rng: Rng,
-    plant: Option<Plant>,
-    now: Timestamp,
+pub(crate) struct World {
+    pub(crate) rng: Rng,
+    pub(crate) plant: Option<Plant>,
+    pub(crate) now: Timestamp,
     queue: BTreeMap<(Timestamp, u64), Happening>,
     tie: u64,
-    disk: Disk,
-    nodes: Vec<Node>,
+    pub(crate) disk: Disk,
+    pub(crate) nodes: Vec<Node>,
     settings: Settings,
-    limits: Limits,
-    ops: Vec<Op>,
+    pub(crate) limits: Limits,
+    pub(crate) ops: Vec<Op>,
     sessions: Vec<Key>,
     tasks: Vec<SessionId>,
-    readers: Vec<Reader>,
+    pub(crate) readers: Vec<Reader>,
     trace: String,
     accepted: u64,
     refused: u64,
@@ -156,6 +177,14 @@ struct World {
     counted: u64,
     spent: u64,
     cuts: u64,
+    /// How many answers rested on nothing that they wrote, and were shown not to be out of date.
+    pub(crate) witnessed: u64,
+    /// How many nodes started over because they had fallen behind.
+    jumps: u64,
+    /// How many commits in doubt were settled.
+    doubts: u64,
+    /// How much each node's clock is off.
+    skew_ms: Vec<u64>,
     /// Out of a thousand looks at the queue.
     crash_odds: u64,
     latency_ms: u64,
@@ -174,7 +203,7 @@ impl World {
         } else {
             Odds::default()
         };
-        let nodes = if rng.chance(250) { 2 } else { 1 };
+        let nodes = if rng.chance(500) { rng.between(2, 3) as usize } else { 1 };
         let settings = Settings {
             queue_max: rng.between(4, 64) as usize,
             batch_events_max: rng.between(4, 64) as usize,
@@ -193,13 +222,15 @@ impl World {
         };
         let crash_odds = if rng.chance(700) { rng.below(25) } else { 0 };
         let latency_ms = rng.between(1, 60);
-        let disk = Disk::new(plant, odds);
+        let skewed = nodes > 1 && rng.chance(300);
+        let skew_ms = (0..nodes).map(|_| if skewed { rng.below(2_000) } else { 0 }).collect();
+        let disk = Disk::new(plant, odds, nodes);
         let mut world = World {
             plant,
             now: Timestamp(EPOCH_MS),
             queue: BTreeMap::new(),
             tie: 0,
-            nodes: (0..nodes).map(|_| Node::start(&disk, 0, &settings, &limits)).collect(),
+            nodes: (0..nodes).map(|node| Node::start(&disk, node, 0, &settings, &limits)).collect(),
             disk,
             settings,
             limits,
@@ -216,6 +247,10 @@ impl World {
             counted: 0,
             spent: 0,
             cuts: 0,
+            witnessed: 0,
+            jumps: 0,
+            doubts: 0,
+            skew_ms,
             crash_odds,
             latency_ms,
             rng,
@@ -242,19 +277,16 @@ impl World {
                 at += self.rng.between(200, 4_000);
             }
         }
-        // Events of another node do not reach a hub yet: whoever follows does so where there is one node.
-        if self.nodes.len() == 1 {
-            let agent = Topic::Agent { tenant: "t".into(), agent: "ada".into() };
-            for topic in [Topic::Everything, agent] {
-                self.follow(topic);
+        let agent = Topic::Agent { tenant: "t".into(), agent: "ada".into() };
+        for node in 0..self.nodes.len() {
+            for topic in [Topic::Everything, agent.clone()] {
+                self.follow(topic, node);
             }
         }
     }
 
-    fn follow(&mut self, topic: Topic) {
-        let reader =
-            Reader { topic, follower: Follower::after(Place::default()), joined: None, seen: Vec::new() };
-        self.readers.push(reader);
+    fn follow(&mut self, topic: Topic, node: usize) {
+        self.readers.push(Reader::new(topic, node));
         let follower = self.readers.len() - 1;
         self.after(1, Happening::Follow { follower });
     }
@@ -280,12 +312,17 @@ impl World {
 
     fn run(&mut self) -> Result<(), String> {
         while let Some(((at, _), happening)) = self.queue.pop_first() {
-            if at.0 > EPOCH_MS + END_MS {
-                break;
+            // At the end nothing new begins, and what is under way comes to its end.
+            let begins = matches!(happening, Happening::Clock { .. } | Happening::Follow { .. });
+            if at.0 > EPOCH_MS + END_MS && begins {
+                continue;
             }
             self.now = self.now.max(at);
             if !self.faults_on() {
                 self.disk.odds = Odds::default();
+                (0..self.nodes.len())
+                    .try_for_each(|node| self.disk.settle(node))
+                    .map_err(|fault| fault.to_string())?;
             } else if self.rng.chance(self.crash_odds) {
                 let node = self.rng.below(self.nodes.len() as u64) as usize;
                 if self.nodes[node].up {
@@ -312,7 +349,7 @@ impl World {
                 Ok(())
             }
             Happening::Read { node, epoch, key } => {
-                let log = self.read(&key);
+                let log = self.read(node, &key);
                 self.soon(Happening::Loaded { node, epoch, key, log });
                 Ok(())
             }
@@ -320,7 +357,9 @@ impl World {
                 if self.nodes[node].epoch != epoch {
                     return Ok(());
                 }
-                let asks = self.nodes[node].loaded(&key, log, self.now);
+                self.nodes[node].loading.remove(&key);
+                let now = self.time_of(node);
+                let asks = self.nodes[node].loaded(&key, log, now);
                 self.carry_out(node, asks)
             }
             Happening::Write { node, epoch } => self.write(node, epoch),
@@ -328,7 +367,14 @@ impl World {
                 if self.nodes[node].epoch != epoch || self.plant == Some(Plant::AnswerBeforeAppend) {
                     return self.commit(node);
                 }
-                let asks = self.nodes[node].complete(&result, self.now);
+                let now = self.time_of(node);
+                let asks = self.nodes[node].complete(&result, now);
+                if self.plant == Some(Plant::TellEarly) {
+                    self.nodes[node].tell_early();
+                }
+                if self.nodes[node].wants_settling() {
+                    self.soon(Happening::Settle { node, epoch });
+                }
                 self.carry_out(node, asks)
             }
             Happening::Clock { node, epoch } => self.look_at_the_clock(node, epoch),
@@ -336,11 +382,22 @@ impl World {
             Happening::Restart { node } => {
                 let epoch = self.nodes[node].epoch;
                 self.note(format!("node {node} restarts"));
-                self.nodes[node] = Node::start(&self.disk, epoch, &self.settings, &self.limits);
+                // What it left in doubt is settled before it does anything.
+                self.disk.settle(node).map_err(|fault| fault.to_string())?;
+                self.nodes[node] = Node::start(&self.disk, node, epoch, &self.settings, &self.limits);
                 self.after(1, Happening::Clock { node, epoch });
                 Ok(())
             }
-            Happening::Follow { follower } => self.look_at_events(follower),
+            Happening::Look { node, epoch } => self.look_at_others(node, epoch),
+            Happening::News { node, epoch, round, news } => self.hear_of_others(node, epoch, round, news),
+            Happening::Late { node } => self.disk.settle(node).map_err(|fault| fault.to_string()),
+            Happening::Settle { node, epoch } => self.settle(node, epoch),
+            Happening::Follow { follower } => {
+                let delay =
+                    if self.rng.chance(30) { self.rng.between(500, 5_000) } else { self.rng.between(1, 400) };
+                self.after(delay, Happening::Follow { follower });
+                self.look_at_events(follower)
+            }
         }
     }
 
@@ -359,12 +416,17 @@ impl World {
             {
                 self.tasks.push(SessionId::from(name));
             }
-            if self.nodes.len() == 1 && self.rng.chance(400) {
-                self.follow(Topic::Session(key.clone()));
+            if self.rng.chance(400) {
+                let node = self.rng.below(self.nodes.len() as u64) as usize;
+                self.follow(Topic::Session(key.clone()), node);
             }
             (key, script::by(&by, face, act))
         } else {
             let (key, session) = self.choose()?;
+            if self.rng.chance(100) {
+                self.issue_a_look(key);
+                return Ok(());
+            }
             match session {
                 Some(session) => {
                     let (by, act) = script::act(&mut self.rng, &session, &self.tasks);
@@ -411,7 +473,8 @@ impl World {
         let op = self.ops.len();
         let mut command = command.with_id(format!("op{op}"));
         // Now and then somebody uses an id that was used before, for the same message or for another.
-        let before: Vec<usize> = (0..op).filter(|before| self.ops[*before].key == key).collect();
+        let reusable = |before: &Op| before.key == key && !before.looks;
+        let before: Vec<usize> = (0..op).filter(|before| reusable(&self.ops[*before])).collect();
         if !before.is_empty() && self.rng.chance(80) {
             let before = &self.ops[*self.rng.pick(&before)].command;
             command.id = before.id.clone();
@@ -420,9 +483,24 @@ impl World {
             }
         }
         command.trace = Trace::new(&format!("00-{:032x}-{:016x}-01", op + 1, 1), "").map(Box::new);
-        self.note(format!("op {op} {} {:?} {:?}", key.session, command.by, command.act));
-        self.ops.push(Op { key, command, attempts: 0, done: false, acknowledged: None });
-        self.send(op);
+        self.note(format!(
+            "op {op} {} {:?} {:?} {:?} {:?}",
+            key.session, command.by, command.face, command.id, command.act
+        ));
+        self.push(key, command, false);
+    }
+
+    /// A client wants to see a session.
+    fn issue_a_look(&mut self, key: Key) {
+        let by = AgentId::from(*self.rng.pick(&script::AGENTS));
+        self.note(format!("op {} looks at {}", self.ops.len(), key.session));
+        self.push(key, script::by(&by, Face::Mcp, Act::Tick), true);
+    }
+
+    fn push(&mut self, key: Key, command: Command, looks: bool) {
+        let asked = (Seq(0), self.now);
+        self.ops.push(Op { key, command, looks, asked, attempts: 0, done: false, acknowledged: None });
+        self.send(self.ops.len() - 1);
     }
 
     /// A session to do something with, mostly one that is still going on.
@@ -442,6 +520,10 @@ impl World {
 
     fn send(&mut self, op: usize) {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
+        let head = self.disk.store().head(&self.ops[op].key).ok().flatten().unwrap_or_default();
+        if self.ops[op].attempts == 0 {
+            self.ops[op].asked = (Seq(head), self.now);
+        }
         self.ops[op].attempts += 1;
         let attempt = self.ops[op].attempts;
         self.soon(Happening::Arrive { op, node });
@@ -458,7 +540,11 @@ impl World {
             return Ok(());
         }
         let (key, command) = (self.ops[op].key.clone(), self.ops[op].command.clone());
-        let asks = self.nodes[node].submit(op, &key, &command, self.now);
+        let now = self.time_of(node);
+        let asks = match self.ops[op].looks {
+            true => self.nodes[node].look(op, &key, now),
+            false => self.nodes[node].submit(op, &key, &command, now),
+        };
         self.carry_out(node, asks)
     }
 
@@ -466,7 +552,11 @@ impl World {
         let epoch = self.nodes[node].epoch;
         for ask in asks {
             match ask {
-                Ask::Load(key) => self.soon(Happening::Read { node, epoch, key }),
+                Ask::Load(key) => {
+                    self.nodes[node].loading.insert(key.clone());
+                    self.soon(Happening::Read { node, epoch, key });
+                }
+                Ask::Look => self.want_a_look(node),
                 Ask::Answer(op, answer) => self.answered(op, &answer)?,
                 Ask::Published(key, first, count) => {
                     self.note(format!("published {} {first:?}+{count}", key.session));
@@ -493,9 +583,10 @@ impl World {
             return Ok(());
         };
         if self.plant == Some(Plant::AnswerBeforeAppend) {
-            let last = self.disk.store().last_place().unwrap_or_default();
-            let first = Position::first_slot(last.number(Slot(0)) + 1);
-            let told = Ok(batch.iter().map(|_| Outcome::Appended { first }).collect());
+            let slot = self.disk.of(node).slot().unwrap_or_default();
+            let stamp = self.disk.store().last_place().unwrap_or_default().number(slot) + 1;
+            let first = Position { slot, number: stamp };
+            let told = Ok(batch.iter().map(|_| Outcome::Appended { first, stamp }).collect());
             let asks = self.nodes[node].complete(&told, self.now);
             for ask in asks {
                 if let Ask::Answer(op, answer) = ask {
@@ -503,19 +594,133 @@ impl World {
                 }
             }
         }
-        let result = self.disk.append(&batch, &mut self.rng).map_err(Arc::new);
+        let result = self.disk.append(node, &batch, &mut self.rng).map_err(Arc::new);
+        if self.disk.is_late(node) && self.nodes.len() > 1 {
+            let delay = self.rng.between(1, 3_000);
+            self.after(delay, Happening::Late { node });
+        }
         let word = if result.is_ok() { "written" } else { "not written" };
         self.note(format!("node {node} batch of {} {word}", batch.len()));
         self.soon(Happening::Written { node, epoch, result });
         Ok(())
     }
 
-    fn read(&mut self, key: &Key) -> Result<Log, Arc<Fault>> {
+    pub(crate) fn skew_max_ms(&self) -> u64 {
+        self.skew_ms.iter().copied().max().unwrap_or_default()
+    }
+
+    /// What time a node thinks it is.
+    fn time_of(&self, node: usize) -> Timestamp {
+        self.now.plus(self.skew_ms[node])
+    }
+
+    /// Somebody on a node waits for a look at what others did.
+    fn want_a_look(&mut self, node: usize) {
+        if std::mem::replace(&mut self.nodes[node].looking, true) {
+            self.nodes[node].look_again = true;
+        } else {
+            let epoch = self.nodes[node].epoch;
+            self.soon(Happening::Look { node, epoch });
+        }
+    }
+
+    fn look_at_others(&mut self, node: usize, epoch: u64) -> Result<(), String> {
+        if self.nodes[node].epoch != epoch || !self.nodes[node].up {
+            return Ok(());
+        }
+        if let Some((round, place)) = self.nodes[node].begin_look() {
+            self.read_news(node, round, &place);
+            if self.plant == Some(Plant::SkipLook) {
+                let now = self.time_of(node);
+                let asks = self.nodes[node].heard(Vec::new(), Some(round), now);
+                return self.carry_out(node, asks);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_news(&mut self, node: usize, round: Round, place: &Place) {
+        let epoch = self.nodes[node].epoch;
+        let news = if self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30) {
+            self.disk.faults.reads_failed += 1;
+            Err(Fault::Unavailable { doing: "looking", source: "simulated".into() })
+        } else {
+            let news = self.disk.of(node).news(place, NEWS_MAX);
+            news.map(|mut news| {
+                if self.plant == Some(Plant::CutCause) {
+                    news.sort_by_key(|news| std::cmp::Reverse(news.position.slot));
+                }
+                if self.plant == Some(Plant::DeafWhileLoading) {
+                    let loading = &self.nodes[node].loading;
+                    news.retain(|news| !matches!(&news.what, Done::Appended { key, .. } if loading.iter().any(|load| **load == *key)));
+                }
+                news
+            })
+        };
+        self.soon(Happening::News { node, epoch, round, news });
+    }
+
+    fn hear_of_others(
+        &mut self,
+        node: usize,
+        epoch: u64,
+        round: Round,
+        news: Result<Vec<News>, Fault>,
+    ) -> Result<(), String> {
+        if self.nodes[node].epoch != epoch || !self.nodes[node].up {
+            return Ok(());
+        }
+        let now = self.time_of(node);
+        let (asks, next) = match news {
+            Err(fault) => (self.nodes[node].look_failed(fault, now), None),
+            Ok(news) => {
+                let full = news.len() >= NEWS_MAX && self.plant != Some(Plant::HalfLook);
+                let asks = self.nodes[node].heard(news, (!full).then_some(round), now);
+                (asks, full.then(|| self.nodes[node].place()))
+            }
+        };
+        match next {
+            // Now and then a node has fallen so far behind that it starts over.
+            Some(_) if self.rng.chance(30) => {
+                let last = self.disk.of(node).last_place().map_err(|fault| fault.to_string())?;
+                self.jumps += 1;
+                self.note(format!("node {node} fell behind"));
+                let more = self.nodes[node].fell_behind(&last, now);
+                self.nodes[node].looking = false;
+                self.want_a_look(node);
+                self.carry_out(node, more)?;
+            }
+            Some(place) => self.read_news(node, round, &place),
+            None => {
+                self.nodes[node].looking = false;
+                if std::mem::take(&mut self.nodes[node].look_again) {
+                    self.want_a_look(node);
+                }
+            }
+        }
+        self.carry_out(node, asks)
+    }
+
+    fn settle(&mut self, node: usize, epoch: u64) -> Result<(), String> {
+        if self.nodes[node].epoch != epoch || !self.nodes[node].wants_settling() {
+            return Ok(());
+        }
+        if self.plant != Some(Plant::TrustDoubt) {
+            self.disk.settle(node).map_err(|fault| fault.to_string())?;
+        }
+        let now = self.time_of(node);
+        let asks = self.nodes[node].settled(now);
+        self.doubts += 1;
+        self.note(format!("node {node} settled what was in doubt"));
+        self.carry_out(node, asks)
+    }
+
+    fn read(&mut self, node: usize, key: &Key) -> Result<Log, Arc<Fault>> {
         if self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30) {
             self.disk.faults.reads_failed += 1;
             return Err(Arc::new(Fault::Unavailable { doing: "reading", source: "simulated".into() }));
         }
-        let mut log = load(self.disk.store(), key, 1).map_err(Arc::new)?;
+        let mut log = load(self.disk.of(node), key, 1).map_err(Arc::new)?;
         self.kept += u64::from(log.kept != Kept::default());
         let forgets = [Some(Plant::ForgetDuplicates), Some(Plant::ForgetApprovals)].contains(&self.plant);
         if forgets {
@@ -539,9 +744,13 @@ impl World {
         }
         let fails = self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30);
         let asleep = self.plant == Some(Plant::LoseWakes);
-        let (asks, next) = self.nodes[node].look_at_the_clock(&self.disk, fails, asleep, self.now);
-        let delay = next.since(self.now);
+        let now = self.time_of(node);
+        let (asks, next) = self.nodes[node].look_at_the_clock(&self.disk, fails, asleep, now);
+        let delay = next.since(now);
         self.after(delay, Happening::Clock { node, epoch });
+        if self.nodes.len() > 1 {
+            self.want_a_look(node);
+        }
         self.carry_out(node, asks)
     }
 
@@ -604,10 +813,7 @@ impl World {
                             "op {op} was acknowledged as op {owner}, which says something else"
                         ));
                     }
-                    // A retry that has nothing to change rests on what its node knows, and that node has not heard of what
-                    // another one wrote.
-                    let outdated = self.nodes.len() > 1 && !receipt.duplicate && receipt.seq < own.seq;
-                    if !outdated && (own.seq != receipt.seq || own.at != receipt.at) {
+                    if own.seq != receipt.seq || own.at != receipt.at {
                         return Err(format!(
                             "op {op} was acknowledged at {}, it is at {}",
                             receipt.seq, own.seq
@@ -642,9 +848,10 @@ impl World {
                 // Not every face takes the retry of a start as one.
                 let command = &self.ops[op].command;
                 let retries = command.act.start().is_none() || command.second_start != SecondStart::Refused;
-                if let (Some(own), true, 1) = (own, retries, self.nodes.len()) {
+                if let (Some(own), true) = (own, retries) {
                     return Err(format!("op {op} was refused {}, it is at {}", refusal.code(), own.seq));
                 }
+                self.witness_refusal(op, refusal, &events)?;
                 self.refused += u64::from(!self.ops[op].done);
                 self.ops[op].done = true;
             }
@@ -655,6 +862,12 @@ impl World {
                 self.after(delay, Happening::Impatience { op, attempt });
             }
             Answer::Denied(Denied::Unreadable(what)) => return Err(what.to_string()),
+            Answer::State(seen) if self.ops[op].looks => {
+                self.note(format!("op {op} sees {:?}", seen.as_ref().map(|session| session.head)));
+                self.witness_look(op, seen.as_deref())?;
+                self.accepted += u64::from(!self.ops[op].done);
+                self.ops[op].done = true;
+            }
             Answer::Denied(Denied::Stopping) | Answer::State(_) => {
                 return Err(format!("op {op} was answered with {answer:?}"));
             }
@@ -676,63 +889,6 @@ impl World {
         Ok(())
     }
 
-    fn look_at_events(&mut self, follower: usize) -> Result<(), String> {
-        let delay = if self.rng.chance(30) { self.rng.between(500, 5_000) } else { self.rng.between(1, 400) };
-        self.after(delay, Happening::Follow { follower });
-        let node = &mut self.nodes[0];
-        let reader = &mut self.readers[follower];
-        if !node.up {
-            return Ok(());
-        }
-        if reader.joined.is_some_and(|(epoch, _)| epoch != node.epoch) {
-            // The node is another one: begin again after the last number that was seen.
-            reader.joined = None;
-            reader.follower = Follower::after(reader.follower.last().clone());
-        }
-        let fresh: Vec<Delivery> = match reader.follower.need() {
-            Need::Page => {
-                let page = read_page(self.disk.store(), &reader.topic, reader.follower.last())
-                    .map_err(|denied| format!("a page could not be read: {denied:?}"))?;
-                reader.follower.page(page)
-            }
-            Need::Join => {
-                reader.joined = Some((node.epoch, node.hub.join(reader.topic.clone(), 6, ())));
-                reader.follower.joined();
-                Vec::new()
-            }
-            Need::Live => {
-                let Some((_, id)) = reader.joined else {
-                    return Err("a follower is live and has not joined".to_owned());
-                };
-                match node.hub.take(id, 4) {
-                    Taken::Events(events) => reader.follower.live(events),
-                    Taken::Missed => {
-                        reader.follower.missed();
-                        Vec::new()
-                    }
-                    Taken::Cut if self.plant == Some(Plant::HideCut) => {
-                        node.leave(id);
-                        reader.joined = Some((node.epoch, node.hub.join(reader.topic.clone(), 6, ())));
-                        Vec::new()
-                    }
-                    Taken::Cut => {
-                        node.leave(id);
-                        reader.joined = None;
-                        reader.follower = Follower::after(reader.follower.last().clone());
-                        Vec::new()
-                    }
-                }
-            }
-        };
-        for delivery in fresh {
-            if reader.seen.contains(&delivery.position) {
-                return Err(format!("{:?} was given {:?} again", reader.topic, delivery.position));
-            }
-            reader.seen.push(delivery.position);
-        }
-        Ok(())
-    }
-
     fn finish(&mut self) -> Result<(), String> {
         self.now = Timestamp(EPOCH_MS + END_MS);
         self.cuts += self.nodes.iter().map(|node| node.cuts).sum::<u64>();
@@ -741,7 +897,10 @@ impl World {
             return Err(format!("op {op} was never answered"));
         }
         if let Some(node) = self.nodes.iter().position(|node| !node.is_quiet()) {
-            return Err(format!("node {node} still has something under way"));
+            return Err(format!(
+                "node {node} still has something under way: {}",
+                self.nodes[node].under_way()
+            ));
         }
         let store = self.disk.store();
         for key in &self.sessions {
@@ -758,25 +917,11 @@ impl World {
             self.counted += counted;
         }
         check::inboxes(store, &script::AGENTS)?;
-        for reader in &self.readers {
-            let mut expected = Vec::new();
-            let mut after = Place::default();
-            loop {
-                let page = read_page(store, &reader.topic, &after).map_err(|denied| format!("{denied:?}"))?;
-                if page.events.is_empty() {
-                    break;
-                }
-                expected.extend(page.events.iter().map(|delivery| delivery.position));
-                expected.iter().for_each(|position| _ = after.reach(*position));
-            }
-            if reader.seen != expected {
-                return Err(format!("{:?} was given {:?}, there is {expected:?}", reader.topic, reader.seen));
-            }
-        }
-        if let [node] = self.nodes.as_slice() {
+        self.check_followers()?;
+        for (number, node) in self.nodes.iter().enumerate() {
             let (counted, open) = (node.open(), store.open_counts().map_err(|fault| fault.to_string())?);
             if counted != open {
-                return Err(format!("the quota counts {counted:?}, open are {open:?}"));
+                return Err(format!("the quota of node {number} counts {counted:?}, open are {open:?}"));
             }
         }
         Ok(())

@@ -19,6 +19,8 @@ pub struct Published {
     pub events: Vec<Arc<Event>>,
     /// The position of the first of them among all events; the others follow.
     pub first: Position,
+    /// The stamp of the first of them.
+    pub stamp: u64,
     /// How many bytes they have as they are stored.
     pub bytes: u64,
     /// How the session has ended with them, if it has.
@@ -26,6 +28,11 @@ pub struct Published {
 }
 
 impl Published {
+    /// The position of the last of them.
+    pub fn last(&self) -> Position {
+        Position { number: self.first.number + (self.events.len() as u64).saturating_sub(1), ..self.first }
+    }
+
     /// Whether the session has started with them.
     pub fn started(&self) -> bool {
         self.events.first().is_some_and(|event| event.seq == Seq(1))

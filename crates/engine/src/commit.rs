@@ -71,9 +71,11 @@ mod tests {
     fn shards() -> Vec<Shard<u32>> {
         let mut shards: Vec<Shard<u32>> = (0..3).map(|_| shard(Settings::default())).collect();
         for (client, index, name) in [(1, 0, "b"), (2, 0, "a"), (3, 2, "c")] {
-            assert!(shards[index].submit(Ticket::Client(client), &key(name), start(None), NOW).is_empty());
+            assert!(
+                shards[index].submit(Ticket::Client(client), &key(name), start(None), None, NOW).is_empty()
+            );
         }
-        assert!(shards[2].submit(Ticket::Client(4), &key("c"), request(), NOW).is_empty());
+        assert!(shards[2].submit(Ticket::Client(4), &key("c"), request(), None, NOW).is_empty());
         shards
     }
 
@@ -123,7 +125,7 @@ mod tests {
         let mut shards = shards();
         let commit = gather(&mut shards).unwrap();
         // The store may give the positions in any order.
-        let at = |number| Outcome::Appended { first: Position::first_slot(number) };
+        let at = |number| Outcome::Appended { first: Position::first_slot(number), stamp: number };
         let outcomes = [3, 4, 1].map(at).to_vec();
         let effects = settle(&mut shards, commit, Ok(outcomes));
         assert_eq!(
@@ -137,7 +139,7 @@ mod tests {
     fn a_fault_reaches_every_shard_that_had_a_share() {
         let mut shards = shards();
         let commit = gather(&mut shards).unwrap();
-        shards[1].submit(Ticket::Client(5), &key("d"), start(None), NOW);
+        shards[1].submit(Ticket::Client(5), &key("d"), start(None), None, NOW);
         let fault = Fault::Unavailable { doing: "testing", source: "on demand".into() };
         let effects = settle(&mut shards, commit, Err(fault));
         assert_eq!(in_short(&effects), ["1 no", "2 no", "3 no", "4 no"]);
@@ -149,7 +151,7 @@ mod tests {
     fn nothing_waits_after_a_refusal() {
         let mut shards = [shard(Settings::default())];
         let reserved = by("planner", start(None).act).with_id("handover:mine");
-        let effects = shards[0].submit(Ticket::Client(1), &key("a"), reserved, NOW);
+        let effects = shards[0].submit(Ticket::Client(1), &key("a"), reserved, None, NOW);
         let Effect::Answer { answer: Answer::Denied(Denied::Refused(refusal)), .. } = &effects[0] else {
             panic!("found {effects:?}");
         };

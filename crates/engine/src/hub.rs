@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use handover_kernel::Event;
+use handover_kernel::session::Binding;
 use handover_store::{Place, Position};
 
 use crate::key::Key;
@@ -40,6 +41,45 @@ pub struct Delivery {
     pub key: Key,
     /// The event.
     pub event: Arc<Event>,
+}
+
+/// Durable events of one session, for everybody who wants to hear of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// Which session.
+    pub key: &'a Key,
+    /// Whose lists show it.
+    pub listed: Listed<'a>,
+    /// The events, in order.
+    pub events: &'a [Arc<Event>],
+    /// The position of the first of them among all events; the others follow.
+    pub first: Position,
+}
+
+/// Whose lists show a session.
+#[derive(Clone, Copy, Debug)]
+pub enum Listed<'a> {
+    /// As it was bound at the start.
+    Bound(&'a Binding),
+    /// As the store says.
+    Agents(&'a [Box<str>]),
+}
+
+impl Told<'_> {
+    /// The same agents as in the index: what is live continues what is stored.
+    fn agents(&self) -> Vec<Box<str>> {
+        match self.listed {
+            Listed::Bound(binding) => view::agents(binding),
+            Listed::Agents(agents) => agents.to_vec(),
+        }
+    }
+}
+
+impl<'a> From<&'a Published> for Told<'a> {
+    fn from(published: &'a Published) -> Told<'a> {
+        let Published { key, binding, events, first, .. } = published;
+        Told { key, listed: Listed::Bound(binding), events, first: *first }
+    }
 }
 
 /// The name of a subscriber.
@@ -140,15 +180,14 @@ impl<W: Clone> Hub<W> {
 
     /// Queue durable events for everybody who wants them; says whom to wake, and how many were cut off. To be called in
     /// the order of the positions.
-    pub fn publish(&mut self, published: &Published) -> (Vec<W>, usize) {
+    pub fn publish(&mut self, published: &Told<'_>) -> (Vec<W>, usize) {
         let mut wake = Vec::new();
         let mut cut = 0;
         if self.subscribers.is_empty() {
             return (wake, cut);
         }
         let tenant = &published.key.tenant;
-        // The same agents as in the index: what is live continues what is stored.
-        let agents = view::agents(&published.binding).into_iter();
+        let agents = published.agents().into_iter();
         let topics = [Topic::Session(published.key.clone()), Topic::Everything]
             .into_iter()
             .chain(agents.map(|agent| Topic::Agent { tenant: tenant.clone(), agent }));
@@ -190,7 +229,7 @@ impl<W: Clone> Hub<W> {
 
 impl<W> Subscriber<W> {
     /// Queue events, of which the hub has room for so many bytes. Says how many bytes were queued.
-    fn queue(&mut self, published: &Published, room: u64) -> u64 {
+    fn queue(&mut self, published: &Told<'_>, room: u64) -> u64 {
         let mut room = room.min(QUEUE_BYTES_MAX.saturating_sub(self.bytes));
         let before = self.bytes;
         for (index, event) in published.events.iter().enumerate() {
@@ -367,6 +406,7 @@ mod tests {
             binding,
             events,
             first: Position::first_slot(first),
+            stamp: first,
             bytes: 0,
             ended: None,
         }
@@ -397,7 +437,7 @@ mod tests {
         ];
         let ids: Vec<SubscriberId> =
             topics.iter().enumerate().map(|(index, topic)| hub.join(topic.clone(), 10, index)).collect();
-        let (mut woken, cut) = hub.publish(&published("s", 3, 70, 2));
+        let (mut woken, cut) = hub.publish(&Told::from(&published("s", 3, 70, 2)));
         woken.sort();
         assert_eq!((woken, cut), (vec![0, 2, 3, 6], 0));
         let heard: Vec<Vec<u64>> = ids.iter().map(|id| numbers(hub.take(*id, 10))).collect();
@@ -412,8 +452,8 @@ mod tests {
     fn a_queue_is_taken_in_portions_and_in_order() {
         let mut hub = Hub::default();
         let id = hub.join(Topic::Everything, 10, ());
-        hub.publish(&published("s", 1, 1, 3));
-        hub.publish(&published("r", 1, 4, 2));
+        hub.publish(&Told::from(&published("s", 1, 1, 3)));
+        hub.publish(&Told::from(&published("r", 1, 4, 2)));
         assert_eq!(numbers(hub.take(id, 2)), [1, 2]);
         assert_eq!(numbers(hub.take(id, 9)), [3, 4, 5]);
         assert!(numbers(hub.take(id, 9)).is_empty());
@@ -424,9 +464,13 @@ mod tests {
         let mut hub = Hub::default();
         let slow = hub.join(Topic::Everything, 3, "slow");
         let quick = hub.join(Topic::Everything, 9, "quick");
-        assert_eq!(hub.publish(&published("s", 1, 1, 2)).1, 0);
-        assert_eq!(hub.publish(&published("s", 3, 3, 2)).1, 1);
-        assert_eq!(hub.publish(&published("s", 5, 5, 1)), (vec!["quick"], 0), "it is cut off once");
+        assert_eq!(hub.publish(&Told::from(&published("s", 1, 1, 2))).1, 0);
+        assert_eq!(hub.publish(&Told::from(&published("s", 3, 3, 2))).1, 1);
+        assert_eq!(
+            hub.publish(&Told::from(&published("s", 5, 5, 1))),
+            (vec!["quick"], 0),
+            "it is cut off once"
+        );
         assert_eq!(numbers(hub.take(slow, 2)), [1, 2]);
         assert_eq!(numbers(hub.take(slow, 2)), [3]);
         assert!(matches!(hub.take(slow, 2), Taken::Cut));
@@ -447,17 +491,17 @@ mod tests {
         let mut hub = Hub::default();
         let id = hub.join(Topic::Everything, 10, ());
         let half = (QUEUE_BYTES_MAX / 2) as usize - 100;
-        assert_eq!(hub.publish(&heavy(1, 4, half)).1, 0);
+        assert_eq!(hub.publish(&Told::from(&heavy(1, 4, half))).1, 0);
         assert!(hub.bytes() <= QUEUE_BYTES_MAX, "{}", hub.bytes());
         // What is small comes after what was not queued, and is not queued either.
-        assert_eq!(hub.publish(&heavy(5, 1, 0)).1, 0);
+        assert_eq!(hub.publish(&Told::from(&heavy(5, 1, 0))).1, 0);
         assert_eq!(numbers(hub.take(id, 9)), [1, 2]);
         assert_eq!(hub.bytes(), 0);
         assert!(matches!(hub.take(id, 9), Taken::Missed));
         assert!(numbers(hub.take(id, 9)).is_empty());
-        assert_eq!(hub.publish(&heavy(6, 1, 0)).1, 0);
+        assert_eq!(hub.publish(&Told::from(&heavy(6, 1, 0))).1, 0);
         assert_eq!(numbers(hub.take(id, 9)), [6], "it goes on");
-        assert_eq!(hub.publish(&heavy(7, 11, half)).1, 1, "eleven are too many, queued or not");
+        assert_eq!(hub.publish(&Told::from(&heavy(7, 11, half))).1, 1, "eleven are too many, queued or not");
         assert_eq!(numbers(hub.take(id, 9)), [7, 8]);
         assert!(matches!(hub.take(id, 9), Taken::Cut));
         hub.leave(id);
@@ -470,7 +514,7 @@ mod tests {
         let full = heavy(1, 1, QUEUE_BYTES_MAX as usize - 100);
         let many = HUB_BYTES_MAX / QUEUE_BYTES_MAX + 8;
         let ids: Vec<SubscriberId> = (0..many).map(|_| hub.join(Topic::Everything, 9, ())).collect();
-        hub.publish(&full);
+        hub.publish(&Told::from(&full));
         assert!(hub.bytes() <= HUB_BYTES_MAX && hub.bytes() > HUB_BYTES_MAX - QUEUE_BYTES_MAX);
         let spilled = ids.iter().filter(|id| matches!(hub.take(**id, 9), Taken::Missed)).count();
         assert!((1..=8).contains(&spilled), "{spilled}");
@@ -483,14 +527,14 @@ mod tests {
         let mut hub = Hub::default();
         let slow = hub.join(Topic::Everything, 1, "slow");
         let quick = hub.join(Topic::Everything, 9, "quick");
-        hub.publish(&published("s", 1, 1, 2));
+        hub.publish(&Told::from(&published("s", 1, 1, 2)));
         assert_eq!(hub.missed(), ["slow", "quick"]);
-        hub.publish(&published("s", 4, 4, 1));
+        hub.publish(&Told::from(&published("s", 4, 4, 1)));
         for id in [slow, quick] {
             assert!(matches!(hub.take(id, 9), Taken::Missed));
             assert!(numbers(hub.take(id, 9)).is_empty(), "what was queued is stored as well");
         }
-        hub.publish(&published("s", 5, 5, 1));
+        hub.publish(&Told::from(&published("s", 5, 5, 1)));
         assert_eq!(numbers(hub.take(slow, 9)), [5]);
         assert_eq!(numbers(hub.take(quick, 9)), [5]);
     }
@@ -503,11 +547,11 @@ mod tests {
         hub.leave(gone);
         hub.leave(gone);
         assert_eq!(hub.len(), 1);
-        assert_eq!(hub.publish(&published("s", 1, 1, 1)).0, ["stays"]);
+        assert_eq!(hub.publish(&Told::from(&published("s", 1, 1, 1))).0, ["stays"]);
         assert!(matches!(hub.take(gone, 9), Taken::Cut));
         hub.leave(stays);
         assert!(hub.is_empty() && hub.by_topic.is_empty());
-        assert!(hub.publish(&published("s", 2, 2, 1)).0.is_empty());
+        assert!(hub.publish(&Told::from(&published("s", 2, 2, 1))).0.is_empty());
     }
 
     fn deliveries(numbers: impl IntoIterator<Item = u64>) -> Vec<Delivery> {

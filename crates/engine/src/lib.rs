@@ -13,6 +13,7 @@
 //! - [`stored`]: how many bytes are stored of each agent's sessions
 //! - [`hub`]: who hears of which events
 //! - [`repeat`]: whether a message is the one that was accepted under its id
+//! - [`tail`]: how far what other nodes did is known
 //! - [`node`]: how these play together
 //! - [`shell`]: the threads that carry out what these ask for
 //! - [`subscription`]: what is stored joined to what is live
@@ -49,6 +50,7 @@ pub mod shell;
 pub mod snapshot;
 pub mod stored;
 pub mod subscription;
+pub mod tail;
 pub mod timers;
 pub mod view;
 

@@ -30,6 +30,14 @@ pub struct Log {
     pub tombstone: Option<u64>,
 }
 
+impl Log {
+    /// The last event that was read.
+    pub fn head(&self) -> Seq {
+        let begun = self.begun.as_ref().map_or(0, |begun| begun.head.0);
+        Seq(begun + self.events.len() as u64)
+    }
+}
+
 /// Where the snapshot of a session stands in its log: its last event, and the bytes up to there. Without one, at the
 /// beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

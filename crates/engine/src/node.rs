@@ -8,17 +8,19 @@ use std::sync::Arc;
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::id::{Author, SessionId};
-use handover_kernel::{Limits, Refusal, Session, Timestamp, step};
-use handover_store::{Fault, OpenCount, Outcome};
+use handover_kernel::{Event, Limits, Refusal, Seq, Session, Timestamp, step};
+use handover_store::{Done, Fault, News, OpenCount, Outcome, Position};
 
-use crate::answer::{Accepted, Answer, Denied};
+use crate::answer::{Accepted, Answer, Denied, End};
+use crate::codec;
 use crate::commit::Commit;
 use crate::errands::{self, Waiting};
-use crate::hub::Hub;
+use crate::hub::{Hub, Listed, Told};
 use crate::key::Key;
 use crate::log::Log;
 use crate::quota::{Place, Quota};
-use crate::shard::{Effect, Published, Shard, Ticket, Trip};
+use crate::shard::{Effect, Published, Round, Shard, Ticket, Trip};
+use crate::tail::Tail;
 use crate::timers::Timers;
 
 /// What a node is made of, and where it puts what leaves it.
@@ -52,6 +54,9 @@ pub trait Parts {
     /// Which sessions wait for others to change.
     fn waiting<R>(&mut self, work: impl FnOnce(&mut Waiting) -> R) -> R;
 
+    /// How far what other nodes did is known; none if there are no others.
+    fn tail<R>(&mut self, work: impl FnOnce(&mut Tail) -> R) -> Option<R>;
+
     /// What time it is.
     fn now(&self) -> Timestamp;
 
@@ -81,6 +86,12 @@ pub enum Out<'a, W, S> {
     Earlier,
     /// A session that was due has been woken, and this came of it.
     Woken(&'a Answer),
+    /// Somebody waits for a look at what other nodes did.
+    Look,
+    /// Another node has written or removed a record: its space, tenant and key.
+    Record(&'a str, &'a str, &'a str),
+    /// An event of another node cannot be read.
+    Unreadable(&'a Key, String),
 }
 
 /// A call from outside: who waits for its answer, and what comes before that.
@@ -164,10 +175,20 @@ impl Commits {
         self.recount
     }
 
-    /// What the store counted.
-    pub fn counted<P: Parts>(&mut self, parts: &mut P, open: Vec<OpenCount>) {
+    /// Have the open sessions counted again.
+    pub fn count_again(&mut self) {
+        self.recount = true;
+    }
+
+    /// What the store counted, as it was at a place.
+    pub fn counted<P: Parts>(
+        &mut self,
+        parts: &mut P,
+        open: Vec<OpenCount>,
+        place: Option<handover_store::Place>,
+    ) {
         self.recount = false;
-        parts.quota(|quota| quota.recount(open));
+        parts.quota(|quota| quota.recount(open, place));
     }
 
     /// What waits in all shards, if anything does.
@@ -186,16 +207,127 @@ impl Commits {
         // What a failed commit left in doubt is certain after the next one that succeeds: both times what is stored is looked
         // at again.
         if failed || self.doubt {
-            // Something may be there that will never be published.
-            let wakers = parts.hub(Hub::missed);
-            parts.out(Out::Notify(wakers));
-            self.recount = true;
+            self.missed(parts);
+        }
+        if failed != self.doubt {
+            parts.tail(|tail| tail.doubt(failed));
         }
         self.doubt = failed;
         let effects =
             commit.settle(result, |index, share| parts.shard(index, |shard, now| shard.complete(share, now)));
         carry_out(parts, effects);
     }
+
+    /// Whether it is to be settled what became of the last commit before anybody can be sure of what is in memory.
+    pub fn wants_settling(&self) -> bool {
+        self.doubt
+    }
+
+    /// Nothing that was in doubt can turn up any more.
+    pub fn settled<P: Parts>(&mut self, parts: &mut P) {
+        self.doubt = false;
+        self.missed(parts);
+        parts.tail(|tail| tail.doubt(false));
+        parts.out(Out::Look);
+    }
+
+    /// Something may be there that will never be published.
+    fn missed<P: Parts>(&mut self, parts: &mut P) {
+        start_over(parts);
+        self.recount = true;
+    }
+}
+
+/// What is in memory, and what subscribers were told, may not be all that is stored: both are read again.
+fn start_over<P: Parts>(parts: &mut P) {
+    parts.tail(Tail::forget);
+    for index in 0..parts.shards() {
+        parts.shard(index, |shard, _| shard.let_go());
+    }
+    let wakers = parts.hub(Hub::missed);
+    parts.out(Out::Notify(wakers));
+}
+
+/// A look at what other nodes did begins: at everything after this place.
+pub fn look_begins<P: Parts>(parts: &mut P) -> Option<(Round, handover_store::Place)> {
+    parts.tail(Tail::begin)
+}
+
+/// A page of what other nodes did, in the order of its stamps.
+pub fn heard<P: Parts>(parts: &mut P, news: Vec<News>) {
+    for News { position, stamp, what } in news {
+        while let Some(own) = parts.tail(|tail| tail.before(stamp)).flatten() {
+            tell(parts, &Told::from(&own));
+        }
+        match what {
+            Done::Appended { key, bytes, agents, requester, .. } => {
+                let key = Key::from(key);
+                match codec::decode(&bytes) {
+                    Ok(event) => heard_event(parts, &key, Arc::new(event), position, (&agents, &requester)),
+                    Err(error) => {
+                        parts.shard(key.shard(parts.shards()), |shard, _| shard.deleted(&key));
+                        parts.out(Out::Unreadable(&key, error.to_string()));
+                    }
+                }
+            }
+            Done::Deleted(key) => {
+                let key = Key::from(key);
+                parts.shard(key.shard(parts.shards()), |shard, _| shard.deleted(&key));
+            }
+            Done::Record { space, tenant, key } => parts.out(Out::Record(&space, &tenant, &key)),
+        }
+        parts.tail(|tail| tail.reach(position));
+    }
+}
+
+fn heard_event<P: Parts>(
+    parts: &mut P,
+    key: &Key,
+    event: Arc<Event>,
+    first: Position,
+    (agents, requester): (&[Box<str>], &str),
+) {
+    let index = key.shard(parts.shards());
+    parts.shard(index, |shard, _| shard.heard(key, &event));
+    let place = Place::new(&key.tenant, requester);
+    let (started, ended) = (event.seq == Seq(1), End::of(&event.fact).is_some());
+    parts.quota(|quota| quota.elsewhere(&place, first, started, ended));
+    tell(parts, &Told { key, listed: Listed::Agents(agents), events: &[event], first });
+    let effects = changed(parts, key);
+    carry_out(parts, effects);
+}
+
+/// A look at what other nodes did has come to the end: whatever waited for it goes on.
+pub fn look_ends<P: Parts>(parts: &mut P, round: Round) {
+    if !parts.tail(|tail| tail.is_sure()).unwrap_or(true) {
+        return;
+    }
+    while let Some(own) = parts.tail(|tail| tail.after_look(round)).flatten() {
+        tell(parts, &Told::from(&own));
+    }
+    for index in 0..parts.shards() {
+        let confirmed = |shard: &mut Shard<_>, now| {
+            let effects = shard.confirmed(round, now);
+            (effects, shard.has_pending(), shard.is_unsure())
+        };
+        let (effects, pending, unsure) = parts.shard(index, confirmed);
+        want(parts, pending, unsure);
+        carry_out(parts, effects);
+    }
+}
+
+/// What other nodes did cannot be known now: nothing is answered that could be out of date.
+pub fn look_failed<P: Parts>(parts: &mut P, fault: &Arc<Fault>) {
+    for index in 0..parts.shards() {
+        let effects = parts.shard(index, |shard, _| shard.unconfirmed(fault));
+        carry_out(parts, effects);
+    }
+}
+
+/// This node has fallen too far behind: it goes on from here as if it had just started.
+pub fn fell_behind<P: Parts>(parts: &mut P, place: &handover_store::Place) {
+    start_over(parts);
+    parts.tail(|tail| place.positions().for_each(|position| tail.reach(position)));
 }
 
 /// Carry out what a shard asked for, and what follows from that.
@@ -206,11 +338,8 @@ fn carry_out<P: Parts>(parts: &mut P, effects: Effects<P>) {
             Effect::Load(key) => parts.out(Out::Load(key)),
             Effect::Answer { ticket, answer } => queue.extend(answered(parts, ticket, answer)),
             Effect::Publish(published) => {
-                publish(parts, &published);
-                // Whoever owes it something that it did not take before tries again.
-                for from in parts.waiting(|waiting| waiting.changed(&published.key)) {
-                    queue.extend(put(parts, Ticket::Nobody, &from, Command::runtime(Act::Tick)));
-                }
+                queue.extend(changed(parts, &published.key));
+                publish(parts, published);
             }
             Effect::Wake { key, at } => {
                 if parts.timers(|timers| timers.set(&key, at)) {
@@ -407,7 +536,14 @@ fn started(answer: &Answer) -> bool {
     }
 }
 
-fn publish<P: Parts>(parts: &mut P, published: &Published) {
+/// Whoever owes a session something that it did not take before tries again.
+fn changed<P: Parts>(parts: &mut P, key: &Key) -> Effects<P> {
+    let waiting = parts.waiting(|waiting| waiting.changed(key));
+    let tick = |from: Key| put(parts, Ticket::Nobody, &from, Command::runtime(Act::Tick));
+    waiting.into_iter().flat_map(tick).collect()
+}
+
+fn publish<P: Parts>(parts: &mut P, published: Published) {
     if published.started() || published.ended.is_some() {
         let place = Place::new(&published.key.tenant, published.binding.requester.as_str());
         parts.quota(|quota| {
@@ -419,8 +555,32 @@ fn publish<P: Parts>(parts: &mut P, published: &Published) {
             }
         });
     }
-    parts.out(Out::Published(published));
-    let (wakers, cut) = parts.hub(|hub| hub.publish(published));
+    parts.out(Out::Published(&published));
+    if parts.hub(|hub| hub.is_empty()) {
+        let last = published.last();
+        parts.tail(|tail| tail.reach(last));
+        return;
+    }
+    let mut own = Some(published);
+    let held = parts.tail(|tail| {
+        own.take().is_some_and(|own| {
+            tail.reach(own.last());
+            tail.hold(own)
+        })
+    });
+    match (held, own) {
+        (None, Some(own)) => tell(parts, &Told::from(&own)),
+        (Some(true), _) => parts.out(Out::Look),
+        (Some(false) | None, _) => {
+            let wakers = parts.hub(Hub::missed);
+            parts.out(Out::Notify(wakers));
+        }
+    }
+}
+
+/// Let everybody hear of events.
+fn tell<P: Parts>(parts: &mut P, told: &Told<'_>) {
+    let (wakers, cut) = parts.hub(|hub| hub.publish(told));
     if cut > 0 {
         parts.out(Out::Cut(cut));
     }
@@ -430,12 +590,13 @@ fn publish<P: Parts>(parts: &mut P, published: &Published) {
 }
 
 fn put<P: Parts>(parts: &mut P, ticket: Ticket<Call<P::Waiter>>, key: &Key, command: Command) -> Effects<P> {
-    decide(parts, key, |shard, now| shard.submit(ticket, key, command, now))
+    let after = parts.tail(|tail| tail.next());
+    decide(parts, key, |shard, now| shard.submit(ticket, key, command, after, now))
 }
 
 fn read<P: Parts>(parts: &mut P, call: Call<P::Waiter>, key: &Key) -> Effects<P> {
-    let index = key.shard(parts.shards());
-    parts.shard(index, |shard, now| shard.read(call, key, now))
+    let after = parts.tail(|tail| tail.next());
+    decide(parts, key, |shard, now| shard.read(call, key, after, now))
 }
 
 /// Work on a shard that may leave something to be written.
@@ -445,9 +606,18 @@ fn decide<P: Parts>(
     work: impl FnOnce(&mut Shard<Call<P::Waiter>>, Timestamp) -> Effects<P>,
 ) -> Effects<P> {
     let index = key.shard(parts.shards());
-    let (effects, pending) = parts.shard(index, |shard, now| (work(shard, now), shard.has_pending()));
+    let (effects, pending, unsure) =
+        parts.shard(index, |shard, now| (work(shard, now), shard.has_pending(), shard.is_unsure()));
+    want(parts, pending, unsure);
+    effects
+}
+
+/// Say what a shard waits for.
+fn want<P: Parts>(parts: &mut P, pending: bool, unsure: bool) {
     if pending {
         parts.out(Out::Pending);
     }
-    effects
+    if unsure {
+        parts.out(Out::Look);
+    }
 }

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use handover_kernel::Refusal;
+use handover_store::Position;
 
 /// Open sessions per agent, counted from the store at the start and kept up as sessions come and go.
 #[derive(Debug, Default)]
 pub struct Quota {
     counts: BTreeMap<Place, Count>,
+    /// What other nodes did up to here is counted, if there are others.
+    counted: Option<handover_store::Place>,
 }
 
 /// Whose sessions are counted together.
@@ -19,7 +22,9 @@ pub struct Place {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
-    open: u64,
+    /// Less than none for a moment, when the end of a session that another node has ended is heard of before its start
+    /// here is known to be durable.
+    open: i64,
     /// Starts that have not been answered yet.
     starting: u64,
 }
@@ -31,15 +36,22 @@ impl Place {
     }
 }
 
+impl Count {
+    fn open(self) -> u64 {
+        u64::try_from(self.open).unwrap_or(0)
+    }
+}
+
 impl Quota {
-    /// What the store says: tenant, agent, count. To be called when every answer of the store has been dealt with, for
-    /// it forgets what was counted before.
-    pub fn recount(&mut self, open: Vec<(Box<str>, Box<str>, u64)>) {
+    /// What the store says as it was at a place: tenant, agent, count. To be called when every answer of the store has been
+    /// dealt with, for it forgets what was counted before.
+    pub fn recount(&mut self, open: Vec<(Box<str>, Box<str>, u64)>, place: Option<handover_store::Place>) {
+        self.counted = place;
         for count in self.counts.values_mut() {
             count.open = 0;
         }
         for (tenant, agent, open) in open {
-            self.counts.entry(Place { tenant, agent }).or_default().open = open;
+            self.counts.entry(Place { tenant, agent }).or_default().open = open.cast_signed();
         }
         self.counts.retain(|_, count| *count != Count::default());
     }
@@ -47,7 +59,7 @@ impl Quota {
     /// Take a place for a session that is about to start, of an agent that may have so many open.
     pub fn reserve(&mut self, place: Place, open_max: u64) -> Result<Place, Refusal> {
         let count = self.counts.get(&place).copied().unwrap_or_default();
-        if count.open + count.starting >= open_max {
+        if count.open().saturating_add(count.starting) >= open_max {
             return Err(Refusal::TooManySessions { limit: open_max });
         }
         self.change(&place, |count| count.starting += 1);
@@ -62,6 +74,17 @@ impl Quota {
         });
     }
 
+    /// A session has started on another node, or ended there.
+    pub fn elsewhere(&mut self, place: &Place, at: Position, started: bool, ended: bool) {
+        if self.counted.as_ref().is_some_and(|counted| !counted.is_before(at)) {
+            return;
+        }
+        let count = |count: &mut Count| count.open += i64::from(started) - i64::from(ended);
+        if started || ended {
+            self.change(place, count);
+        }
+    }
+
     /// It did not start after all.
     pub fn abandoned(&mut self, place: &Place) {
         self.change(place, |count| count.starting = count.starting.saturating_sub(1));
@@ -69,13 +92,15 @@ impl Quota {
 
     /// It has ended.
     pub fn ended(&mut self, place: &Place) {
-        self.change(place, |count| count.open = count.open.saturating_sub(1));
+        // Another node may have started it, unheard as yet.
+        let least = if self.counted.is_some() { i64::MIN } else { 0 };
+        self.change(place, |count| count.open = (count.open - 1).max(least));
     }
 
     /// How many sessions each agent has open, as the store would say it.
     pub fn open(&self) -> Vec<(Box<str>, Box<str>, u64)> {
         let open = self.counts.iter().filter(|(_, count)| count.open > 0);
-        open.map(|(place, count)| (place.tenant.clone(), place.agent.clone(), count.open)).collect()
+        open.map(|(place, count)| (place.tenant.clone(), place.agent.clone(), count.open())).collect()
     }
 
     /// How many starts have not been answered yet.
@@ -144,7 +169,7 @@ mod tests {
         quota.reserve(ada(), 3).unwrap();
         quota.reserve(Place::new("t", "ben"), 3).unwrap();
         quota.started(&Place::new("t", "ben"));
-        quota.recount(open(2));
+        quota.recount(open(2), None);
         assert_eq!(quota.open(), open(2), "ben has none");
         assert!(quota.reserve(ada(), 3).is_err(), "two are open, one is under way");
         quota.abandoned(&ada());

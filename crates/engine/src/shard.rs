@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::errand::Errand;
-use handover_kernel::session::Standing;
-use handover_kernel::{AgentId, Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, step};
+use handover_kernel::session::{Standing, apply};
+use handover_kernel::{AgentId, Event, Limits, Receipt, Refusal, Seq, Session, SessionId, Timestamp, step};
 use handover_store::{Fault, Wake};
 
 use self::batch::{Batch, Decided, Held};
@@ -61,6 +61,9 @@ impl Default for Settings {
     }
 }
 
+/// The number of a look at what other nodes did.
+pub type Round = u64;
+
 /// Who waits for an answer.
 #[derive(Debug)]
 pub enum Ticket<T> {
@@ -102,8 +105,15 @@ pub enum Effect<T> {
 }
 
 #[derive(Debug)]
+struct Work<T> {
+    what: What<T>,
+    /// With which look at what other nodes did it is known that memory is as new as this work; none if it is known.
+    after: Option<Round>,
+}
+
+#[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all work is commands, and none waits for long")]
-enum Work<T> {
+enum What<T> {
     Command { ticket: Ticket<T>, command: Command },
     Read { reader: T },
 }
@@ -114,6 +124,8 @@ enum Slot<T> {
         waiting: Vec<Work<T>>,
         /// Whether it was deleted since: what is being read may be from before.
         deleted: bool,
+        /// The last event that another node has been heard to append since: what is being read may be from before.
+        heard: Seq,
     },
     Ready(Box<Ready>),
 }
@@ -155,6 +167,8 @@ pub struct Shard<T> {
     idle: BTreeSet<(Timestamp, Key)>,
     /// How many bytes the sessions in memory have.
     bytes: usize,
+    /// What is answered from memory, once it is known that memory is not older than the question.
+    unsure: Vec<(Key, Work<T>)>,
 }
 
 impl<T> Shard<T> {
@@ -171,6 +185,7 @@ impl<T> Shard<T> {
             names: Names::default(),
             idle: BTreeSet::new(),
             bytes: 0,
+            unsure: Vec::new(),
         }
     }
 
@@ -189,6 +204,11 @@ impl<T> Shard<T> {
         self.flight.is_none() && !self.pending.entries.is_empty()
     }
 
+    /// Whether an answer waits for a look at what other nodes did.
+    pub fn is_unsure(&self) -> bool {
+        !self.unsure.is_empty()
+    }
+
     /// Whether nothing waits for anything.
     pub fn is_quiet(&self) -> bool {
         self.backlog == 0 && self.flight.is_none() && self.pending.entries.is_empty()
@@ -200,6 +220,7 @@ impl<T> Shard<T> {
         ticket: Ticket<T>,
         key: &Key,
         command: Command,
+        after: Option<Round>,
         now: Timestamp,
     ) -> Vec<Effect<T>> {
         if matches!(ticket, Ticket::Client(_))
@@ -212,17 +233,18 @@ impl<T> Shard<T> {
         // A start needs no look at the disk: if the session exists, the store will say so.
         let optimistic = command.act.start().is_some();
         let mut effects = Vec::new();
-        self.take(key, Work::Command { ticket, command }, optimistic, now, &mut effects);
+        let work = Work { what: What::Command { ticket, command }, after };
+        self.take(key, work, optimistic, now, &mut effects);
         effects
     }
 
     /// Somebody wants to see a session.
-    pub fn read(&mut self, reader: T, key: &Key, now: Timestamp) -> Vec<Effect<T>> {
+    pub fn read(&mut self, reader: T, key: &Key, after: Option<Round>, now: Timestamp) -> Vec<Effect<T>> {
         if let Some(denied) = self.denies(false) {
             return vec![Effect::Answer { ticket: Ticket::Client(reader), answer: Answer::Denied(denied) }];
         }
         let mut effects = Vec::new();
-        self.take(key, Work::Read { reader }, false, now, &mut effects);
+        self.take(key, Work { what: What::Read { reader }, after }, false, now, &mut effects);
         effects
     }
 
@@ -284,7 +306,10 @@ impl<T> Shard<T> {
                 self.decide(key, work, now, effects);
             }
             None => {
-                self.slots.insert(key.clone(), Slot::Loading { waiting: vec![work], deleted: false });
+                // What is read from now on is not older than the work.
+                let waiting = vec![Work { after: None, ..work }];
+                let slot = Slot::Loading { waiting, deleted: false, heard: Seq(0) };
+                self.slots.insert(key.clone(), slot);
                 self.backlog += 1;
                 effects.push(Effect::Load(key.clone()));
             }
@@ -298,7 +323,13 @@ impl<T> Shard<T> {
     pub fn loaded(&mut self, key: &Key, log: Result<Log, Arc<Fault>>, now: Timestamp) -> Vec<Effect<T>> {
         let mut effects = Vec::new();
         let (waiting, deleted) = match self.slots.get_mut(key) {
-            Some(Slot::Loading { waiting, deleted }) => (std::mem::take(waiting), *deleted),
+            // What another node wrote meanwhile may not be in it.
+            Some(Slot::Loading { heard, deleted: false, .. }) if is_older(&log, *heard) => {
+                *heard = Seq(0);
+                effects.push(Effect::Load(key.clone()));
+                return effects;
+            }
+            Some(Slot::Loading { waiting, deleted, .. }) => (std::mem::take(waiting), *deleted),
             // The slot was dropped while the read was under way: nobody waits for it.
             Some(Slot::Ready(_)) | None => return effects,
         };
@@ -358,9 +389,9 @@ impl<T> Shard<T> {
             unreachable!("a session is decided only when it is in memory");
         };
         ready.last_used = now;
-        let said = match &work {
-            Work::Read { .. } => Said::Other(Answer::State(ready.session.clone())),
-            Work::Command { command, .. } => {
+        let said = match &work.what {
+            What::Read { .. } => Said::Other(Answer::State(ready.session.clone())),
+            What::Command { command, .. } => {
                 let (said, decided) = ready.put(key, command, &self.limits, now);
                 if let (Some(decided), Some(session)) = (decided, &ready.session) {
                     self.pending.add(key, session, decided);
@@ -389,8 +420,10 @@ impl<T> Shard<T> {
             self.idle.insert((leaves_at, key.clone()));
             ready.looked_at = leaves_at;
         }
-        let settled = ready.is_durable();
-        if settled {
+        if ready.is_durable() {
+            if work.after.is_some() && !work.is_a_wake() {
+                return self.wait(key.clone(), work);
+            }
             effects.push(work.answered(said.about(ready.session.as_ref())));
             if ready.session.is_none() && !ready.tombstone {
                 // Nothing is known of this id: the next command looks at the disk.
@@ -399,10 +432,83 @@ impl<T> Shard<T> {
             return;
         }
         self.backlog += 1;
-        let held = Held { key: key.clone(), work, said };
+        let held = Held { key: key.clone(), work, said, late: false };
         match &mut self.flight {
-            Some(flight) if !self.pending.entries.contains_key(key) => flight.held.push(held),
+            Some(flight) if !self.pending.entries.contains_key(key) => {
+                flight.held.push(Held { late: true, ..held });
+            }
             Some(_) | None => self.pending.held.push(held),
+        }
+    }
+
+    /// Answer when it is known that memory is not older than the question.
+    fn wait(&mut self, key: Key, work: Work<T>) {
+        // Of a session that was not there when it was to start, nothing is known.
+        if matches!(self.slots.get(&key), Some(Slot::Ready(ready)) if ready.session.is_none() && !ready.tombstone)
+        {
+            self.forget(&key);
+        }
+        self.backlog += 1;
+        self.unsure.push((key, work));
+    }
+
+    /// What other nodes did is known up to this look: what waited for it is decided again, on what is so now.
+    pub fn confirmed(&mut self, round: Round, now: Timestamp) -> Vec<Effect<T>> {
+        let mut effects = Vec::new();
+        let (sure, unsure) =
+            std::mem::take(&mut self.unsure).into_iter().partition(|(_, work)| work.after <= Some(round));
+        self.unsure = unsure;
+        let sure: Vec<(Key, Work<T>)> = sure;
+        self.backlog -= sure.len();
+        for (key, work) in sure {
+            self.take(&key, Work { after: None, ..work }, false, now, &mut effects);
+        }
+        effects
+    }
+
+    /// What other nodes did cannot be known: whoever waits for that is told so.
+    pub fn unconfirmed(&mut self, fault: &Arc<Fault>) -> Vec<Effect<T>> {
+        let unsure = std::mem::take(&mut self.unsure);
+        self.backlog -= unsure.len();
+        let denied = || Answer::Denied(Denied::Fault(Arc::clone(fault)));
+        unsure.into_iter().map(|(_, work)| work.answered(denied())).collect()
+    }
+
+    /// Another node has appended an event to a session.
+    pub fn heard(&mut self, key: &Key, event: &Event) {
+        match self.slots.get_mut(key) {
+            Some(Slot::Loading { heard, .. }) => *heard = event.seq.max(*heard),
+            // What is to be written here is refused by the store, and decided again then.
+            Some(Slot::Ready(ready)) if !ready.is_durable() => {}
+            Some(Slot::Ready(ready)) if event.seq <= ready.durable => {}
+            Some(Slot::Ready(ready)) if event.seq == ready.durable.next() && !ready.tombstone => {
+                let mut slot = ready.session.take().map(Arc::unwrap_or_clone);
+                apply(&mut slot, &SessionId::from(&*key.session), event);
+                ready.session = slot.map(Arc::new);
+                ready.durable = event.seq;
+                let weight = ready.weigh();
+                self.bytes = self.bytes - ready.weight + weight;
+                ready.weight = weight;
+            }
+            Some(Slot::Ready(_)) => self.forget(key),
+            None => {}
+        }
+    }
+
+    /// Let go of everything in memory that is durable: other nodes may have changed it.
+    pub fn let_go(&mut self) {
+        let is_pending = |slot: &Slot<T>| match slot {
+            Slot::Loading { .. } => true,
+            Slot::Ready(ready) => !ready.is_durable(),
+        };
+        let durable = self.slots.iter().filter(|(_, slot)| !is_pending(slot));
+        for key in durable.map(|(key, _)| key.clone()).collect::<Vec<Key>>() {
+            self.forget(&key);
+        }
+        for slot in self.slots.values_mut() {
+            if let Slot::Loading { heard, .. } = slot {
+                *heard = Seq(u64::MAX);
+            }
         }
     }
 
@@ -523,11 +629,21 @@ impl Said {
 
 impl<T> Work<T> {
     fn answered(self, answer: Answer) -> Effect<T> {
-        match self {
-            Work::Command { ticket, .. } => Effect::Answer { ticket, answer },
-            Work::Read { reader } => Effect::Answer { ticket: Ticket::Client(reader), answer },
+        match self.what {
+            What::Command { ticket, .. } => Effect::Answer { ticket, answer },
+            What::Read { reader } => Effect::Answer { ticket: Ticket::Client(reader), answer },
         }
     }
+
+    /// Nobody acts on the answer to a tick: what it finds nothing to do for will be due again.
+    fn is_a_wake(&self) -> bool {
+        matches!(&self.what, What::Command { ticket: Ticket::Wake | Ticket::Nobody, command } if command.act == Act::Tick)
+    }
+}
+
+/// Whether what was read of a session lacks an event that has been heard of.
+fn is_older(log: &Result<Log, Arc<Fault>>, heard: Seq) -> bool {
+    log.as_ref().is_ok_and(|log| log.head() < heard)
 }
 
 /// The store's word for a wake time.

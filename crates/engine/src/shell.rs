@@ -15,7 +15,7 @@ use std::thread;
 
 use handover_kernel::command::Command;
 use handover_kernel::{AgentId, Limits, Session};
-use handover_store::{Fault, Feed, Place, Position, SessionKey, Store};
+use handover_store::{Fault, Feed, OpenCount, Place, Position, SessionKey, Store};
 use tokio::sync::{Notify, oneshot};
 
 use self::parts::{Locked, Reply};
@@ -33,6 +33,7 @@ use crate::quota::Quota;
 use crate::seldom::Seldom;
 use crate::shard::{self, Published, Shard};
 use crate::stored::Stored;
+use crate::tail::Tail;
 use crate::timers::Timers;
 use crate::{codec, index, node, repeat};
 
@@ -61,6 +62,23 @@ pub struct Settings {
     pub tombstones_ms: Option<u64>,
     /// Who is told of what happens, once it is durable.
     pub on_published: Option<OnPublished>,
+    /// Who is told that another node has changed a record.
+    pub on_record: Option<OnRecord>,
+    /// How often it is looked at what other nodes did, at least, while somebody follows.
+    pub poll_ms: u64,
+    /// How many events of other nodes may be unknown before this one starts over.
+    pub behind_max: u64,
+}
+
+/// Is told the space, the tenant and the key of a record that another node has written or removed. It must not block.
+#[derive(Clone)]
+#[allow(clippy::type_complexity, reason = "it is what it takes")]
+pub struct OnRecord(pub Arc<dyn Fn(&str, &str, &str) + Send + Sync>);
+
+impl std::fmt::Debug for OnRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnRecord")
+    }
 }
 
 /// Is told of the events of a session once they are durable, each once in a process. It must not block.
@@ -84,6 +102,9 @@ impl Default for Settings {
             retention_ms: None,
             tombstones_ms: None,
             on_published: None,
+            on_record: None,
+            poll_ms: 20,
+            behind_max: 100_000,
         }
     }
 }
@@ -107,6 +128,11 @@ pub(super) struct Inner {
     quota: Mutex<Quota>,
     stored: Stored,
     waiting: Mutex<Waiting>,
+    /// Where other nodes append to the store as well.
+    tail: Option<Mutex<Tail>>,
+    looker: Signal,
+    /// Sessions may have started and ended unheard.
+    fell_behind: AtomicBool,
     /// What the readers are to load; nothing tells one of them to end.
     loads: mpsc::Sender<Option<Key>>,
     committer: Signal,
@@ -134,8 +160,14 @@ impl Engine {
     ) -> Result<Engine, Fault> {
         index::refresh(&*store)?;
         go_on_from(&*store)?;
+        // Before anything is counted: what comes later is heard of.
+        let tail = match store.slot() {
+            Some(_) => Some(Mutex::new(Tail::after(store.last_place()?))),
+            None => None,
+        };
         let mut quota = Quota::default();
-        quota.recount(store.open_counts()?);
+        let (open, place) = count_open(&*store)?;
+        quota.recount(open, place);
         let stored = Stored::default();
         stored.recount(store.stored_bytes()?);
         let (loads, queue) = mpsc::channel();
@@ -154,6 +186,9 @@ impl Engine {
             quota: Mutex::new(quota),
             stored,
             waiting: Mutex::default(),
+            tail,
+            looker: Signal::default(),
+            fell_behind: AtomicBool::new(false),
             loads,
             committer: Signal::default(),
             commits: Mutex::default(),
@@ -172,6 +207,10 @@ impl Engine {
         }
         let committer = Arc::clone(&inner);
         lock(&inner.threads).push(spawn("committer", move || committer.commit_batches())?);
+        if inner.tail.is_some() {
+            let looker = Arc::clone(&inner);
+            lock(&inner.threads).push(spawn("tail", move || looker.look_at_others())?);
+        }
         let clock = Arc::clone(&inner);
         lock(&inner.threads).push(spawn("clock", move || clock.watch_the_clock())?);
         Ok(Engine { inner })
@@ -192,7 +231,7 @@ impl Engine {
         let (sender, answer) = oneshot::channel();
         let named = command.id.is_some().then(|| (key.clone(), command.clone()));
         let pending = {
-            let mut parts = Locked::new(&self.inner);
+            let mut parts = Locked::deferring(&self.inner);
             node::submit(&mut parts, sender, Key::from(key), command, sessions_open_max);
             parts.pending.take()
         };
@@ -222,7 +261,9 @@ impl Engine {
     /// A session as it is, durably; none if there is none.
     pub async fn session(&self, key: SessionKey) -> Result<Option<Arc<Session>>, Denied> {
         let key = Key::from(key);
-        let at_hand = lock(self.inner.shard(&key)).glance(&key, now());
+        // Where there are other nodes, memory may be out of date.
+        let alone = self.inner.tail.is_none();
+        let at_hand = alone.then(|| lock(self.inner.shard(&key)).glance(&key, now())).flatten();
         match at_hand {
             Some(session) => Ok(Some(session)),
             None => shown(self.look(&key).await),
@@ -289,6 +330,7 @@ impl Engine {
         let threads = std::mem::take(&mut *lock(&self.inner.threads));
         self.inner.committer.raise();
         self.inner.clock.raise();
+        self.inner.looker.raise();
         // The readers end last: until then somebody may ask them for a session.
         let readers = std::mem::take(&mut *lock(&self.inner.readers));
         for thread in threads {
@@ -313,6 +355,26 @@ impl Inner {
         &self.shards[key.shard(self.shards.len())]
     }
 }
+
+/// How many sessions are open, as it was at a place if others write as well.
+fn count_open(store: &dyn Store) -> Result<(Vec<OpenCount>, Option<Place>), Fault> {
+    if store.slot().is_none() {
+        return Ok((store.open_counts()?, None));
+    }
+    let mut place = store.last_place()?;
+    for _ in 0..COUNTS_MAX {
+        let (open, after) = (store.open_counts()?, store.last_place()?);
+        if place == after {
+            return Ok((open, Some(place)));
+        }
+        place = after;
+    }
+    // Others write all the time: what they did meanwhile may count twice, until the next count.
+    Ok((store.open_counts()?, Some(place)))
+}
+
+/// How often the open sessions are counted while others write.
+const COUNTS_MAX: usize = 3;
 
 /// Time does not go back, also if the machine's clock was set back while nothing ran.
 fn go_on_from(store: &dyn Store) -> Result<(), Fault> {

@@ -145,6 +145,8 @@ pub enum Outcome {
     Appended {
         /// The position of its first event; the others follow without a hole. Without events, where the next would stand.
         first: Position,
+        /// The stamp of its first event; those of the others are later.
+        stamp: u64,
     },
     /// Someone else was first: nothing of this item was kept.
     Conflict {
@@ -273,6 +275,8 @@ pub enum Done {
         bytes: Vec<u8>,
         /// The agents whose lists show the session.
         agents: Vec<Box<str>>,
+        /// The agent that started it.
+        requester: Box<str>,
     },
     /// A session was deleted by retention.
     Deleted(SessionKey),
@@ -463,6 +467,11 @@ pub trait Store: Send + Sync {
     /// where everything that is appended passes through here.
     fn slot(&self) -> Option<Slot> {
         None
+    }
+
+    /// Return when nothing that a failed append left in doubt can take effect any more: it has, or never will.
+    fn settle(&self) -> Result<(), Fault> {
+        Ok(())
     }
 
     /// What other writers did after a place, in the order of its stamps, at most `max` of it, cut by bytes. Whatever was

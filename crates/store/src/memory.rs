@@ -166,8 +166,11 @@ impl Data {
             return Outcome::Conflict { head };
         }
         let number = known.unwrap_or_else(|| self.start(&item.key));
-        let last = self.last.get(&by.slot).map_or(0, |(number, _)| *number);
-        let first = Position { slot: by.slot, number: last + 1 };
+        // What its session says was seen as well, whether it was read or kept as a snapshot.
+        let before = self.sessions[&number].events.last().map_or(0, |event| event.stamp);
+        let by = Writer { seen: by.seen.max(before), ..by };
+        let (last, stamp) = self.last.get(&by.slot).copied().unwrap_or_default();
+        let (first, stamp) = (Position { slot: by.slot, number: last + 1 }, by.seen.max(stamp) + 1);
         for (seq, bytes) in (head + 1..).zip(&item.events) {
             let (position, stamp) = self.place(by, Item::Event(number, seq));
             let event = StoredEvent { seq, position, stamp, bytes: bytes.clone() };
@@ -181,7 +184,7 @@ impl Data {
             self.write_row(number, row);
         }
         self.write_wake(number, item.wake);
-        Outcome::Appended { first }
+        Outcome::Appended { first, stamp }
     }
 
     fn start(&mut self, key: &SessionKey) -> Number {
@@ -300,8 +303,9 @@ impl Store for MemoryStore {
                 Item::Event(number, seq) => {
                     let session = &data.sessions[number];
                     let bytes = session.events[(seq - 1) as usize].bytes.clone();
-                    let agents = session.row.as_ref().map_or_else(Vec::new, |row| row.agents.clone());
-                    Done::Appended { key: session.key.clone(), seq: *seq, bytes, agents }
+                    let listed = |row: &IndexRow| (row.agents.clone(), row.requester.clone());
+                    let (agents, requester) = session.row.as_ref().map(listed).unwrap_or_default();
+                    Done::Appended { key: session.key.clone(), seq: *seq, bytes, agents, requester }
                 }
             };
             News { position, stamp, what }

@@ -103,6 +103,11 @@ fn started(session: &str, row: IndexRow) -> Append {
     Append { row: Some(row), ..item(&key(session), 0, 1) }
 }
 
+/// Appended, with this number for the first event.
+fn at(number: u64) -> Outcome {
+    Outcome::Appended { first: Position::first_slot(number), stamp: number }
+}
+
 fn append_one(store: &dyn Store, item: Append) -> Outcome {
     let mut outcomes = store.append(&[item]).unwrap();
     assert_eq!(outcomes.len(), 1);
@@ -111,7 +116,7 @@ fn append_one(store: &dyn Store, item: Append) -> Outcome {
 
 fn appended(store: &dyn Store, item: Append) -> u64 {
     match append_one(store, item) {
-        Outcome::Appended { first } => first.number,
+        Outcome::Appended { first, .. } => first.number,
         other @ (Outcome::Conflict { .. } | Outcome::Tombstone { .. }) => {
             panic!("expected it to be appended, found {other:?}")
         }
@@ -187,9 +192,9 @@ fn one_conflict_leaves_the_other_items_alone(store: &dyn Store) {
     appended(store, item(&key("taken"), 0, 1));
     let late = Append { row: Some(row("late", &["late"])), wake: Wake::At(5), ..item(&key("taken"), 0, 1) };
     let outcomes = store.append(&[item(&key("one"), 0, 1), late, item(&key("two"), 0, 2)]).unwrap();
-    assert_eq!(outcomes[0], Outcome::Appended { first: Position::first_slot(2) });
+    assert_eq!(outcomes[0], at(2));
     assert_eq!(outcomes[1], Outcome::Conflict { head: 1 });
-    assert_eq!(outcomes[2], Outcome::Appended { first: Position::first_slot(3) });
+    assert_eq!(outcomes[2], at(3));
     assert_eq!(seqs(store, &key("two")), [1, 2]);
     assert_eq!(store.row(&key("taken")).unwrap(), None);
     assert_eq!(store.due(u64::MAX, 10).unwrap(), []);
@@ -215,8 +220,8 @@ fn positions_have_no_holes_and_follow_the_commits(store: &dyn Store) {
         let conflict = item(&key("one"), 99, 3);
         let batch = [item(&key("one"), round, 1), conflict, item(&key("two"), round * 2, 2)];
         let outcomes = store.append(&batch).unwrap();
-        assert_eq!(outcomes[0], Outcome::Appended { first: Position::first_slot(expected) });
-        assert_eq!(outcomes[2], Outcome::Appended { first: Position::first_slot(expected + 1) });
+        assert_eq!(outcomes[0], at(expected));
+        assert_eq!(outcomes[2], at(expected + 1));
         expected += 3;
         assert_eq!(last(store), expected - 1);
     }
@@ -699,7 +704,7 @@ fn a_tombstone_keeps_the_id_until_it_is_forgotten(store: &dyn Store) {
     store.delete_finished(11, 60, 10).unwrap();
     let outcomes = store.append(&[item(&key("old"), 0, 1), item(&key("new"), 0, 1)]).unwrap();
     assert_eq!(outcomes[0], Outcome::Tombstone { deleted_at: 60 });
-    assert_eq!(outcomes[1], Outcome::Appended { first: Position::first_slot(3) });
+    assert_eq!(outcomes[1], at(3));
     assert_eq!(append_one(store, item(&key("old"), 1, 1)), Outcome::Tombstone { deleted_at: 60 });
     appended(store, item(&SessionKey::new("zeta", "old"), 0, 1));
 

@@ -21,7 +21,7 @@ fn five_events(dir: &Path) {
     let events = (0..5).map(|at| format!("event {at}").into_bytes()).collect();
     let item = Append { key: key(), expected: 0, events, row: None, wake: Wake::Unchanged, snapshot: None };
     let outcomes = store.append(&[item]).expect("the append succeeds");
-    assert_eq!(outcomes, [Outcome::Appended { first: Position::first_slot(1) }]);
+    assert_eq!(outcomes, [Outcome::Appended { first: Position::first_slot(1), stamp: 1 }]);
 }
 
 /// Change the database behind the store's back.

@@ -116,7 +116,7 @@ fn data_of_schema_4_has_no_journal_and_gets_one() {
     let item = Append { key, expected, events: vec![vec![1, 2]], row: None, wake, snapshot: None };
     assert_eq!(
         store.append(std::slice::from_ref(&item)).unwrap(),
-        [Outcome::Appended { first: Position::first_slot(48) }]
+        [Outcome::Appended { first: Position::first_slot(48), stamp: 48 }]
     );
     assert!(dir.path().join("journal-0").exists());
     drop(store);

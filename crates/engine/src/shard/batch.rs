@@ -48,6 +48,8 @@ pub(super) struct Held<T> {
     pub(super) key: Key,
     pub(super) work: Work<T>,
     pub(super) said: Said,
+    /// Whether it came when its batch was being written: the commit may lie before it.
+    pub(super) late: bool,
 }
 
 impl<T> Default for Batch<T> {
@@ -97,7 +99,9 @@ impl<T> Shard<T> {
         for ((key, mut entry), outcome) in flight.entries.into_iter().zip(outcomes) {
             written.push((key.clone(), entry.session.take()));
             match outcome {
-                Outcome::Appended { first } => self.published(key, entry, *first, &mut effects),
+                Outcome::Appended { first, stamp } => {
+                    self.published(key, entry, (*first, *stamp), &mut effects);
+                }
                 Outcome::Conflict { .. } | Outcome::Tombstone { .. } => {
                     lost.insert(key, Vec::new());
                 }
@@ -107,6 +111,7 @@ impl<T> Shard<T> {
             self.backlog -= 1;
             match lost.get_mut(&held.key) {
                 Some(works) => works.push(held.work),
+                None if held.late && held.work.after.is_some() => self.wait(held.key, held.work),
                 None => {
                     let at = written.binary_search_by(|(key, _)| key.cmp(&held.key));
                     let session = at.ok().and_then(|at| written[at].1.as_ref());
@@ -120,7 +125,13 @@ impl<T> Shard<T> {
         effects
     }
 
-    fn published(&mut self, key: Key, entry: Entry, first: Position, effects: &mut Vec<Effect<T>>) {
+    fn published(
+        &mut self,
+        key: Key,
+        entry: Entry,
+        (first, stamp): (Position, u64),
+        effects: &mut Vec<Effect<T>>,
+    ) {
         if let (Some(Slot::Ready(ready)), Some(last)) = (self.slots.get_mut(&key), entry.events.last()) {
             ready.durable = ready.durable.max(last.seq);
         }
@@ -128,7 +139,7 @@ impl<T> Shard<T> {
             effects.push(Effect::Wake { key: key.clone(), at });
         }
         let Entry { events, binding, ended, bytes, .. } = entry;
-        effects.push(Effect::Publish(Published { key, binding, events, first, bytes, ended }));
+        effects.push(Effect::Publish(Published { key, binding, events, first, stamp, bytes, ended }));
     }
 
     /// Someone else was first: forget the session, read it again, and decide again what was decided on it.
@@ -149,7 +160,8 @@ impl<T> Shard<T> {
         self.backlog -= again.len();
         works.extend(again.into_iter().map(|held: Held<T>| held.work));
         for work in works {
-            self.take(&key, work, false, now, effects);
+            // What is read now is not older than any of them.
+            self.take(&key, Work { after: None, ..work }, false, now, effects);
         }
     }
 

@@ -52,6 +52,10 @@ pub(crate) fn request() -> Command {
     by("planner", Act::Task(TaskAct::Request(Box::new(request))))
 }
 
+fn at(number: u64) -> Outcome {
+    Outcome::Appended { first: Position::first_slot(number), stamp: number }
+}
+
 fn accept(agent: &str) -> Command {
     by(agent, Act::Task(TaskAct::Accept { task: None, assignee: None, reason: Text::default() }))
 }
@@ -69,7 +73,7 @@ pub(crate) fn shard(settings: Settings) -> Shard<u32> {
 }
 
 fn put(shard: &mut Shard<u32>, client: u32, name: &str, command: Command) -> Vec<Effect<u32>> {
-    shard.submit(Ticket::Client(client), &key(name), command, NOW)
+    shard.submit(Ticket::Client(client), &key(name), command, None, NOW)
 }
 
 /// Write what waits, and keep the bytes as the log of each session.
@@ -79,7 +83,7 @@ fn write(shard: &mut Shard<u32>, disk: &mut BTreeMap<SessionKey, Vec<Vec<u8>>>) 
     for append in batch {
         let log = disk.entry(append.key).or_default();
         assert_eq!(append.expected, log.len() as u64);
-        outcomes.push(Outcome::Appended { first: Position::first_slot(100) });
+        outcomes.push(at(100));
         log.extend(append.events);
     }
     shard.complete(Ok(&outcomes), NOW)
@@ -137,12 +141,12 @@ fn whatever_rests_on_a_batch_is_held_until_it_is_written() {
     let batch = shard.take_batch().unwrap();
     assert!(shard.take_batch().is_none(), "one batch at a time");
     // Decided on what is being written: a look, a refusal, and an event that is for the next batch.
-    assert!(shard.read(3, &key("s"), NOW).is_empty());
+    assert!(shard.read(3, &key("s"), None, NOW).is_empty());
     assert!(put(&mut shard, 4, "s", accept("helper")).is_empty());
     assert!(put(&mut shard, 5, "s", cancel()).is_empty());
     assert!(!shard.has_pending() && !shard.is_quiet());
     disk.get_mut(&*key("s")).unwrap().extend(batch[0].events.clone());
-    let effects = shard.complete(Ok(&[Outcome::Appended { first: Position::first_slot(3) }]), NOW);
+    let effects = shard.complete(Ok(&[at(3)]), NOW);
     assert_eq!(
         told(&effects),
         [
@@ -168,7 +172,7 @@ fn after_a_fault_everything_that_rests_on_it_is_denied_and_the_log_is_read_again
     let effects = shard.complete(Err(fault()), NOW);
     assert_eq!(told(&effects), ["client 1: fault", "client 2: fault", "client 3: fault"]);
     assert!(shard.is_quiet() && shard.sessions() == 0 && shard.idle.is_empty());
-    assert_eq!(told(&shard.read(4, &key("s"), NOW)), ["load s"]);
+    assert_eq!(told(&shard.read(4, &key("s"), None, NOW)), ["load s"]);
     let log = Log { events: disk[&*key("s")].clone(), ..Log::default() };
     assert_eq!(told(&shard.loaded(&key("s"), Ok(log), NOW)), ["client 4: state 2"]);
 }
@@ -230,7 +234,7 @@ fn a_session_that_is_deleted_while_it_is_read_or_in_memory_is_gone() {
 fn a_read_that_failed_is_told_to_everybody_who_waits_for_it() {
     let mut shard = shard(Settings::default());
     assert_eq!(told(&put(&mut shard, 1, "s", request())), ["load s"]);
-    assert!(shard.read(2, &key("s"), NOW).is_empty(), "one read serves all");
+    assert!(shard.read(2, &key("s"), None, NOW).is_empty(), "one read serves all");
     assert!(!shard.is_quiet());
     let effects = shard.loaded(&key("s"), Err(fault()), NOW);
     assert_eq!(told(&effects), ["client 1: fault", "client 2: fault"]);
@@ -261,8 +265,8 @@ fn only_clients_are_refused_when_the_queue_is_full() {
     let mut disk = BTreeMap::new();
     assert!(put(&mut shard, 1, "s", start(None)).is_empty());
     assert_eq!(told(&put(&mut shard, 2, "s", request())), ["client 2: BUSY"]);
-    assert_eq!(told(&shard.read(3, &key("s"), NOW)), ["client 3: BUSY"]);
-    assert!(shard.submit(Ticket::Wake, &key("s"), Command::runtime(Act::Tick), NOW).is_empty());
+    assert_eq!(told(&shard.read(3, &key("s"), None, NOW)), ["client 3: BUSY"]);
+    assert!(shard.submit(Ticket::Wake, &key("s"), Command::runtime(Act::Tick), None, NOW).is_empty());
     let effects = told(&write(&mut shard, &mut disk));
     assert_eq!(effects, ["publish s 1", "client 1: accepted 1", "clock: accepted 1"]);
     assert!(put(&mut shard, 4, "s", request()).is_empty());
@@ -274,7 +278,7 @@ fn what_a_session_owes_is_carried_out_only_when_the_reason_for_it_is_written() {
     let mut disk = BTreeMap::new();
     put(&mut shard, 1, "child", start(Some("parent")));
     let tick = |shard: &mut Shard<u32>| {
-        told(&shard.submit(Ticket::Wake, &key("child"), Command::runtime(Act::Tick), NOW))
+        told(&shard.submit(Ticket::Wake, &key("child"), Command::runtime(Act::Tick), None, NOW))
     };
     assert!(tick(&mut shard).is_empty());
     assert_eq!(told(&write(&mut shard, &mut disk))[..2], ["wake child", "publish child 1"]);
@@ -291,7 +295,7 @@ fn idle_sessions_leave_memory_and_those_in_use_stay() {
     settled(&mut shard, "being written");
     shard.sweep(NOW.plus(99));
     assert_eq!(shard.sessions(), 3);
-    shard.read(1, &key("used"), NOW.plus(60));
+    shard.read(1, &key("used"), None, NOW.plus(60));
     put(&mut shard, 2, "being written", accept("worker"));
     shard.sweep(NOW.plus(100));
     assert_eq!(shard.sessions(), 2);
@@ -301,7 +305,7 @@ fn idle_sessions_leave_memory_and_those_in_use_stay() {
     shard.take_batch().unwrap();
     shard.sweep(NOW.plus(500));
     assert_eq!(shard.sessions(), 1, "nor while it is being written");
-    shard.complete(Ok(&[Outcome::Appended { first: Position::first_slot(9) }]), NOW.plus(500));
+    shard.complete(Ok(&[at(9)]), NOW.plus(500));
     shard.sweep(NOW.plus(600));
     assert_eq!((shard.sessions(), shard.idle.len()), (0, 0));
 }
@@ -317,7 +321,7 @@ fn finished_sessions_leave_sooner_than_the_others() {
     shard.sweep(NOW.plus(10));
     assert_eq!(shard.slots.keys().map(|key| &*key.session).collect::<Vec<_>>(), ["open"]);
     // One that is read again leaves again as soon.
-    shard.read(2, &key("finished"), NOW.plus(20));
+    shard.read(2, &key("finished"), None, NOW.plus(20));
     let log = Log { events: disk.remove(&*key("finished")).unwrap(), ..Log::default() };
     assert_eq!(told(&shard.loaded(&key("finished"), Ok(log), NOW.plus(20))), ["client 2: state 3"]);
     shard.sweep(NOW.plus(29));
@@ -336,8 +340,8 @@ fn when_there_are_too_many_the_finished_ones_go_first_and_then_those_that_waited
     let mut disk = settled(&mut shard, "finished");
     put(&mut shard, 1, "finished", cancel());
     write(&mut shard, &mut disk);
-    shard.read(2, &key("c"), NOW.plus(4));
-    shard.read(3, &key("a"), NOW.plus(5));
+    shard.read(2, &key("c"), None, NOW.plus(4));
+    shard.read(3, &key("a"), None, NOW.plus(5));
     shard.sweep(NOW.plus(6));
     let mut left: Vec<&str> = shard.slots.keys().map(|key| &*key.session).collect();
     left.sort_unstable();
@@ -350,14 +354,14 @@ fn sessions_of_too_many_bytes_leave_at_once_those_that_were_used_longest_ago_fir
     let load = |shard: &mut Shard<u32>, name: &str, at: u64| {
         let mut other = self::shard(Settings::default());
         let events = settled(&mut other, name).remove(&*key(name)).unwrap();
-        shard.read(1, &key(name), NOW.plus(at));
+        shard.read(1, &key(name), None, NOW.plus(at));
         shard.loaded(&key(name), Ok(Log { events, ..Log::default() }), NOW.plus(at));
     };
     for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
         load(&mut shard, name, at as u64);
     }
     assert_eq!(shard.sessions(), 3);
-    shard.read(2, &key("a"), NOW.plus(4));
+    shard.read(2, &key("a"), None, NOW.plus(4));
     for (at, name) in ["d", "e"].into_iter().enumerate() {
         load(&mut shard, name, 5 + at as u64);
     }
@@ -379,12 +383,12 @@ fn a_session_is_kept_beside_its_log_with_the_last_event_of_every_so_many() {
     let batch = shard.take_batch().unwrap();
     assert_eq!(batch[0].snapshot, None);
     put(&mut shard, 0, "s", accept("worker"));
-    shard.complete(Ok(&[Outcome::Appended { first: Position::first_slot(1) }]), NOW);
+    shard.complete(Ok(&[at(1)]), NOW);
     put(&mut shard, 0, "s", steer());
     let batch = shard.take_batch().unwrap();
     let kept = Snapshot { seq: 4, bytes: batch[0].snapshot.clone().expect("it is time") };
     let kept = snapshot::read(&key("s"), &kept).expect("it can be read");
-    shard.complete(Ok(&[Outcome::Appended { first: Position::first_slot(3) }]), NOW);
+    shard.complete(Ok(&[at(3)]), NOW);
     assert_eq!(Some(&kept), shard.glance(&key("s"), NOW).as_deref(), "with what was decided last");
     put(&mut shard, 0, "s", steer());
     assert_eq!(shard.take_batch().unwrap()[0].snapshot, None, "not again so soon");

@@ -7,7 +7,7 @@ use handover_kernel::{Limits, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
 use super::threads::Pending;
-use super::{Inner, OnPublished};
+use super::{Inner, OnPublished, OnRecord};
 use crate::answer::{Answer, Denied};
 use crate::clock;
 use crate::errands::Waiting;
@@ -16,6 +16,7 @@ use crate::locks::lock;
 use crate::node::{Call, Out, Parts};
 use crate::quota::Quota;
 use crate::shard::{Published, Shard};
+use crate::tail::Tail;
 use crate::timers::Timers;
 
 /// Who waits for an answer.
@@ -24,13 +25,19 @@ pub(super) type Reply = oneshot::Sender<Answer>;
 /// The parts as one thread uses them, while others do.
 pub(super) struct Locked<'a> {
     inner: &'a Inner,
-    /// Something waits to be written. Unless it is taken, the committer is told when the thread is done here.
+    defers: bool,
+    /// Something waits to be written, and nobody was told.
     pub(super) pending: Option<Pending<'a>>,
 }
 
 impl<'a> Locked<'a> {
     pub(super) fn new(inner: &'a Inner) -> Locked<'a> {
-        Locked { inner, pending: None }
+        Locked { inner, defers: false, pending: None }
+    }
+
+    /// The same for who sees to it that something is written.
+    pub(super) fn deferring(inner: &'a Inner) -> Locked<'a> {
+        Locked { defers: true, ..Locked::new(inner) }
     }
 }
 
@@ -63,6 +70,10 @@ impl Parts for Locked<'_> {
         work(&mut lock(&self.inner.waiting))
     }
 
+    fn tail<R>(&mut self, work: impl FnOnce(&mut Tail) -> R) -> Option<R> {
+        self.inner.tail.as_ref().map(|tail| work(&mut lock(tail)))
+    }
+
     fn now(&self) -> Timestamp {
         clock::now()
     }
@@ -83,8 +94,18 @@ impl Parts for Locked<'_> {
             Out::Published(published) => self.inner.published(published),
             Out::Notify(wakers) => wakers.iter().for_each(|waker| waker.notify_one()),
             Out::Cut(count) => _ = self.inner.counters.subscribers_cut.inc_by(count as u64),
-            Out::Pending => _ = self.pending.get_or_insert(Pending(self.inner)),
+            Out::Pending if self.defers => _ = self.pending.get_or_insert(Pending(self.inner)),
+            Out::Pending => self.inner.committer.raise(),
             Out::Earlier => self.inner.clock.raise(),
+            Out::Look => self.inner.looker.raise(),
+            Out::Record(space, tenant, key) => {
+                if let Some(OnRecord(tell)) = &self.inner.settings.on_record {
+                    tell(space, tenant, key);
+                }
+            }
+            Out::Unreadable(key, what) => {
+                tracing::error!(session = %key, %what, "an event of another node cannot be read");
+            }
             Out::Woken(answer) => {
                 self.inner.wakes.fetch_sub(1, Ordering::AcqRel);
                 if let Answer::Denied(Denied::Unreadable(what)) = answer {

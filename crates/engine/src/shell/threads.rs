@@ -6,15 +6,18 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_store::Fault;
+use handover_store::{Fault, is_full};
 
 use super::parts::Locked;
-use super::{Inner, chain};
+use super::{Inner, chain, count_open};
 use crate::commit::Commit;
 use crate::key::Key;
 use crate::locks::lock;
 use crate::log;
 use crate::node::{self, Commits};
+
+/// How much of what other nodes did is read at a time.
+const NEWS_MAX: usize = 512;
 
 impl Inner {
     /// The committer: one durable commit for whatever waits in all shards, then publish, then answer.
@@ -34,7 +37,10 @@ impl Inner {
     /// Commit on this thread what waits, if nobody else is at it.
     fn commit_here(&self) {
         let Ok(mut commits) = self.commits.try_lock() else { return };
-        self.commit_once(&mut commits);
+        // What a failed commit left in doubt is for the committer: it may take long.
+        if !commits.wants_settling() {
+            self.commit_once(&mut commits);
+        }
         drop(commits);
         // Whoever came meanwhile left it to us.
         if self.shards.iter().any(|shard| lock(shard).has_pending()) {
@@ -44,6 +50,15 @@ impl Inner {
 
     /// One commit for whatever waits. Says whether there was anything.
     fn commit_once(&self, commits: &mut Commits) -> bool {
+        if commits.wants_settling() {
+            match self.store.settle() {
+                Ok(()) => commits.settled(&mut Locked::new(self)),
+                Err(fault) => node::look_failed(&mut Locked::new(self), &Arc::new(fault)),
+            }
+        }
+        if self.fell_behind.swap(false, Ordering::AcqRel) {
+            commits.count_again();
+        }
         let commit = commits.gather(&mut Locked::new(self));
         self.recount(commits);
         let Some(commit) = commit else { return false };
@@ -76,11 +91,62 @@ impl Inner {
     /// A count that fails is tried again before the next commit.
     fn recount(&self, commits: &mut Commits) {
         if commits.wants_count()
-            && let Ok(open) = self.store.open_counts()
+            && let Ok((open, place)) = count_open(&*self.store)
             && let Ok(stored) = self.store.stored_bytes()
         {
             self.stored.recount(stored);
-            commits.counted(&mut Locked::new(self), open);
+            commits.counted(&mut Locked::new(self), open, place);
+        }
+    }
+
+    /// The tail: looks at what other nodes did, whenever somebody waits for that, and now and then.
+    pub(super) fn look_at_others(&self) {
+        loop {
+            let stopping = self.stopping.load(Ordering::Acquire);
+            if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
+                return;
+            }
+            if !self.look_once() {
+                // The store does not answer: whoever waits for it goes on waiting.
+                thread::sleep(Duration::from_millis(self.settings.poll_ms));
+                continue;
+            }
+            let at_most = if stopping { 5 } else { self.settings.poll_ms };
+            self.looker.wait(Duration::from_millis(at_most));
+        }
+    }
+
+    fn look_once(&self) -> bool {
+        let parts = &mut Locked::new(self);
+        let Some((round, mut place)) = node::look_begins(parts) else { return false };
+        let mut looked = 0;
+        loop {
+            let news = match self.store.news(&place, NEWS_MAX) {
+                Ok(news) => news,
+                Err(fault) => {
+                    self.counters.store_faults.inc();
+                    if let Some(unsaid) = self.unread.now() {
+                        tracing::error!(error = %chain(&fault), unsaid, "what other nodes did cannot be read");
+                    }
+                    node::look_failed(parts, &Arc::new(fault));
+                    return false;
+                }
+            };
+            let full = is_full(&news, NEWS_MAX);
+            looked += news.len() as u64;
+            news.iter().for_each(|news| _ = place.reach(news.position));
+            node::heard(parts, news);
+            if !full {
+                node::look_ends(parts, round);
+                return true;
+            }
+            if looked > self.settings.behind_max {
+                let Ok(last) = self.store.last_place() else { return false };
+                tracing::warn!("this node has fallen behind the others: what it had in memory is read again");
+                node::fell_behind(parts, &last);
+                self.fell_behind.store(true, Ordering::Release);
+                return true;
+            }
         }
     }
 

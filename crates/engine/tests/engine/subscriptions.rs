@@ -13,7 +13,7 @@ use crate::faulty::{Failing, Faulty};
 use crate::stage::*;
 
 /// What a follower should have heard: what the store says when all is over.
-fn stored(store: &dyn Store, topic: &Topic, after: &Place) -> Vec<(Position, Event)> {
+pub fn stored(store: &dyn Store, topic: &Topic, after: &Place) -> Vec<(Position, Event)> {
     let mut all: Vec<(Position, Event)> = Vec::new();
     loop {
         let last = reached(after, &all);
@@ -37,7 +37,7 @@ fn reached(after: &Place, heard: &[(Position, Event)]) -> Place {
 }
 
 /// Follow a topic to the end of what is written, beginning again where it was cut off. Says how often it was.
-async fn follow(
+pub async fn follow(
     stage: &Stage,
     topic: Topic,
     after: &Place,

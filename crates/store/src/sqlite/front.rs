@@ -124,7 +124,7 @@ impl Front {
         let events = signed(append.events.len() as u64);
         let placed = Placed { append, number, first: self.last.position + 1 };
         let (key, head) = (&placed.append.key, placed.head());
-        let first = Position::first_slot(natural(placed.first));
+        let stamp = natural(placed.first);
         self.last.position += events;
         match self.heads.get_mut(key) {
             Some(known) => *known = (number, head),
@@ -132,7 +132,7 @@ impl Front {
         }
         decided.items.push(placed);
         decided.writes = true;
-        Ok(Outcome::Appended { first })
+        Ok(Outcome::Appended { first: Position::first_slot(stamp), stamp })
     }
 
     fn find(&mut self, key: &SessionKey, pending: &Pending) -> Result<Found, Fault> {

@@ -345,6 +345,11 @@ impl Store for SqliteStore {
         self.readers()?.last_position().map(Place::first_slot)
     }
 
+    fn settle(&self) -> Result<(), Fault> {
+        // After a failure the store is opened again before anything is written.
+        self.probe()
+    }
+
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
         self.readers()?.list(filter, order, after, max)
     }

@@ -1,0 +1,144 @@
+//! Several engines on one store: each answers what is so, whoever wrote it, and everybody hears everything in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use handover_engine::{Settings, Topic};
+use handover_kernel::command::{Act, Answer, Need, NewQuestion, Progress, Reply, TaskAct};
+use handover_kernel::{Blob, Charter, QuestionKey, Text};
+use handover_store::{MemoryStore, Place, Slot, Store};
+
+use crate::stage::*;
+use crate::subscriptions::{follow, stored};
+
+/// So many engines on one store, each with a slot of its own.
+fn nodes(count: u16) -> (MemoryStore, Vec<Arc<Stage>>) {
+    let store = MemoryStore::new();
+    let stages = (1..=count).map(|slot| {
+        let own: Arc<dyn Store> = Arc::new(store.writer(Slot(slot)));
+        Arc::new(Stage::with(&own, Settings { poll_ms: 5, ..Settings::default() }))
+    });
+    let stages = stages.collect();
+    (store, stages)
+}
+
+fn ask(question: &str) -> Act {
+    let (key, text) = (Some(QuestionKey::from(question)), Text::from("which one?"));
+    let question = NewQuestion { key, need: Need::Input, text, schema: Blob::default(), wire: None };
+    Act::Task(TaskAct::Ask { task: None, questions: vec![question], progress: Progress::default() })
+}
+
+fn answer(question: &str) -> Act {
+    let reply = Reply::Content(Blob::from(&b"this one"[..]));
+    let answers = vec![Answer { key: QuestionKey::from(question), reply }];
+    Act::Task(TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_to_a_question_that_another_node_has_taken_is_accepted() {
+    in_time(async {
+        let (_, nodes) = nodes(2);
+        for round in 0..50 {
+            let name = format!("s{round}");
+            nodes[0].working(&name, task(Charter::macp())).await;
+            // In memory there, as it was before the question.
+            assert!(nodes[1].session(&name).await.is_some());
+            nodes[0].ok(&name, "worker", ask("q1")).await;
+            nodes[1].ok(&name, "planner", answer("q1")).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_shows_what_another_node_has_acknowledged() {
+    in_time(async {
+        let (_, nodes) = nodes(3);
+        nodes[0].working("s", task(Charter::macp())).await;
+        for round in 0..100 {
+            let (writer, reader) = (&nodes[round % 3], &nodes[(round + 1) % 3]);
+            let accepted = writer.ok("s", "worker", update(&format!("{round}"))).await;
+            let session = reader.session("s").await.unwrap();
+            let seq = accepted.receipt.seq;
+            assert!(session.head >= seq, "saw {} after {seq}", session.head);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_message_has_one_effect_wherever_it_is_sent() {
+    in_time(async {
+        let (store, nodes) = nodes(3);
+        nodes[0].working("s", task(Charter::macp())).await;
+        for round in 0..30 {
+            let command = |node: &Arc<Stage>| {
+                let (node, id) = (Arc::clone(node), format!("m{round}"));
+                async move { node.put_as(&id, "s", "worker", update("half")).await }
+            };
+            let (one, two, three) = tokio::join!(command(&nodes[0]), command(&nodes[1]), command(&nodes[2]));
+            let seqs = [one, two, three].map(|accepted| accepted.unwrap().receipt.seq);
+            assert!(seqs.iter().all(|seq| *seq == seqs[0]), "{seqs:?}");
+        }
+        assert_eq!(written(&store), 3 + 30);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_rests_on_what_another_node_has_acknowledged() {
+    in_time(async {
+        let (_, nodes) = nodes(2);
+        for round in 0..50 {
+            let name = format!("s{round}");
+            nodes[0].working(&name, task(Charter::macp())).await;
+            assert!(nodes[1].session(&name).await.is_some());
+            nodes[0].ok(&name, "planner", cancel()).await;
+            assert_eq!(nodes[1].refused(&name, "worker", update("half")).await.code(), "SESSION_ENDED");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn followers_on_every_node_hear_everything_once_and_in_order() {
+    in_time(async {
+        let (store, nodes) = nodes(3);
+        let done = Arc::new(AtomicBool::new(false));
+        let topics = [Topic::Everything, of_agent("worker"), of_session("1-1")];
+        let mut followers = Vec::new();
+        for stage in &nodes {
+            for topic in topics.clone() {
+                let (stage, done) = (Arc::clone(stage), Arc::clone(&done));
+                followers.push(tokio::spawn(async move {
+                    (follow(&stage, topic.clone(), &Place::default(), &done).await.0, topic)
+                }));
+            }
+        }
+        let writers: Vec<_> = (0..6)
+            .map(|writer| {
+                let stage = Arc::clone(&nodes[writer % 3]);
+                tokio::spawn(async move {
+                    for life in 0..8 {
+                        stage.life(&format!("{writer}-{life}")).await;
+                    }
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        done.store(true, Ordering::SeqCst);
+        for follower in followers {
+            let (mut heard, topic) = follower.await.unwrap();
+            if matches!(topic, Topic::Session(_)) {
+                assert!(heard.is_sorted_by_key(|(_, event)| event.seq), "{topic:?}: out of order");
+            }
+            let mut expected = stored(&store, &topic, &Place::default());
+            heard.sort_by_key(|(position, _)| *position);
+            expected.sort_by_key(|(position, _)| *position);
+            assert_eq!(heard, expected, "{topic:?}");
+        }
+    })
+    .await;
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use handover_engine::answer::Answer;
 use handover_engine::commit::Commit;
 use handover_engine::errands::Waiting;
-use handover_engine::hub::{Hub, SubscriberId, Told};
+use handover_engine::hub::{Hub, SubscriberId};
 use handover_engine::key::Key;
 use handover_engine::log::Log;
 use handover_engine::node::{self, Call, Commits, Out, Parts};
@@ -211,11 +211,9 @@ impl Node {
         asks
     }
 
-    /// A bug: tell at once of what is held back.
+    /// A bug: tell at once of what is to be held back.
     pub fn tell_early(&mut self) {
-        while let Some(own) = self.tail.as_mut().and_then(|tail| tail.after_look(Round::MAX)) {
-            self.hub.publish(&Told::from(&own));
-        }
+        self.tail.iter_mut().for_each(|tail| tail.end(Round::MAX));
     }
 
     /// Let the node do something at this time, and say what it asks for.

@@ -368,10 +368,10 @@ impl World {
                     return self.commit(node);
                 }
                 let now = self.time_of(node);
-                let asks = self.nodes[node].complete(&result, now);
                 if self.plant == Some(Plant::TellEarly) {
                     self.nodes[node].tell_early();
                 }
+                let asks = self.nodes[node].complete(&result, now);
                 if self.nodes[node].wants_settling() {
                     self.soon(Happening::Settle { node, epoch });
                 }

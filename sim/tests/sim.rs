@@ -72,3 +72,9 @@ fn answers_from_memory_are_found_to_be_out_of_date() {
 fn what_turns_up_late_is_not_hidden_by_memory() {
     assert_eq!(run(7_020_421, None).failure, None);
 }
+
+/// An event of another node was told before one of our own that it rested on: the answer to our append came later.
+#[test]
+fn what_others_did_is_not_told_before_what_it_rests_on() {
+    assert_eq!(run(9_029_712, None).failure, None);
+}

@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use handover_kernel::command::{Act, Command};
 use handover_kernel::id::{Author, SessionId};
-use handover_kernel::{Event, Limits, Refusal, Seq, Session, Timestamp, step};
-use handover_store::{Done, Fault, News, OpenCount, Outcome, Position};
+use handover_kernel::{Limits, Refusal, Seq, Session, Timestamp, step};
+use handover_store::{Done, Fault, News, OpenCount, Outcome};
 
 use crate::answer::{Accepted, Answer, Denied, End};
 use crate::codec;
 use crate::commit::Commit;
 use crate::errands::{self, Waiting};
-use crate::hub::{Hub, Listed, Told};
+use crate::hub::{Hub, Told};
 use crate::key::Key;
 use crate::log::Log;
 use crate::quota::{Place, Quota};
 use crate::shard::{Effect, Published, Round, Shard, Ticket, Trip};
-use crate::tail::Tail;
+use crate::tail::{Heard, Tail};
 use crate::timers::Timers;
 
 /// What a node is made of, and where it puts what leaves it.
@@ -193,7 +193,12 @@ impl Commits {
 
     /// What waits in all shards, if anything does.
     pub fn gather<P: Parts>(&self, parts: &mut P) -> Option<Commit> {
-        Commit::gather(parts.shards(), |index| parts.shard(index, |shard, _| shard.take_batch()))
+        let commit =
+            Commit::gather(parts.shards(), |index| parts.shard(index, |shard, _| shard.take_batch()));
+        if commit.is_some() {
+            parts.tail(|tail| tail.writes(true));
+        }
+        commit
     }
 
     /// What became of a commit.
@@ -209,13 +214,15 @@ impl Commits {
         if failed || self.doubt {
             self.missed(parts);
         }
-        if failed != self.doubt {
-            parts.tail(|tail| tail.doubt(failed));
-        }
+        parts.tail(|tail| {
+            tail.writes(false);
+            tail.doubt(failed);
+        });
         self.doubt = failed;
         let effects =
             commit.settle(result, |index, share| parts.shard(index, |shard, now| shard.complete(share, now)));
         carry_out(parts, effects);
+        tell_all(parts);
     }
 
     /// Whether it is to be settled what became of the last commit before anybody can be sure of what is in memory.
@@ -256,14 +263,13 @@ pub fn look_begins<P: Parts>(parts: &mut P) -> Option<(Round, handover_store::Pl
 /// A page of what other nodes did, in the order of its stamps.
 pub fn heard<P: Parts>(parts: &mut P, news: Vec<News>) {
     for News { position, stamp, what } in news {
-        while let Some(own) = parts.tail(|tail| tail.before(stamp)).flatten() {
-            tell(parts, &Told::from(&own));
-        }
         match what {
             Done::Appended { key, bytes, agents, requester, .. } => {
                 let key = Key::from(key);
-                match codec::decode(&bytes) {
-                    Ok(event) => heard_event(parts, &key, Arc::new(event), position, (&agents, &requester)),
+                match codec::decode(&bytes).map(Arc::new) {
+                    Ok(event) => {
+                        heard_event(parts, &requester, Heard { key, event, agents, position, stamp })
+                    }
                     Err(error) => {
                         parts.shard(key.shard(parts.shards()), |shard, _| shard.deleted(&key));
                         parts.out(Out::Unreadable(&key, error.to_string()));
@@ -278,23 +284,37 @@ pub fn heard<P: Parts>(parts: &mut P, news: Vec<News>) {
         }
         parts.tail(|tail| tail.reach(position));
     }
+    tell_all(parts);
 }
 
-fn heard_event<P: Parts>(
-    parts: &mut P,
-    key: &Key,
-    event: Arc<Event>,
-    first: Position,
-    (agents, requester): (&[Box<str>], &str),
-) {
+fn heard_event<P: Parts>(parts: &mut P, requester: &str, heard: Heard) {
+    let Heard { key, event, position, .. } = &heard;
     let index = key.shard(parts.shards());
-    parts.shard(index, |shard, _| shard.heard(key, &event));
+    parts.shard(index, |shard, _| shard.heard(key, event));
     let place = Place::new(&key.tenant, requester);
     let (started, ended) = (event.seq == Seq(1), End::of(&event.fact).is_some());
-    parts.quota(|quota| quota.elsewhere(&place, first, started, ended));
-    tell(parts, &Told { key, listed: Listed::Agents(agents), events: &[event], first });
+    parts.quota(|quota| quota.elsewhere(&place, *position, started, ended));
     let effects = changed(parts, key);
+    if !parts.hub(|hub| hub.is_empty()) {
+        let held = parts.tail(|tail| tail.hear(heard));
+        when_held(parts, held);
+    }
     carry_out(parts, effects);
+}
+
+/// Tell of everything whose turn it is.
+fn tell_all<P: Parts>(parts: &mut P) {
+    while let Some(next) = parts.tail(Tail::next).flatten() {
+        next.told(|told| tell(parts, told));
+    }
+}
+
+/// If too much waits to be told, everybody reads it instead.
+fn when_held<P: Parts>(parts: &mut P, held: Option<bool>) {
+    if held == Some(false) {
+        let wakers = parts.hub(Hub::missed);
+        parts.out(Out::Notify(wakers));
+    }
 }
 
 /// A look at what other nodes did has come to the end: whatever waited for it goes on.
@@ -302,9 +322,8 @@ pub fn look_ends<P: Parts>(parts: &mut P, round: Round) {
     if !parts.tail(|tail| tail.is_sure()).unwrap_or(true) {
         return;
     }
-    while let Some(own) = parts.tail(|tail| tail.after_look(round)).flatten() {
-        tell(parts, &Told::from(&own));
-    }
+    parts.tail(|tail| tail.end(round));
+    tell_all(parts);
     for index in 0..parts.shards() {
         let confirmed = |shard: &mut Shard<_>, now| {
             let effects = shard.confirmed(round, now);
@@ -568,14 +587,11 @@ fn publish<P: Parts>(parts: &mut P, published: Published) {
             tail.hold(own)
         })
     });
-    match (held, own) {
-        (None, Some(own)) => tell(parts, &Told::from(&own)),
-        (Some(true), _) => parts.out(Out::Look),
-        (Some(false) | None, _) => {
-            let wakers = parts.hub(Hub::missed);
-            parts.out(Out::Notify(wakers));
-        }
+    match own {
+        Some(own) => tell(parts, &Told::from(&own)),
+        None => parts.out(Out::Look),
     }
+    when_held(parts, held);
 }
 
 /// Let everybody hear of events.
@@ -590,12 +606,12 @@ fn tell<P: Parts>(parts: &mut P, told: &Told<'_>) {
 }
 
 fn put<P: Parts>(parts: &mut P, ticket: Ticket<Call<P::Waiter>>, key: &Key, command: Command) -> Effects<P> {
-    let after = parts.tail(|tail| tail.next());
+    let after = parts.tail(|tail| tail.next_look());
     decide(parts, key, |shard, now| shard.submit(ticket, key, command, after, now))
 }
 
 fn read<P: Parts>(parts: &mut P, call: Call<P::Waiter>, key: &Key) -> Effects<P> {
-    let after = parts.tail(|tail| tail.next());
+    let after = parts.tail(|tail| tail.next_look());
     decide(parts, key, |shard, now| shard.read(call, key, after, now))
 }
 

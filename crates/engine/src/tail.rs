@@ -1,31 +1,75 @@
-//! What other nodes did: how far it is known here, and what of our own waits to be told after it. A plain state machine.
+//! What other nodes did: how far it is known here, and in which order everything is told. A plain state machine.
 //!
 //! Where several nodes append to one store, each looks again and again at what the others did. What an answer rests on that
-//! appends nothing may be out of date: it waits for a look that began after it was asked for. What is appended here may rest on
-//! something that has not been looked at yet: it is told after a look that began when it was written, or before something
-//! that rests on it.
+//! appends nothing may be out of date: it waits for a look that began after it was asked for.
+//!
+//! Whatever rests on something is told after it. What is appended here may rest on something that has not been looked at
+//! yet: it is told after a look that began when it was written, or before something with a later stamp. What others did may
+//! rest on what is being appended here: it is told once that is known.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use handover_kernel::Event;
 use handover_store::{Place, Position};
 
 use crate::answer::Published;
+use crate::hub::{Listed, Told};
+use crate::key::Key;
 use crate::shard::Round;
 
-/// How many events of our own may wait to be told. Beyond that everybody reads them from the store.
+/// How many events may wait to be told. Beyond that everybody reads them from the store.
 const HELD_MAX: usize = 4096;
 
 /// How far what other nodes did is known.
 #[derive(Debug, Default)]
 pub struct Tail {
     place: Place,
-    /// How many looks have begun.
+    /// How many looks have begun, and the last that came to its end.
     begun: Round,
-    /// Ours, in the order in which they were written, each with the look that it is told after at the latest.
-    held: VecDeque<(Round, Published)>,
+    ended: Round,
+    /// Ours, in the order of their stamps, each with the look that it is told after at the latest.
+    own: VecDeque<(Round, Published)>,
+    /// What others appended, in the order of their stamps.
+    others: VecDeque<Heard>,
     held_events: usize,
+    /// Something is being written.
+    writing: bool,
     /// Something that failed to be written may still turn up: what is in memory cannot be trusted.
     in_doubt: bool,
+}
+
+/// An event of another node.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the names of the fields say all")]
+pub struct Heard {
+    pub key: Key,
+    pub event: Arc<Event>,
+    pub agents: Vec<Box<str>>,
+    pub position: Position,
+    pub stamp: u64,
+}
+
+/// What is told next.
+#[derive(Debug)]
+pub enum Next {
+    /// Of our own.
+    Own(Published),
+    /// Of others.
+    Other(Heard),
+}
+
+impl Next {
+    /// Give it to somebody who tells it.
+    pub fn told<R>(&self, tell: impl FnOnce(&Told<'_>) -> R) -> R {
+        match self {
+            Next::Own(published) => tell(&Told::from(published)),
+            Next::Other(Heard { key, event, agents, position, .. }) => {
+                let events = std::slice::from_ref(event);
+                tell(&Told { key, listed: Listed::Agents(agents), events, first: *position })
+            }
+        }
+    }
 }
 
 impl Tail {
@@ -40,7 +84,7 @@ impl Tail {
     }
 
     /// The next look, which begins later than now.
-    pub fn next(&self) -> Round {
+    pub fn next_look(&self) -> Round {
         self.begun + 1
     }
 
@@ -50,47 +94,77 @@ impl Tail {
         (self.begun, self.place.clone())
     }
 
-    /// What another node did is known.
+    /// A look has come to its end.
+    pub fn end(&mut self, round: Round) {
+        self.ended = self.ended.max(round);
+    }
+
+    /// What stands here is known.
     pub fn reach(&mut self, position: Position) {
         self.place.reach(position);
     }
 
-    /// Keep our own events until they can be told. False if there are too many.
+    /// Tell of our own events when it is their turn. False if too much waits.
     pub fn hold(&mut self, published: Published) -> bool {
-        self.held_events += published.events.len();
-        if self.held_events > HELD_MAX {
+        let (until, count) = (self.next_look(), published.events.len());
+        self.own.push_back((until, published));
+        self.has_room(count)
+    }
+
+    /// Tell of an event of another node when it is its turn. False if too much waits.
+    pub fn hear(&mut self, heard: Heard) -> bool {
+        self.others.push_back(heard);
+        self.has_room(1)
+    }
+
+    fn has_room(&mut self, more: usize) -> bool {
+        self.held_events += more;
+        let room = self.held_events <= HELD_MAX;
+        if !room {
             self.forget();
-            return false;
         }
-        self.held.push_back((self.next(), published));
-        true
+        room
     }
 
     /// Let go of what waits to be told: everybody reads it from the store.
     pub fn forget(&mut self) {
-        self.held.clear();
+        self.own.clear();
+        self.others.clear();
         self.held_events = 0;
     }
 
-    /// Our next events that something with this stamp may rest on.
-    pub fn before(&mut self, stamp: u64) -> Option<Published> {
-        self.release(|_, published| published.stamp < stamp)
-    }
-
-    /// Our next events that are told after this look at the latest.
-    pub fn after_look(&mut self, round: Round) -> Option<Published> {
-        self.release(|until, _| until <= round)
-    }
-
-    fn release(&mut self, is_due: impl Fn(Round, &Published) -> bool) -> Option<Published> {
-        let (_, published) = self.held.pop_front_if(|(until, published)| is_due(*until, published))?;
-        self.held_events -= published.events.len();
-        Some(published)
+    /// What is to be told next, if it can be told now.
+    pub fn next(&mut self) -> Option<Next> {
+        if self.writing || self.in_doubt {
+            return None;
+        }
+        let ended = self.ended;
+        let own = match self.others.front() {
+            Some(other) => {
+                let stamp = other.stamp;
+                self.own.pop_front_if(|(_, published)| published.stamp < stamp)
+            }
+            None => self.own.pop_front_if(|(until, _)| *until <= ended),
+        };
+        let next = match own {
+            Some((_, published)) => Next::Own(published),
+            None => Next::Other(self.others.pop_front()?),
+        };
+        self.held_events -= match &next {
+            Next::Own(published) => published.events.len(),
+            Next::Other(_) => 1,
+        };
+        Some(next)
     }
 
     /// Whether anything waits to be told.
     pub fn holds(&self) -> bool {
-        !self.held.is_empty()
+        !self.own.is_empty() || !self.others.is_empty()
+    }
+
+    /// Something is being written, or it is known what became of it.
+    pub fn writes(&mut self, writing: bool) {
+        self.writing = writing;
     }
 
     /// A commit failed, or what became of it is known.
@@ -107,39 +181,66 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use handover_kernel::{Limits, SessionId, step};
-    use std::sync::Arc;
 
     use super::*;
     use crate::shard::tests::{NOW, key, start};
 
-    fn own(number: u64, stamp: u64) -> Published {
+    fn own(stamp: u64) -> Published {
         let mut slot = None;
         let step = step(&mut slot, &SessionId::from("s"), &start(None), &Limits::default(), NOW);
         let binding = slot.expect("it has started").binding;
         let events = step.events.into_iter().map(Arc::new).collect();
-        let first = Position::first_slot(number);
+        let first = Position::first_slot(stamp);
         Published { key: key("s"), binding, events, first, stamp, bytes: 0, ended: None }
+    }
+
+    fn other(stamp: u64) -> Heard {
+        let Published { key, events, first, .. } = own(stamp);
+        Heard { key, event: Arc::clone(&events[0]), agents: Vec::new(), position: first, stamp }
+    }
+
+    fn told(tail: &mut Tail) -> Vec<(bool, u64)> {
+        let next = |next: Next| match next {
+            Next::Own(published) => (true, published.stamp),
+            Next::Other(heard) => (false, heard.stamp),
+        };
+        std::iter::from_fn(|| tail.next()).map(next).collect()
     }
 
     #[test]
     fn own_events_are_told_before_what_may_rest_on_them_and_after_the_next_look_at_the_latest() {
         let mut tail = Tail::after(Place::first_slot(7));
         assert_eq!(tail.begin(), (1, Place::first_slot(7)));
-        assert!(tail.hold(own(1, 10)) && tail.hold(own(2, 20)));
-        assert!(tail.after_look(1).is_none(), "that look may have begun before they were written");
-        assert!(tail.before(10).is_none());
-        assert_eq!(tail.before(11).map(|own| own.stamp), Some(10));
-        assert!(tail.before(11).is_none() && tail.holds());
+        assert!(tail.hold(own(10)) && tail.hold(own(20)));
+        tail.end(1);
+        assert_eq!(told(&mut tail), [], "that look may have begun before they were written");
+        assert!(tail.hear(other(9)) && tail.hear(other(11)));
+        assert_eq!(told(&mut tail), [(false, 9), (true, 10), (false, 11)]);
         let (second, _) = tail.begin();
-        assert_eq!(tail.after_look(second).map(|own| own.stamp), Some(20));
+        tail.end(second);
+        assert_eq!(told(&mut tail), [(true, 20)]);
         assert!(!tail.holds());
+    }
+
+    #[test]
+    fn what_others_did_waits_for_what_is_being_written_here() {
+        let mut tail = Tail::default();
+        tail.writes(true);
+        assert!(tail.hear(other(13)));
+        assert_eq!(told(&mut tail), [], "it may rest on that");
+        tail.writes(false);
+        assert!(tail.hold(own(12)));
+        assert_eq!(told(&mut tail), [(true, 12), (false, 13)]);
+        tail.doubt(true);
+        assert!(tail.hear(other(15)));
+        assert_eq!(told(&mut tail), []);
     }
 
     #[test]
     fn when_too_much_waits_to_be_told_everybody_reads_it() {
         let mut tail = Tail::default();
-        assert!((0..HELD_MAX as u64).all(|number| tail.hold(own(number, number))));
-        assert!(!tail.hold(own(0, 0)) && !tail.holds());
-        assert!(tail.hold(own(1, 1)));
+        assert!((0..HELD_MAX as u64).all(|stamp| tail.hold(own(stamp))));
+        assert!(!tail.hear(other(0)) && !tail.holds());
+        assert!(tail.hold(own(1)));
     }
 }

@@ -1,0 +1,383 @@
+-- The tables of version 1, in the schema that the connection's search path names first. Steps only add: nodes of the version
+-- before go on beside those of this one, and functions carry a version in their name.
+
+-- What there is one of: the versions of the tables and of the index.
+CREATE TABLE facts (
+    name text COLLATE "C" PRIMARY KEY,
+    value bigint NOT NULL
+);
+INSERT INTO facts VALUES ('index_version', 0);
+
+-- The log of each node: who has it, and how far it is. A node has one append under way at a time, so that everything up to
+-- its last number is there or never will be.
+CREATE TABLE slots (
+    slot integer PRIMARY KEY,
+    -- One more with each holder: what one sends that was declared dead is refused.
+    epoch bigint NOT NULL,
+    node text NOT NULL,
+    release text NOT NULL,
+    seen_at timestamptz NOT NULL,
+    number bigint NOT NULL DEFAULT 0,
+    stamp bigint NOT NULL DEFAULT 0,
+    -- The last batch of the holder, and the number before its first event: so a lost answer can be found out.
+    batch bigint NOT NULL DEFAULT 0,
+    before bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+
+-- A row stays as the tombstone when its session is deleted.
+CREATE TABLE sessions (
+    sid uuid PRIMARY KEY,
+    tenant text COLLATE "C" NOT NULL,
+    session text COLLATE "C" NOT NULL,
+    -- The order in which sessions were first written.
+    born bigint NOT NULL,
+    deleted_at bigint
+);
+CREATE SEQUENCE sessions_born;
+CREATE UNIQUE INDEX sessions_by_birth ON sessions (born);
+CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
+
+CREATE TABLE events (
+    sid uuid NOT NULL,
+    seq bigint NOT NULL,
+    slot integer NOT NULL,
+    number bigint NOT NULL,
+    stamp bigint NOT NULL,
+    checksum bigint NOT NULL,
+    bytes bytea NOT NULL,
+    PRIMARY KEY (sid, seq)
+);
+-- The stamp is beside them, so that the order over all slots is known without a look at the events.
+CREATE UNIQUE INDEX events_by_slot ON events (slot, number) INCLUDE (stamp);
+
+CREATE TABLE snapshots (
+    sid uuid PRIMARY KEY,
+    seq bigint NOT NULL,
+    checksum bigint NOT NULL,
+    bytes bytea NOT NULL
+);
+
+-- The index row of each session.
+CREATE TABLE listed (
+    sid uuid PRIMARY KEY,
+    tenant text COLLATE "C" NOT NULL,
+    born bigint NOT NULL,
+    kind smallint NOT NULL,
+    status smallint NOT NULL,
+    requester text COLLATE "C" NOT NULL,
+    agents text[] NOT NULL,
+    created_at bigint NOT NULL,
+    finished_at bigint,
+    wake bigint,
+    summary bytea NOT NULL,
+    waiters text[] NOT NULL,
+    waits bigint[] NOT NULL
+);
+CREATE UNIQUE INDEX listed_by_birth ON listed (born);
+CREATE INDEX listed_by_tenant ON listed (tenant, born);
+CREATE INDEX listed_to_wake ON listed (wake, born) WHERE wake IS NOT NULL;
+CREATE INDEX listed_open ON listed (tenant, requester) WHERE finished_at IS NULL;
+CREATE INDEX listed_unfinished ON listed (born) WHERE finished_at IS NULL;
+CREATE INDEX listed_finished ON listed (finished_at, born) WHERE finished_at IS NOT NULL AND wake IS NULL;
+
+-- On whose lists a session is, and for whom it waits.
+CREATE TABLE lists (
+    tenant text COLLATE "C" NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    born bigint NOT NULL,
+    sid uuid NOT NULL,
+    PRIMARY KEY (tenant, agent, born)
+);
+CREATE INDEX lists_of_session ON lists (sid, agent);
+CREATE INDEX lists_of_agent ON lists (agent, born);
+CREATE TABLE inbox (
+    tenant text COLLATE "C" NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    born bigint NOT NULL,
+    sid uuid NOT NULL,
+    kinds bigint NOT NULL,
+    PRIMARY KEY (tenant, agent, born)
+);
+CREATE INDEX inbox_of_session ON inbox (sid);
+
+-- How many bytes the events of each requester's sessions have. A node writes rows of its own slot alone, which may be less
+-- than none: a session that one node began another may delete.
+CREATE TABLE stored (
+    slot integer NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    requester text COLLATE "C" NOT NULL,
+    bytes bigint NOT NULL,
+    PRIMARY KEY (slot, tenant, requester)
+) WITH (fillfactor = 70);
+
+CREATE TABLE records (
+    space text COLLATE "C" NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    value bytea NOT NULL,
+    PRIMARY KEY (space, tenant, key)
+);
+
+-- What others must hear of beside events, at positions like theirs.
+CREATE TABLE notes (
+    slot integer NOT NULL,
+    number bigint NOT NULL,
+    stamp bigint NOT NULL,
+    written_at timestamptz NOT NULL DEFAULT now(),
+    -- 1: a session was deleted; 2: a record was written or removed.
+    kind smallint NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    space text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    PRIMARY KEY (slot, number)
+);
+
+-- Only the holder of a slot writes to it, and one batch after the other.
+CREATE FUNCTION hold_v1(p_slot integer, p_epoch bigint) RETURNS slots
+LANGUAGE plpgsql AS $$
+DECLARE held slots;
+BEGIN
+    SELECT * INTO held FROM slots WHERE slot = p_slot FOR NO KEY UPDATE;
+    IF held.epoch IS DISTINCT FROM p_epoch THEN
+        RAISE EXCEPTION 'slot % was taken by another node', p_slot USING ERRCODE = 'HO001';
+    END IF;
+    RETURN held;
+END $$;
+
+-- A slot that nobody has been seen to hold for a while, or a new one.
+CREATE FUNCTION take_slot_v1(p_node text, p_release text, p_lease interval) RETURNS slots
+LANGUAGE plpgsql AS $$
+DECLARE taken slots;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext(current_schema() || '.slots'));
+    UPDATE slots SET epoch = epoch + 1, node = p_node, release = p_release, seen_at = clock_timestamp(), batch = 0
+    WHERE slot = (SELECT slot FROM slots WHERE seen_at <= clock_timestamp() - p_lease ORDER BY slot LIMIT 1)
+    RETURNING * INTO taken;
+    IF NOT FOUND THEN
+        INSERT INTO slots (slot, epoch, node, release, seen_at)
+        SELECT coalesce(max(slot) + 1, 0), 1, p_node, p_release, clock_timestamp() FROM slots
+        RETURNING * INTO taken;
+    END IF;
+    RETURN taken;
+END $$;
+
+-- Everything that a batch asks for, for each session at most once. Arrays have one element for each item, those of events one
+-- for each event, in the order of the items. Answers with one row for each item: what became of it (1 appended, 2 somebody
+-- was first, 3 deleted), and for each of these two numbers: the first number and stamp; the head; the time.
+CREATE FUNCTION append_v1(
+    p_slot integer, p_epoch bigint, p_batch bigint, p_seen bigint,
+    p_sid uuid[], p_tenant text[], p_session text[], p_expected bigint[], p_count integer[],
+    p_checksum bigint[], p_bytes bytea[],
+    p_has_row boolean[], p_kind smallint[], p_status smallint[], p_requester text[], p_agents text[],
+    p_created_at bigint[], p_finished_at bigint[], p_summary bytea[], p_waiters text[], p_waits text[],
+    p_sets_wake boolean[], p_wake bigint[],
+    p_snapshot_checksum bigint[], p_snapshot bytea[]
+) RETURNS TABLE (outcome smallint, first bigint, second bigint)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    held slots;
+    base_stamp bigint;
+    won boolean[];
+    heads bigint[];
+    gone bigint[];
+    births bigint[];
+    starts bigint[];
+    total bigint;
+BEGIN
+    held := hold_v1(p_slot, p_epoch);
+    IF held.batch <> p_batch - 1 THEN
+        RAISE EXCEPTION 'expected batch % of slot %, found %', held.batch + 1, p_slot, p_batch USING ERRCODE = 'HO002';
+    END IF;
+    -- A start claims its row; everything else waits for whoever is writing to the session. Always in the same order.
+    INSERT INTO sessions (sid, tenant, session, born)
+    SELECT i.sid, i.tenant, i.session, nextval('sessions_born')
+    FROM (SELECT * FROM unnest(p_sid, p_tenant, p_session, p_expected, p_count) WITH ORDINALITY
+              AS u (sid, tenant, session, expected, count, item)
+          WHERE u.expected = 0 AND u.count > 0 AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.sid = u.sid)
+          ORDER BY u.item) i
+    ON CONFLICT DO NOTHING;
+    PERFORM 1 FROM sessions WHERE sid = ANY (p_sid) ORDER BY sid FOR NO KEY UPDATE;
+    -- Nobody else writes to these sessions now.
+    SELECT array_agg(coalesce(s.deleted_at IS NULL AND i.expected = h.head AND (h.head > 0 OR i.count > 0), false) ORDER BY i.item),
+           array_agg(coalesce(h.head, 0) ORDER BY i.item),
+           array_agg(s.deleted_at ORDER BY i.item),
+           array_agg(s.born ORDER BY i.item),
+           greatest(p_seen, held.stamp, coalesce(max(h.stamp), 0))
+    INTO won, heads, gone, births, base_stamp
+    FROM unnest(p_sid, p_expected, p_count) WITH ORDINALITY AS i (sid, expected, count, item)
+    LEFT JOIN sessions s ON s.sid = i.sid
+    LEFT JOIN LATERAL (
+        SELECT coalesce(max(seq), 0) AS head, coalesce(max(stamp), 0) AS stamp
+        FROM (SELECT e.seq, e.stamp FROM events e WHERE e.sid = i.sid ORDER BY e.seq DESC LIMIT 1) last
+    ) h ON true;
+    -- Where the events of each winner begin among those that are written.
+    SELECT array_agg(before ORDER BY item), max(before + n) INTO starts, total
+    FROM (SELECT i.item, i.n, coalesce(sum(i.n) OVER (ORDER BY i.item ROWS UNBOUNDED PRECEDING) - i.n, 0) AS before
+          FROM (SELECT item, CASE WHEN w THEN count ELSE 0 END AS n
+                FROM unnest(won, p_count) WITH ORDINALITY AS u (w, count, item)) i) o;
+    INSERT INTO events (sid, seq, slot, number, stamp, checksum, bytes)
+    SELECT i.sid, i.expected + e.at - i.offset_before, p_slot,
+           held.number + i.start + e.at - i.offset_before, base_stamp + i.start + e.at - i.offset_before,
+           e.checksum, e.bytes
+    FROM (SELECT u.*, sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count AS offset_before
+          FROM unnest(p_sid, p_expected, p_count, won, starts) WITH ORDINALITY
+              AS u (sid, expected, count, won, start, item)) i
+    JOIN unnest(p_checksum, p_bytes) WITH ORDINALITY AS e (checksum, bytes, at)
+        ON e.at > i.offset_before AND e.at <= i.offset_before + i.count
+    WHERE i.won;
+    UPDATE slots SET batch = p_batch, before = held.number, number = held.number + total, stamp = CASE
+        WHEN total > 0 THEN base_stamp + total ELSE held.stamp END
+    WHERE slot = p_slot;
+    PERFORM index_v1(p_sid, p_tenant, births, won, p_has_row, p_kind, p_status, p_requester, p_agents, p_created_at,
+                     p_finished_at, p_summary, p_waiters, p_waits, p_sets_wake, p_wake, false);
+    INSERT INTO stored (slot, tenant, requester, bytes)
+    SELECT p_slot, l.tenant, l.requester, sum(octet_length(e.bytes))
+    FROM (SELECT u.*, sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count AS offset_before
+          FROM unnest(p_sid, p_count, won) WITH ORDINALITY AS u (sid, count, won, item)) i
+    JOIN listed l ON l.sid = i.sid
+    JOIN unnest(p_bytes) WITH ORDINALITY AS e (bytes, at) ON e.at > i.offset_before AND e.at <= i.offset_before + i.count
+    WHERE i.won GROUP BY l.tenant, l.requester ORDER BY l.tenant, l.requester
+    ON CONFLICT (slot, tenant, requester) DO UPDATE SET bytes = stored.bytes + excluded.bytes;
+    INSERT INTO snapshots (sid, seq, checksum, bytes)
+    SELECT i.sid, i.expected + i.count, i.checksum, i.bytes
+    FROM unnest(p_sid, p_expected, p_count, won, p_snapshot_checksum, p_snapshot)
+        AS i (sid, expected, count, won, checksum, bytes)
+    WHERE i.won AND i.bytes IS NOT NULL
+    ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, checksum = excluded.checksum, bytes = excluded.bytes;
+    RETURN QUERY
+    SELECT CASE WHEN i.won THEN 1 WHEN i.gone IS NOT NULL THEN 3 ELSE 2 END::smallint,
+           CASE WHEN i.won THEN held.number + i.start + 1 WHEN i.gone IS NOT NULL THEN i.gone ELSE i.head END,
+           CASE WHEN i.won THEN base_stamp + i.start + 1 ELSE 0 END
+    FROM unnest(won, starts, gone, heads) WITH ORDINALITY AS i (won, start, gone, head, item) ORDER BY i.item;
+END $$;
+
+-- Index rows, lists, inboxes and wake times of the items that won. Lists of text come as one text each, with a character
+-- between them that no name has.
+CREATE FUNCTION index_v1(
+    p_sid uuid[], p_tenant text[], p_born bigint[], won boolean[], p_has_row boolean[], p_kind smallint[],
+    p_status smallint[], p_requester text[], p_agents text[], p_created_at bigint[], p_finished_at bigint[],
+    p_summary bytea[], p_waiters text[], p_waits text[], p_sets_wake boolean[], p_wake bigint[], p_anew boolean
+) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE rows_too boolean := (SELECT bool_or(w AND r) FROM unnest(won, p_has_row) AS u (w, r));
+BEGIN
+    IF p_anew THEN
+        DELETE FROM lists WHERE sid = ANY (p_sid);
+        DELETE FROM inbox WHERE sid = ANY (p_sid);
+    END IF;
+    IF rows_too THEN
+        INSERT INTO lists (tenant, agent, born, sid)
+        SELECT DISTINCT i.tenant, a.agent, i.born, i.sid
+        FROM unnest(p_sid, p_tenant, p_born, won, p_has_row, p_agents) AS i (sid, tenant, born, won, has_row, agents)
+        CROSS JOIN LATERAL unnest(string_to_array(i.agents, E'\x1f')) AS a (agent)
+        WHERE i.won AND i.has_row AND (p_anew OR NOT EXISTS (SELECT 1 FROM listed l WHERE l.sid = i.sid))
+        ON CONFLICT DO NOTHING;
+        DELETE FROM inbox b USING unnest(p_sid, won, p_has_row, p_waiters, p_waits) AS i (sid, won, has_row, waiters, waits)
+        WHERE b.sid = i.sid AND i.won AND i.has_row AND NOT EXISTS (
+            SELECT 1 FROM unnest(string_to_array(i.waiters, E'\x1f')) AS w (agent) WHERE w.agent = b.agent);
+        INSERT INTO inbox (tenant, agent, born, sid, kinds)
+        SELECT i.tenant, w.agent, i.born, i.sid, bit_or(w.kinds::bigint)
+        FROM unnest(p_sid, p_tenant, p_born, won, p_has_row, p_waiters, p_waits)
+            AS i (sid, tenant, born, won, has_row, waiters, waits)
+        CROSS JOIN LATERAL unnest(string_to_array(i.waiters, E'\x1f'), string_to_array(i.waits, E'\x1f')) AS w (agent, kinds)
+        WHERE i.won AND i.has_row GROUP BY i.tenant, w.agent, i.born, i.sid
+        ON CONFLICT (tenant, agent, born) DO UPDATE SET kinds = excluded.kinds WHERE inbox.kinds <> excluded.kinds;
+        INSERT INTO listed (sid, tenant, born, kind, status, requester, agents, created_at, finished_at, wake, summary,
+                            waiters, waits)
+        SELECT i.sid, i.tenant, i.born, i.kind, i.status, i.requester, string_to_array(i.agents, E'\x1f'), i.created_at,
+               i.finished_at, CASE WHEN i.sets_wake THEN i.wake END, i.summary, string_to_array(i.waiters, E'\x1f'),
+               string_to_array(i.waits, E'\x1f')::bigint[]
+        FROM unnest(p_sid, p_tenant, p_born, won, p_has_row, p_kind, p_status, p_requester, p_agents, p_created_at,
+                    p_finished_at, p_summary, p_waiters, p_waits, p_sets_wake, p_wake)
+            AS i (sid, tenant, born, won, has_row, kind, status, requester, agents, created_at, finished_at, summary, waiters,
+                  waits, sets_wake, wake)
+        WHERE i.won AND i.has_row
+        ON CONFLICT (sid) DO UPDATE SET kind = excluded.kind, status = excluded.status, requester = excluded.requester,
+            agents = CASE WHEN p_anew THEN excluded.agents ELSE listed.agents END,
+            created_at = excluded.created_at, finished_at = excluded.finished_at, summary = excluded.summary,
+            waiters = excluded.waiters, waits = excluded.waits;
+    END IF;
+    UPDATE listed SET wake = i.wake
+    FROM unnest(p_sid, won, p_sets_wake, p_wake) AS i (sid, won, sets_wake, wake)
+    WHERE listed.sid = i.sid AND i.won AND i.sets_wake AND listed.wake IS DISTINCT FROM i.wake;
+END $$;
+
+-- A position for something that others must hear of.
+CREATE FUNCTION note_v1(p_slot integer, p_seen bigint, p_kind smallint, p_tenant text, p_space text, p_key text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE held slots;
+BEGIN
+    UPDATE slots SET number = number + 1, stamp = greatest(stamp, p_seen) + 1 WHERE slot = p_slot RETURNING * INTO held;
+    INSERT INTO notes (slot, number, stamp, kind, tenant, space, key)
+    VALUES (p_slot, held.number, held.stamp, p_kind, p_tenant, p_space, p_key);
+END $$;
+
+CREATE FUNCTION put_record_v1(
+    p_slot integer, p_epoch bigint, p_seen bigint, p_space text, p_tenant text, p_key text, p_value bytea, p_replace boolean
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE done boolean;
+BEGIN
+    PERFORM hold_v1(p_slot, p_epoch);
+    IF p_replace THEN
+        INSERT INTO records VALUES (p_space, p_tenant, p_key, p_value)
+        ON CONFLICT (space, tenant, key) DO UPDATE SET value = excluded.value;
+        done := true;
+    ELSE
+        INSERT INTO records VALUES (p_space, p_tenant, p_key, p_value) ON CONFLICT DO NOTHING;
+        done := FOUND;
+    END IF;
+    IF done THEN
+        PERFORM note_v1(p_slot, p_seen, 2::smallint, p_tenant, p_space, p_key);
+    END IF;
+    RETURN done;
+END $$;
+
+CREATE FUNCTION remove_record_v1(
+    p_slot integer, p_epoch bigint, p_seen bigint, p_space text, p_tenant text, p_key text
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM hold_v1(p_slot, p_epoch);
+    DELETE FROM records WHERE space = p_space AND tenant = p_tenant AND key = p_key;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM note_v1(p_slot, p_seen, 2::smallint, p_tenant, p_space, p_key);
+    RETURN true;
+END $$;
+
+-- Finished sessions, the oldest first. What somebody writes to is passed over.
+CREATE FUNCTION delete_finished_v1(
+    p_slot integer, p_epoch bigint, p_seen bigint, p_finished_before bigint, p_now bigint, p_max bigint
+) RETURNS TABLE (tenant text, session text, finished_at bigint, requester text, bytes bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    held slots;
+    found_one record;
+BEGIN
+    held := hold_v1(p_slot, p_epoch);
+    FOR found_one IN
+        SELECT l.sid, s.tenant, s.session, l.finished_at, l.requester,
+               (SELECT coalesce(sum(octet_length(e.bytes)), 0) FROM events e WHERE e.sid = l.sid)::bigint AS bytes
+        FROM listed l JOIN sessions s ON s.sid = l.sid
+        WHERE l.finished_at < p_finished_before AND l.wake IS NULL
+        ORDER BY l.finished_at, l.born LIMIT p_max FOR UPDATE OF s SKIP LOCKED
+    LOOP
+        DELETE FROM events WHERE sid = found_one.sid;
+        DELETE FROM snapshots WHERE sid = found_one.sid;
+        DELETE FROM lists WHERE sid = found_one.sid;
+        DELETE FROM inbox WHERE sid = found_one.sid;
+        DELETE FROM listed WHERE sid = found_one.sid;
+        UPDATE sessions SET deleted_at = p_now WHERE sid = found_one.sid;
+        INSERT INTO stored AS t VALUES (p_slot, found_one.tenant, found_one.requester, -found_one.bytes)
+        ON CONFLICT (slot, tenant, requester) DO UPDATE SET bytes = t.bytes + excluded.bytes;
+        PERFORM note_v1(p_slot, p_seen, 1::smallint, found_one.tenant, '', found_one.session);
+        tenant := found_one.tenant; session := found_one.session; finished_at := found_one.finished_at;
+        requester := found_one.requester; bytes := found_one.bytes;
+        RETURN NEXT;
+    END LOOP;
+END $$;

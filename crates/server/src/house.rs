@@ -119,7 +119,7 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
             subscriber_queue_max: engine.subscriber_queue_max,
             retention_ms: days(retention.finished_days),
             tombstones_ms: days(retention.tombstone_days),
-            on_published: None,
+            ..EngineSettings::default()
         },
         gate: gate_settings(limits, identity),
         access: config.access.rules.clone(),

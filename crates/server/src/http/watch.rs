@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -12,6 +12,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::response::Response;
 use http_body_util::Limited;
 use hyper::body::Body as _;
+use prometheus_client::metrics::counter::Counter;
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
@@ -33,7 +34,7 @@ impl<S> Layer<S> for Watch {
     type Service = Watched<S>;
 
     fn layer(&self, inner: S) -> Watched<S> {
-        Watched { inner, watch: Arc::new(self.clone()) }
+        Watched { inner, watch: Arc::new(self.clone()), good: Arc::default() }
     }
 }
 
@@ -42,7 +43,36 @@ impl<S> Layer<S> for Watch {
 pub(super) struct Watched<S> {
     inner: S,
     watch: Arc<Watch>,
+    /// Where most of its answers are counted.
+    good: Arc<OnceLock<Counted>>,
 }
+
+/// The answers with status 200 of a path: found once, because looking for them takes a lock and a name for each.
+struct Counted {
+    path: MatchedPath,
+    answers: Counter,
+}
+
+impl Watch {
+    /// By route, not by path: what anyone can make up must not become a label.
+    fn count(&self, route: Option<&MatchedPath>, status: u16, good: &OnceLock<Counted>) {
+        let Some(path) = route.filter(|_| status == 200) else {
+            let route = route.map_or(OTHER, MatchedPath::as_str);
+            self.metrics.http_requests(route, status).inc();
+            return;
+        };
+        let found = || self.metrics.http_requests(path.as_str(), status);
+        let known = good.get_or_init(|| Counted { path: path.clone(), answers: found() });
+        if known.path.as_str() == path.as_str() {
+            known.answers.inc();
+        } else {
+            found().inc();
+        }
+    }
+}
+
+/// Stands for every path that has no route.
+const OTHER: &str = "other";
 
 impl<S> Service<Request> for Watched<S>
 where
@@ -58,7 +88,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let watch = Arc::clone(&self.watch);
+        let (watch, good) = (Arc::clone(&self.watch), Arc::clone(&self.good));
         let bounds = watch.bounds;
         let route = request.extensions().get::<MatchedPath>().cloned();
         let line = Line::begin(request.headers()).map(|line| (line, request.method().clone()));
@@ -81,11 +111,10 @@ where
                 },
                 Err(refused) => *refused,
             };
-            // By route, not by path: what anyone can make up must not become a label.
-            let route = route.as_ref().map_or("other", MatchedPath::as_str);
             let status = answer.status().as_u16();
-            watch.metrics.count_http_request(route, status);
+            watch.count(route.as_ref(), status, &good);
             if let Some((line, method)) = line {
+                let route = route.as_ref().map_or(OTHER, MatchedPath::as_str);
                 let (duration_ms, trace) = (line.ms(), line.trace());
                 tracing::debug!(route, %method, status, duration_ms, trace, "answered");
             }

@@ -25,7 +25,7 @@ use self::reply::Work;
 use super::caller::{
     Caller, Era, HANDSHAKES, Meta, Opening, POLL, Wishes, era, meta_of, modern, progress_token,
 };
-use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
+use super::message::{Error, INVALID_REQUEST, Incoming, answer, answer_with, refusal};
 use super::{Mcp, No, Outbox, handshake};
 use crate::http::host::Host;
 use crate::http::line::{note, short};
@@ -376,7 +376,7 @@ impl Mcp {
             // In a box, so that polls, which are most of all requests, do not carry the room that others need.
             (Era::Modern | Era::Handshake, _, _) => Box::pin(self.answer(&caller, method, params)).await?,
         };
-        Ok(Reply::Message(answer(id, &result)))
+        Ok(Reply::Message(answer_with(id, result)))
     }
 
     /// Answer a request that may take long or have something to tell before its answer.

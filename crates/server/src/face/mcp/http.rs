@@ -29,7 +29,9 @@ use super::message::{Error, INVALID_REQUEST, Incoming, answer, answer_with, refu
 use super::{Mcp, No, Outbox, handshake};
 use crate::http::host::Host;
 use crate::http::line::{note, short};
-use crate::http::{Peer, bearer, gather, host, is_json, json_held, origin, problem, sse, too_much, trace};
+use crate::http::{
+    Peer, Routes, bearer, gather, host, is_json, json_held, origin, problem, sse, too_much, trace,
+};
 use crate::queue::queue;
 use handover_desk::codes::own;
 use handover_desk::gate;
@@ -39,13 +41,22 @@ pub use headers::ParameterHeaders;
 static SESSION_ID: HeaderName = HeaderName::from_static(SESSION_HEADER);
 static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
 
+/// Where the face is.
+const PATH: &str = "/mcp";
+
 /// The routes of the face.
 pub fn router(mcp: Mcp) -> Router {
     Router::new()
-        .route("/mcp", post(take).get(hear).options(preflight))
+        .route(PATH, post(take).get(hear).options(preflight))
         .route("/.well-known/oauth-protected-resource", get(resource).options(preflight))
         .route("/.well-known/oauth-protected-resource/mcp", get(resource).options(preflight))
         .with_state(mcp)
+}
+
+/// Routes that answer what is posted to the face, which is most of all requests, before they are asked.
+pub fn often(mcp: &Mcp, routes: Routes) -> Routes {
+    let mcp = mcp.clone();
+    routes.often(PATH, move |request| take(State(mcp.clone()), request))
 }
 
 /// RFC 9728: who issues tokens for this endpoint.

@@ -90,7 +90,7 @@ impl Inner {
         for key in due {
             self.counters.ticks.inc();
             self.wakes.fetch_add(1, Ordering::AcqRel);
-            node::wake(&mut Locked(self), &key);
+            node::wake(&mut Locked::new(self), &key);
         }
         more
     }

@@ -16,6 +16,7 @@ mod stage;
 mod budgets;
 mod errands;
 mod faults;
+mod here;
 mod inbox;
 mod index;
 mod life;

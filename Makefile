@@ -42,8 +42,8 @@ deny: ## check licences, duplicate versions and sources of the dependencies
 advisories: ## check the lock file against the RustSec advisories, if they can be fetched
 	@scripts/deny advisories
 
-unit: ## run the unit and integration tests
-	cargo test $(LOCKED) --workspace
+unit: ## run the unit and integration tests, those of the stores on a PostgreSQL too
+	@scripts/unit
 
 sim: ## run the engine on a failing store, 2,000 seeded worlds
 	cargo run $(LOCKED) --release --package handover-sim -- --seeds 2000

@@ -16,7 +16,7 @@ use handover_engine::tail::Tail;
 use handover_engine::timers::{Found, SCAN_MAX, Timers};
 use handover_kernel::command::Command;
 use handover_kernel::{Limits, Timestamp};
-use handover_store::{Fault, News, OpenCount, Outcome, Place, Position, Store};
+use handover_store::{Fault, News, OpenCount, Outcome, Place, Position, Slot, Store};
 
 use crate::disk::Disk;
 
@@ -64,6 +64,8 @@ pub struct Node {
     commits: Commits,
     /// How many sessions are being woken.
     wakes: usize,
+    /// Its slot, if there are others.
+    pub slot: Option<Slot>,
     /// How many subscribers were cut off.
     pub cuts: u64,
     /// Whether a look at what other nodes did is under way.
@@ -155,6 +157,7 @@ impl Node {
             flight: None,
             commits: Commits::default(),
             wakes: 0,
+            slot: store.slot(),
             cuts: 0,
             looking: false,
             look_again: false,
@@ -264,13 +267,14 @@ impl Node {
     pub fn look_at_the_clock(
         &mut self,
         disk: &Disk,
+        live: &[Slot],
         scan_fails: bool,
         asleep: bool,
         now: Timestamp,
     ) -> (Vec<Ask>, Timestamp) {
         if let Some(scan) = self.timers.scan(now) {
             let page = disk.store().due_after(scan.after, scan.until.0, SCAN_MAX).ok();
-            let found = page.filter(|_| !scan_fails).map(Found::from);
+            let found = page.filter(|_| !scan_fails).map(|page| Found::from(page).shared(self.slot, live));
             self.timers.scanned(found, now);
         }
         let mut asks = Vec::new();

@@ -14,7 +14,7 @@ use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
 use handover_kernel::{
     AgentId, Event, Face, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace,
 };
-use handover_store::{Done, Fault, News, Outcome, Place, Position, SessionKey, Store};
+use handover_store::{Done, Fault, News, Outcome, Place, Position, SessionKey, Slot, Store};
 
 use crate::check::{self, Name};
 use crate::disk::{Disk, Faults, Odds};
@@ -745,7 +745,9 @@ impl World {
         let fails = self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30);
         let asleep = self.plant == Some(Plant::LoseWakes);
         let now = self.time_of(node);
-        let (asks, next) = self.nodes[node].look_at_the_clock(&self.disk, fails, asleep, now);
+        let up = self.nodes.iter().filter(|node| node.up);
+        let live: Vec<Slot> = up.filter_map(|node| node.slot).collect();
+        let (asks, next) = self.nodes[node].look_at_the_clock(&self.disk, &live, fails, asleep, now);
         let delay = next.since(now);
         self.after(delay, Happening::Clock { node, epoch });
         if self.nodes.len() > 1 {

@@ -333,6 +333,20 @@ pub fn answer(id: &RawValue, result: &str) -> String {
     line
 }
 
+/// The same in the room of the result, if it has enough to spare.
+pub fn answer_with(id: &RawValue, mut result: String) -> String {
+    const BEFORE: &str = "{\"jsonrpc\":\"2.0\",\"id\":";
+    const BETWEEN: &str = ",\"result\":";
+    if result.capacity() - result.len() < BEFORE.len() + id.get().len() + BETWEEN.len() + 1 {
+        return answer(id, &result);
+    }
+    result.insert_str(0, BETWEEN);
+    result.insert_str(0, id.get());
+    result.insert_str(0, BEFORE);
+    result.push('}');
+    result
+}
+
 /// The answer to a request that is refused; without an id if that could not be read.
 pub fn refusal(id: Option<&RawValue>, error: &Error) -> String {
     #[derive(serde::Serialize)]
@@ -427,6 +441,19 @@ mod tests {
             let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"m\"}}");
             assert_eq!(error(&body), (None, INVALID_REQUEST), "{id}");
         }
+    }
+
+    #[test]
+    fn an_answer_is_the_same_wherever_it_is_put_together() {
+        let id: Box<RawValue> = serde_json::from_str("\"a-7\"").unwrap();
+        let expected = r#"{"jsonrpc":"2.0","id":"a-7","result":{"x":"é"}}"#;
+        let result = r#"{"x":"é"}"#;
+        for room in [0, 10, expected.len() - result.len() - 1, expected.len(), 100] {
+            let mut given = String::with_capacity(result.len() + room);
+            given.push_str(result);
+            assert_eq!(answer_with(&id, given), expected, "{room}");
+        }
+        assert_eq!(answer(&id, result), expected);
     }
 
     #[test]

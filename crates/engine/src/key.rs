@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use handover_store::SessionKey;
+use handover_store::{SessionKey, Slot};
 
 /// A session's key, shared by everything that speaks of it. Ordered by its hash first, so that looking one up in a map
 /// of many does not read the text of each that it passes.
@@ -18,6 +18,17 @@ impl Key {
     /// The shard of the session, out of so many.
     pub fn shard(&self, shards: usize) -> usize {
         (self.hash % shards as u64) as usize
+    }
+
+    /// Whose the session is among the nodes with these slots, for what only one of them should do. When a node comes or
+    /// goes, only what is its own changes hands.
+    pub fn owner(&self, nodes: &[Slot]) -> Option<Slot> {
+        let weight = |slot: &Slot| {
+            let mixed = (self.hash ^ u64::from(slot.0).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+                .wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (mixed ^ (mixed >> 31), *slot)
+        };
+        nodes.iter().copied().max_by_key(weight)
     }
 }
 

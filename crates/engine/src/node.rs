@@ -304,7 +304,7 @@ fn heard_event<P: Parts>(parts: &mut P, requester: &str, heard: Heard) {
 
 /// Tell of everything whose turn it is.
 fn tell_all<P: Parts>(parts: &mut P) {
-    while let Some(next) = parts.tail(Tail::next).flatten() {
+    while let Some(next) = parts.tail(Tail::due).flatten() {
         next.told(|told| tell(parts, told));
     }
 }

@@ -1,8 +1,9 @@
 //! The threads that carry out what the state machines ask for. Thin: every decision is made elsewhere.
 //!
-//! A shard is a state machine behind a lock: whoever brings a command decides it there and then, on memory. One thread,
-//! the committer, gathers the batches of all shards into one durable commit, publishes and answers; it is the only one
-//! that appends. Readers load sessions, and one thread watches the clock.
+//! A shard is a state machine behind a lock: whoever brings a command decides it there and then, on memory. Whoever commits
+//! gathers the batches of all shards into one durable commit, publishes and answers; only one does at a time. That is a
+//! thread of its own, the committer, unless whoever brought the command is on a thread that may wait for the disk. Readers
+//! load sessions, and one thread watches the clock.
 
 mod clock;
 mod parts;
@@ -18,6 +19,7 @@ use handover_store::{Fault, Feed, OpenCount, Place, Position, SessionKey, Store}
 use tokio::sync::{Notify, oneshot};
 
 use self::parts::{Locked, Reply};
+pub use self::threads::commit_on_this_thread;
 use self::threads::{Signal, spawn};
 use crate::answer::{Accepted, Answer, Denied};
 use crate::clock::{not_before, now};
@@ -26,7 +28,7 @@ use crate::errands::Waiting;
 use crate::hub::Hub;
 use crate::key::Key;
 use crate::locks::lock;
-use crate::node::Call;
+use crate::node::{Call, Commits};
 use crate::quota::Quota;
 use crate::seldom::Seldom;
 use crate::shard::{self, Published, Shard};
@@ -134,6 +136,10 @@ pub(super) struct Inner {
     /// What the readers are to load; nothing tells one of them to end.
     loads: mpsc::Sender<Option<Key>>,
     committer: Signal,
+    /// Held by whoever commits.
+    commits: Mutex<Commits>,
+    /// How long the last commit took, in microseconds.
+    commit_took: AtomicU64,
     clock: Signal,
     wakes: AtomicUsize,
     /// Set when the shards take no more commands, so that one that the committer then sees quiet stays so.
@@ -185,6 +191,8 @@ impl Engine {
             fell_behind: AtomicBool::new(false),
             loads,
             committer: Signal::default(),
+            commits: Mutex::default(),
+            commit_took: AtomicU64::new(0),
             clock: Signal::default(),
             wakes: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -222,7 +230,14 @@ impl Engine {
     ) -> Result<Accepted, Denied> {
         let (sender, answer) = oneshot::channel();
         let named = command.id.is_some().then(|| (key.clone(), command.clone()));
-        node::submit(&mut Locked(&self.inner), sender, Key::from(key), command, sessions_open_max);
+        let pending = {
+            let mut parts = Locked::deferring(&self.inner);
+            node::submit(&mut parts, sender, Key::from(key), command, sessions_open_max);
+            parts.pending.take()
+        };
+        if let Some(pending) = pending {
+            pending.settle(|| !answer.is_empty()).await;
+        }
         match answer.await {
             Ok(Answer::Accepted(accepted)) => match named.filter(|_| accepted.receipt.duplicate) {
                 Some((key, command)) => self.repeated(key, command, accepted).await,
@@ -271,7 +286,7 @@ impl Engine {
 
     fn look(&self, key: &Key) -> oneshot::Receiver<Answer> {
         let (sender, answer) = oneshot::channel();
-        node::look(&mut Locked(&self.inner), sender, key);
+        node::look(&mut Locked::new(&self.inner), sender, key);
         answer
     }
 

@@ -134,7 +134,7 @@ impl Tail {
     }
 
     /// What is to be told next, if it can be told now.
-    pub fn next(&mut self) -> Option<Next> {
+    pub fn due(&mut self) -> Option<Next> {
         if self.writing || self.in_doubt {
             return None;
         }
@@ -204,7 +204,7 @@ mod tests {
             Next::Own(published) => (true, published.stamp),
             Next::Other(heard) => (false, heard.stamp),
         };
-        std::iter::from_fn(|| tail.next()).map(next).collect()
+        std::iter::from_fn(|| tail.due()).map(next).collect()
     }
 
     #[test]

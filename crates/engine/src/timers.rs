@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use handover_kernel::Timestamp;
-use handover_store::{DueCursor, DuePage};
+use handover_store::{DueCursor, DuePage, Slot};
 
 use crate::key::Key;
 
@@ -44,6 +44,21 @@ impl From<DuePage> for Found {
     fn from(page: DuePage) -> Found {
         let sessions = page.sessions.into_iter().map(|(key, at)| (Key::from(key), Timestamp(at)));
         Found { sessions: sessions.collect(), next: page.next }
+    }
+}
+
+/// How much later the other nodes wake a session that its owner should have woken.
+pub const STEP_IN_MS: u64 = 2_000;
+
+impl Found {
+    /// The same for one of several nodes: what another one owns is left to it, and looked at later.
+    pub fn shared(mut self, own: Option<Slot>, live: &[Slot]) -> Found {
+        for (key, at) in &mut self.sessions {
+            if key.owner(live).is_some_and(|owner| Some(owner) != own) {
+                *at = at.plus(STEP_IN_MS);
+            }
+        }
+        self
     }
 }
 
@@ -181,6 +196,27 @@ mod tests {
 
     fn names(due: &[Key]) -> Vec<&str> {
         due.iter().map(|key| &*key.session).collect()
+    }
+
+    #[test]
+    fn each_session_is_woken_by_one_of_several_nodes_and_by_the_others_later() {
+        let live = [Slot(0), Slot(3), Slot(4)];
+        let sessions = || (0..300).map(|number| (key(format!("s{number}")), NOW));
+        let mut woken = std::collections::BTreeMap::new();
+        for own in live {
+            let found = found(sessions()).unwrap().shared(Some(own), &live);
+            for (key, at) in found.sessions {
+                assert!(at == NOW || at == NOW.plus(STEP_IN_MS));
+                *woken.entry(key).or_insert(0) += u64::from(at == NOW);
+            }
+        }
+        assert!(woken.len() == 300 && woken.values().all(|by| *by == 1), "{woken:?}");
+        let of = |nodes: &[Slot]| sessions().map(|(key, _)| key.owner(nodes)).collect::<Vec<_>>();
+        let (before, after) = (of(&live), of(&live[..2]));
+        assert!(before.iter().zip(&after).all(|(before, after)| before == after || *before == Some(Slot(4))));
+        assert!(live.iter().all(|slot| before.iter().filter(|owner| **owner == Some(*slot)).count() > 60));
+        let alone = found(sessions()).unwrap().shared(None, &[]);
+        assert!(alone.sessions.iter().all(|(_, at)| *at == NOW), "there are no others");
     }
 
     #[test]

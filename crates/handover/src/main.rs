@@ -23,6 +23,7 @@ mod bench;
 mod cli;
 mod doctor;
 mod house;
+mod lanes;
 mod mcp;
 mod rebuild;
 mod serve;

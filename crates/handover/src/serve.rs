@@ -21,11 +21,13 @@ use handover_server::tls::{self, Tls};
 use handover_server::tokens::{self, TokenFile};
 use handover_server::webhook;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::Failure;
 use crate::house;
+use crate::lanes::Lanes;
 use handover_desk::Desk;
 use handover_server::house::House;
 
@@ -110,17 +112,28 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let dial = dial.map_err(|error| Failure::fault("starting the log", &error))?;
     files::small_pages();
     let room = files::fit(&loaded.config.limits, files::raise()).map_err(Failure::Usage)?;
-    let outcome = runtime.block_on(serve(&loaded.config, room, dial, hangups, args.json));
+    let lanes = Lanes::start().map_err(|error| Failure::fault("starting threads", &error))?;
+    let serving = Serving { room, lanes: lanes.handles(), json: args.json };
+    let outcome = runtime.block_on(serve(&loaded.config, serving, dial, hangups));
+    lanes.stop(THREADS_WITHIN);
     runtime.shutdown_timeout(THREADS_WITHIN);
     outcome
 }
 
+/// What the process has for its server.
+struct Serving {
+    room: Room,
+    /// Where MACP is served.
+    lanes: Vec<Handle>,
+    /// Whether it says in JSON that it is ready.
+    json: bool,
+}
+
 async fn serve(
     config: &Config,
-    room: Room,
+    Serving { room, lanes, json }: Serving,
     dial: Dial,
     hangups: watch::Receiver<u64>,
-    json: bool,
 ) -> Result<(), Failure> {
     let shutdown = house::stop_on_signal()?;
     turn_on_signal(dial)?;
@@ -145,6 +158,7 @@ async fn serve(
         http_1: true,
         limits: listen::Limits::new(config, connections_max),
         counters: metrics.connections(listener),
+        lanes: Vec::new(),
     };
     let mut probes = vec![store_probe(desk.clone()), engine_probe(desk.clone())];
     if let Some(verifier) = identity_probe {
@@ -170,7 +184,8 @@ async fn serve(
         tokio::spawn(http::serve(listener, settings, router, shutdown.clone()));
     }
     let router = http::router(routes, checks, Arc::clone(&metrics), bounds, hosts);
-    let macp = tokio::spawn(macp.serve(macp_listener, settings("macp", wire(&[b"h2"]), room.macp)));
+    let macp_settings = listen::Settings { lanes, ..settings("macp", wire(&[b"h2"]), room.macp) };
+    let macp = tokio::spawn(macp.serve(macp_listener, macp_settings));
     if let Some(told) = told {
         webhook::start(&told.at(address, tls.is_some()), &desk, &shutdown);
     }

@@ -18,7 +18,7 @@ use crate::face::console::{self, Console};
 use crate::face::grid::{self, Grid};
 use crate::face::macp::Macp;
 use crate::face::mcp::{self, Mcp};
-use crate::http::Router;
+use crate::http::Routes;
 use crate::telemetry::Metrics;
 
 /// A server, but for its listeners.
@@ -40,10 +40,11 @@ pub struct House {
 
 impl House {
     /// What the faces serve over HTTP.
-    pub fn routes(&self) -> Router {
-        mcp::http::router(self.mcp.clone())
+    pub fn routes(&self) -> Routes {
+        let all = mcp::http::router(self.mcp.clone())
             .merge(grid::http::router(self.grid.clone()))
-            .merge(console::router(self.console.clone()))
+            .merge(console::router(self.console.clone()));
+        mcp::http::often(&self.mcp, all.into())
     }
 
     /// Open the data and start everything.

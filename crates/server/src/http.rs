@@ -5,6 +5,7 @@
 //! - [`room`]: how many connections there may be, in all and from one address
 //! - `pace`: readers that take nothing
 //! - [`body`]: reading the body of a request
+//! - `front`: the routes, and what is answered before they are asked
 //! - `preface`: whether a connection speaks HTTP/1.1 or HTTP/2
 //! - [`host`]: the host that a request is for, and which hosts are answered for
 //! - [`origin`]: which browser pages may ask
@@ -33,6 +34,7 @@ use serde_json::json;
 mod backup;
 pub mod bearer;
 pub mod body;
+mod front;
 mod help;
 pub mod host;
 pub(crate) mod line;
@@ -48,6 +50,7 @@ mod watch;
 
 pub use axum::Router;
 pub use backup::Backup;
+pub use front::{Front, Routes};
 pub use host::Hosts;
 pub use listen::{Peer, serve};
 pub use ready::{Checks, Probe};
@@ -95,12 +98,21 @@ impl Bounds {
 
 /// Everything that is served to everybody: the routes of the faces, and the server's own. The faces must not bring a
 /// fallback.
-pub fn router(faces: Router, checks: Checks, metrics: Arc<Metrics>, bounds: Bounds, hosts: Hosts) -> Router {
+pub fn router(
+    faces: impl Into<Routes>,
+    checks: Checks,
+    metrics: Arc<Metrics>,
+    bounds: Bounds,
+    hosts: Hosts,
+) -> Front {
+    let Routes { all, often } = faces.into();
     let own = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(|| async move { checks.status().await }))
         .merge(help::routes());
-    watched(own.merge(faces), metrics, bounds, hosts)
+    let watch = Watch { bounds, hosts, metrics };
+    let often = often.map(|often| (often.path, watch.at(often.path, often)));
+    Front { all: watched(own.merge(all), watch), often }
 }
 
 /// What is served to the operator.
@@ -116,15 +128,12 @@ pub fn admin_router(
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(|| async move { checks.detail().await }))
         .route("/metrics", get(|| async move { ([(header::CONTENT_TYPE, METRICS_TYPE)], shown.to_text()) }));
-    watched(own.merge(backup.map(Backup::routes).unwrap_or_default()), metrics, bounds, hosts)
+    let watch = Watch { bounds, hosts, metrics };
+    watched(own.merge(backup.map(Backup::routes).unwrap_or_default()), watch)
 }
 
-fn watched(routes: Router, metrics: Arc<Metrics>, bounds: Bounds, hosts: Hosts) -> Router {
-    routes.fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(Watch {
-        bounds,
-        hosts,
-        metrics,
-    })
+fn watched(routes: Router, watch: Watch) -> Router {
+    routes.fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(watch)
 }
 
 /// What comes of some work within so long, if anything does. Most is done at once, and needs no timer.

@@ -188,9 +188,9 @@ impl Metrics {
         Connections { listener, open, dropped: self.connections_dropped.clone() }
     }
 
-    /// Count an HTTP request. The path must be that of a route, so that there are never many.
-    pub fn count_http_request(&self, path: &str, status: u16) {
-        self.http_requests.get_or_create(&HttpLabels { path: path.to_owned(), status }).inc();
+    /// Where HTTP requests with such an answer are counted. The path must be that of a route, so that there are never many.
+    pub fn http_requests(&self, path: &str, status: u16) -> Counter {
+        self.http_requests.get_or_create(&HttpLabels { path: path.to_owned(), status }).clone()
     }
 
     /// All metrics in the text format that Prometheus reads.
@@ -301,7 +301,7 @@ mod tests {
         });
         engine.count_answer(&Answer::Denied(Denied::Refused(Refusal::Busy)));
         engine.count_end(End::Expired);
-        metrics.count_http_request("/healthz", 200);
+        metrics.http_requests("/healthz", 200).inc();
         desk.count_limited(Limit::ALL[0].name());
         engine.commit_seconds.observe(0.003);
         engine.sessions_in_memory.set(7);

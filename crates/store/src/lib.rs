@@ -6,13 +6,17 @@
 //! - [`fault`]: how the world fails
 //! - [`memory`]: a store that lives as long as the process, for tests and the simulator
 //! - [`sqlite`]: the embedded store
+//! - [`postgres`]: the store of several nodes
 //!
 //! Always: `append` answers only when the whole batch is durable. Never: a kernel type.
 
+mod checksum;
 pub mod fault;
 pub mod log;
 pub mod memory;
+mod number;
 pub mod place;
+pub mod postgres;
 pub mod sqlite;
 
 pub use fault::Fault;
@@ -23,4 +27,5 @@ pub use log::{
 };
 pub use memory::MemoryStore;
 pub use place::{Place, Position, Slot};
+pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;

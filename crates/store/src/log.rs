@@ -469,6 +469,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The slots of the writers that are there, as far as is known; none where there is one writer.
+    fn live(&self) -> Result<Vec<Slot>, Fault> {
+        Ok(Vec::new())
+    }
+
     /// Return when nothing that a failed append left in doubt can take effect any more: it has, or never will.
     fn settle(&self) -> Result<(), Fault> {
         Ok(())

@@ -1,14 +1,19 @@
-//! Random sequences of calls give the same answers from memory and from SQLite.
+//! Random sequences of calls give the same answers from memory, from SQLite and from PostgreSQL.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use handover_store::{
-    Append, Cursor, Feed, Filter, IndexRow, MemoryStore, Order, Place, Put, Record, SessionKey, SqliteStore,
-    Store, Waits, Wake,
+    Append, Cursor, Feed, Filter, IndexRow, MemoryStore, Order, Place, Put, Record, SessionKey, Slot,
+    SqliteStore, Store, Waits, Wake,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+#[path = "postgres/mod.rs"]
+mod database;
 
 const SESSIONS: u8 = 6;
 const AGENTS: [&str; 3] = ["a", "b", "c"];
@@ -210,20 +215,21 @@ fn look(store: &dyn Store) -> Vec<String> {
     seen
 }
 
-#[test]
-fn sqlite_answers_as_memory_does() {
-    let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
+/// Random calls to a store that is opened again now and then, and to one in memory.
+fn answers_as_memory_does<S: Store>(cases: u32, memory: impl Fn() -> MemoryStore, open: impl Fn(usize) -> S) {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let case = AtomicUsize::new(0);
     let checked = runner.run(&vec(step(), 1..40), |steps| {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let memory = MemoryStore::new();
-        let mut sqlite = Some(SqliteStore::open(dir.path()).unwrap());
+        let case = case.fetch_add(1, Ordering::Relaxed);
+        let memory = memory();
+        let mut opened = Some(open(case));
         for (now, step) in (0..).zip(&steps) {
             if matches!(step, Step::Reopen) {
-                drop(sqlite.take());
-                sqlite = Some(SqliteStore::open(dir.path()).unwrap());
+                drop(opened.take());
+                opened = Some(open(case));
             }
-            let store = sqlite.as_ref().unwrap();
+            let store = opened.as_ref().unwrap();
             prop_assert_eq!(take(&memory, step, now), take(store, step, now));
             prop_assert_eq!(look(&memory), look(store));
         }
@@ -232,4 +238,21 @@ fn sqlite_answers_as_memory_does() {
     if let Err(error) = checked {
         panic!("{error}");
     }
+}
+
+#[test]
+fn sqlite_answers_as_memory_does() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let open = |case: usize| SqliteStore::open(&dir.path().join(case.to_string())).unwrap();
+    answers_as_memory_does(48, MemoryStore::new, open);
+}
+
+#[test]
+fn postgres_answers_as_memory_does() {
+    if database::url().is_none() {
+        return;
+    }
+    let open = |case: usize| database::open(&format!("model_{case}")).unwrap();
+    // What others hear of takes positions.
+    answers_as_memory_does(3, || MemoryStore::new().writer(Slot(0)), open);
 }

@@ -65,7 +65,10 @@ impl Inner {
             return;
         };
         let found = match self.store.due_after(scan.after, scan.until.0, SCAN_MAX) {
-            Ok(page) => Some(Found::from(page)),
+            // Who is there need not be known for sure: a session that two nodes wake is woken once.
+            Ok(page) => {
+                Some(Found::from(page).shared(self.store.slot(), &self.store.live().unwrap_or_default()))
+            }
             Err(fault) => {
                 self.counters.store_faults.inc();
                 if let Some(unsaid) = self.unread.now() {
@@ -87,7 +90,7 @@ impl Inner {
         for key in due {
             self.counters.ticks.inc();
             self.wakes.fetch_add(1, Ordering::AcqRel);
-            node::wake(&mut Locked(self), &key);
+            node::wake(&mut Locked::new(self), &key);
         }
         more
     }

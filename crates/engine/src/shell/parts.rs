@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use handover_kernel::{Limits, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
+use super::threads::Pending;
 use super::{Inner, OnPublished, OnRecord};
 use crate::answer::{Answer, Denied};
 use crate::clock;
@@ -22,39 +23,55 @@ use crate::timers::Timers;
 pub(super) type Reply = oneshot::Sender<Answer>;
 
 /// The parts as one thread uses them, while others do.
-pub(super) struct Locked<'a>(pub(super) &'a Inner);
+pub(super) struct Locked<'a> {
+    inner: &'a Inner,
+    defers: bool,
+    /// Something waits to be written, and nobody was told.
+    pub(super) pending: Option<Pending<'a>>,
+}
+
+impl<'a> Locked<'a> {
+    pub(super) fn new(inner: &'a Inner) -> Locked<'a> {
+        Locked { inner, defers: false, pending: None }
+    }
+
+    /// The same for who sees to it that something is written.
+    pub(super) fn deferring(inner: &'a Inner) -> Locked<'a> {
+        Locked { defers: true, ..Locked::new(inner) }
+    }
+}
 
 impl Parts for Locked<'_> {
     type Waiter = Reply;
     type Waker = Arc<Notify>;
 
     fn shards(&self) -> usize {
-        self.0.shards.len()
+        self.inner.shards.len()
     }
 
     fn shard<R>(&mut self, index: usize, work: impl FnOnce(&mut Shard<Call<Reply>>, Timestamp) -> R) -> R {
-        let mut shard = lock(&self.0.shards[index]);
+        let mut shard = lock(&self.inner.shards[index]);
         work(&mut shard, clock::now())
     }
 
     fn quota<R>(&mut self, work: impl FnOnce(&mut Quota) -> R) -> R {
-        work(&mut lock(&self.0.quota))
+        work(&mut lock(&self.inner.quota))
     }
 
     fn hub<R>(&mut self, work: impl FnOnce(&mut Hub<Arc<Notify>>) -> R) -> R {
-        work(&mut lock(&self.0.hub))
+        work(&mut lock(&self.inner.hub))
     }
 
     fn timers<R>(&mut self, work: impl FnOnce(&mut Timers) -> R) -> R {
-        work(&mut lock(&self.0.timers))
+        work(&mut lock(&self.inner.timers))
     }
 
     fn waiting<R>(&mut self, work: impl FnOnce(&mut Waiting) -> R) -> R {
-        work(&mut lock(&self.0.waiting))
+        work(&mut lock(&self.inner.waiting))
     }
 
     fn tail<R>(&mut self, work: impl FnOnce(&mut Tail) -> R) -> Option<R> {
-        self.0.tail.as_ref().map(|tail| work(&mut lock(tail)))
+        self.inner.tail.as_ref().map(|tail| work(&mut lock(tail)))
     }
 
     fn now(&self) -> Timestamp {
@@ -62,26 +79,27 @@ impl Parts for Locked<'_> {
     }
 
     fn limits(&self) -> &Limits {
-        &self.0.settings.limits
+        &self.inner.settings.limits
     }
 
     fn out(&mut self, out: Out<'_, Reply, Arc<Notify>>) {
         match out {
             // The readers end only after everybody who could wait for them has.
-            Out::Load(key) => _ = self.0.loads.send(Some(key)),
+            Out::Load(key) => _ = self.inner.loads.send(Some(key)),
             Out::Answer(reply, answer) => {
-                self.0.counters.count_answer(&answer);
+                self.inner.counters.count_answer(&answer);
                 // Whoever asked may be gone: what was decided stands all the same.
                 _ = reply.send(answer);
             }
-            Out::Published(published) => self.0.published(published),
+            Out::Published(published) => self.inner.published(published),
             Out::Notify(wakers) => wakers.iter().for_each(|waker| waker.notify_one()),
-            Out::Cut(count) => _ = self.0.counters.subscribers_cut.inc_by(count as u64),
-            Out::Pending => self.0.committer.raise(),
-            Out::Earlier => self.0.clock.raise(),
-            Out::Look => self.0.looker.raise(),
+            Out::Cut(count) => _ = self.inner.counters.subscribers_cut.inc_by(count as u64),
+            Out::Pending if self.defers => _ = self.pending.get_or_insert(Pending(self.inner)),
+            Out::Pending => self.inner.committer.raise(),
+            Out::Earlier => self.inner.clock.raise(),
+            Out::Look => self.inner.looker.raise(),
             Out::Record(space, tenant, key) => {
-                if let Some(OnRecord(tell)) = &self.0.settings.on_record {
+                if let Some(OnRecord(tell)) = &self.inner.settings.on_record {
                     tell(space, tenant, key);
                 }
             }
@@ -89,7 +107,7 @@ impl Parts for Locked<'_> {
                 tracing::error!(session = %key, %what, "an event of another node cannot be read");
             }
             Out::Woken(answer) => {
-                self.0.wakes.fetch_sub(1, Ordering::AcqRel);
+                self.inner.wakes.fetch_sub(1, Ordering::AcqRel);
                 if let Answer::Denied(Denied::Unreadable(what)) = answer {
                     tracing::error!(%what, "a session that is due cannot be read");
                 }

@@ -1,5 +1,6 @@
 //! The committer and the readers, and what wakes them.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -21,22 +22,9 @@ const NEWS_MAX: usize = 512;
 impl Inner {
     /// The committer: one durable commit for whatever waits in all shards, then publish, then answer.
     pub(super) fn commit_batches(&self) {
-        let mut commits = Commits::default();
         loop {
             let stopping = self.stopping.load(Ordering::Acquire);
-            if commits.wants_settling() {
-                match self.store.settle() {
-                    Ok(()) => commits.settled(&mut Locked(self)),
-                    Err(fault) => node::look_failed(&mut Locked(self), &Arc::new(fault)),
-                }
-            }
-            if self.fell_behind.swap(false, Ordering::AcqRel) {
-                commits.count_again();
-            }
-            let commit = commits.gather(&mut Locked(self));
-            self.recount(&mut commits);
-            if let Some(commit) = commit {
-                self.commit(&mut commits, commit);
+            if self.commit_once(&mut lock(&self.commits)) {
                 continue;
             }
             if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
@@ -46,10 +34,43 @@ impl Inner {
         }
     }
 
+    /// Commit on this thread what waits, if nobody else is at it.
+    fn commit_here(&self) {
+        let Ok(mut commits) = self.commits.try_lock() else { return };
+        // What a failed commit left in doubt is for the committer: it may take long.
+        if !commits.wants_settling() {
+            self.commit_once(&mut commits);
+        }
+        drop(commits);
+        // Whoever came meanwhile left it to us.
+        if self.shards.iter().any(|shard| lock(shard).has_pending()) {
+            self.committer.raise();
+        }
+    }
+
+    /// One commit for whatever waits. Says whether there was anything.
+    fn commit_once(&self, commits: &mut Commits) -> bool {
+        if commits.wants_settling() {
+            match self.store.settle() {
+                Ok(()) => commits.settled(&mut Locked::new(self)),
+                Err(fault) => node::look_failed(&mut Locked::new(self), &Arc::new(fault)),
+            }
+        }
+        if self.fell_behind.swap(false, Ordering::AcqRel) {
+            commits.count_again();
+        }
+        let commit = commits.gather(&mut Locked::new(self));
+        self.recount(commits);
+        let Some(commit) = commit else { return false };
+        self.commit(commits, commit);
+        true
+    }
+
     fn commit(&self, commits: &mut Commits, commit: Commit) {
         let begun = Instant::now();
         let result = self.store.append(&commit.batch).map_err(Arc::new);
         let took = begun.elapsed();
+        self.commit_took.store(took.as_micros() as u64, Ordering::Relaxed);
         self.counters.commit_seconds.observe(took.as_secs_f64());
         tracing::trace!(sessions = commit.batch.len(), events = commit.events(), ?took, "wrote a commit");
         match &result {
@@ -64,7 +85,7 @@ impl Inner {
                 }
             }
         }
-        commits.settle(&mut Locked(self), commit, &result);
+        commits.settle(&mut Locked::new(self), commit, &result);
     }
 
     /// A count that fails is tried again before the next commit.
@@ -74,7 +95,7 @@ impl Inner {
             && let Ok(stored) = self.store.stored_bytes()
         {
             self.stored.recount(stored);
-            commits.counted(&mut Locked(self), open, place);
+            commits.counted(&mut Locked::new(self), open, place);
         }
     }
 
@@ -96,7 +117,7 @@ impl Inner {
     }
 
     fn look_once(&self) -> bool {
-        let parts = &mut Locked(self);
+        let parts = &mut Locked::new(self);
         let Some((round, mut place)) = node::look_begins(parts) else { return false };
         let mut looked = 0;
         loop {
@@ -144,8 +165,51 @@ impl Inner {
                 Arc::new(fault)
             });
             tracing::trace!(session = %key, "read a session");
-            node::loaded(&mut Locked(self), &key, log);
+            node::loaded(&mut Locked::new(self), &key, log);
         }
+    }
+}
+
+thread_local! {
+    static MAY_COMMIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A disk that takes longer is waited for by the committer alone.
+const QUICK_US: u64 = 500;
+
+/// How often whoever brings a command lets everything else of its thread go first, so that one commit has it all: what is
+/// ready to run, what has come over the network, and what follows from that.
+const OTHERS_FIRST: usize = 2;
+
+/// From now on, commands that are brought on this thread are committed there, where the disk is quick: waking the committer
+/// and being woken by it takes as long as the disk does. Meanwhile nothing else happens on the thread.
+pub fn commit_on_this_thread() {
+    MAY_COMMIT.set(true);
+}
+
+/// Something waits to be written. Whoever lets go of it leaves it to the committer.
+pub(super) struct Pending<'a>(pub(super) &'a Inner);
+
+impl Pending<'_> {
+    /// See to it that it is written, unless somebody else has done that meanwhile.
+    pub(super) async fn settle(self, is_done: impl Fn() -> bool) {
+        let is_quick = || self.0.commit_took.load(Ordering::Relaxed) <= QUICK_US;
+        if !MAY_COMMIT.get() || !is_quick() {
+            return;
+        }
+        for _ in 0..OTHERS_FIRST {
+            tokio::task::yield_now().await;
+        }
+        if !is_done() {
+            self.0.commit_here();
+        }
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.committer.raise();
     }
 }
 

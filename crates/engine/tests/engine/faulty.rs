@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use handover_store::{
     Append, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    MemoryStore, OpenCount, Order, Outcome, Page, Place, Put, Record, SessionKey, Snapshot, Store,
-    StoredBytes, StoredEvent, Wake,
+    MemoryStore, News, OpenCount, Order, Outcome, Page, Place, Put, Record, SessionKey, Slot, Snapshot,
+    Store, StoredBytes, StoredEvent, Wake,
 };
 
 /// How an append fails.
@@ -184,6 +184,18 @@ impl Store for Faulty {
 
     fn last_place(&self) -> Result<Place, Fault> {
         self.inner.last_place()
+    }
+
+    fn slot(&self) -> Option<Slot> {
+        self.inner.slot()
+    }
+
+    fn news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
+        self.inner.news(after, max)
+    }
+
+    fn settle(&self) -> Result<(), Fault> {
+        self.inner.settle()
     }
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {

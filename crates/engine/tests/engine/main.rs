@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../../store/tests/postgres/mod.rs"]
+mod database;
 #[allow(dead_code, reason = "the desk's tests need more of it")]
 mod faulty;
 #[macro_use]
@@ -14,6 +16,7 @@ mod stage;
 mod budgets;
 mod errands;
 mod faults;
+mod here;
 mod inbox;
 mod index;
 mod life;

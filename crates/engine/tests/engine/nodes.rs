@@ -8,18 +8,41 @@ use handover_kernel::command::{Act, Answer, Need, NewQuestion, Progress, Reply, 
 use handover_kernel::{Blob, Charter, QuestionKey, Text};
 use handover_store::{MemoryStore, Place, Slot, Store};
 
+use crate::database;
 use crate::stage::*;
 use crate::subscriptions::{follow, stored};
 
-/// So many engines on one store, each with a slot of its own.
-fn nodes(count: u16) -> (MemoryStore, Vec<Arc<Stage>>) {
-    let store = MemoryStore::new();
-    let stages = (1..=count).map(|slot| {
-        let own: Arc<dyn Store> = Arc::new(store.writer(Slot(slot)));
-        Arc::new(Stage::with(&own, Settings { poll_ms: 5, ..Settings::default() }))
-    });
-    let stages = stages.collect();
-    (store, stages)
+/// So many engines, each on its own way to one store.
+fn stages(stores: Vec<Arc<dyn Store>>) -> Vec<Arc<Stage>> {
+    let settings = Settings { poll_ms: 5, ..Settings::default() };
+    stores.iter().map(|store| Arc::new(Stage::with(store, settings.clone()))).collect()
+}
+
+/// Makes a test on each kind of store that several nodes can share out of each play, with three nodes.
+macro_rules! on_shared_stores {
+    ($(async fn $name:ident($nodes:ident) $body:block)+) => {$(
+        mod $name {
+            use super::*;
+
+            async fn play($nodes: Vec<Arc<Stage>>) $body
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn in_memory() {
+                let store = MemoryStore::new();
+                let writer = |slot| Arc::new(store.writer(Slot(slot))) as Arc<dyn Store>;
+                in_time(play(stages((0..3).map(writer).collect()))).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_a_database() {
+                let schema = database::fresh();
+                let node = |_| database::open(&schema).map(|store| Arc::new(store) as Arc<dyn Store>);
+                if let Some(stores) = (0..3).map(node).collect() {
+                    in_time(play(stages(stores))).await;
+                }
+            }
+        }
+    )+};
 }
 
 fn ask(question: &str) -> Act {
@@ -34,10 +57,8 @@ fn answer(question: &str) -> Act {
     Act::Task(TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_to_a_question_that_another_node_has_taken_is_accepted() {
-    in_time(async {
-        let (_, nodes) = nodes(2);
+on_shared_stores! {
+    async fn an_answer_to_a_question_that_another_node_has_taken_is_accepted(nodes) {
         for round in 0..50 {
             let name = format!("s{round}");
             nodes[0].working(&name, task(Charter::macp())).await;
@@ -46,14 +67,9 @@ async fn an_answer_to_a_question_that_another_node_has_taken_is_accepted() {
             nodes[0].ok(&name, "worker", ask("q1")).await;
             nodes[1].ok(&name, "planner", answer("q1")).await;
         }
-    })
-    .await;
-}
+    }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_shows_what_another_node_has_acknowledged() {
-    in_time(async {
-        let (_, nodes) = nodes(3);
+    async fn a_look_shows_what_another_node_has_acknowledged(nodes) {
         nodes[0].working("s", task(Charter::macp())).await;
         for round in 0..100 {
             let (writer, reader) = (&nodes[round % 3], &nodes[(round + 1) % 3]);
@@ -62,14 +78,9 @@ async fn a_look_shows_what_another_node_has_acknowledged() {
             let seq = accepted.receipt.seq;
             assert!(session.head >= seq, "saw {} after {seq}", session.head);
         }
-    })
-    .await;
-}
+    }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_message_has_one_effect_wherever_it_is_sent() {
-    in_time(async {
-        let (store, nodes) = nodes(3);
+    async fn the_same_message_has_one_effect_wherever_it_is_sent(nodes) {
         nodes[0].working("s", task(Charter::macp())).await;
         for round in 0..30 {
             let command = |node: &Arc<Stage>| {
@@ -80,15 +91,10 @@ async fn the_same_message_has_one_effect_wherever_it_is_sent() {
             let seqs = [one, two, three].map(|accepted| accepted.unwrap().receipt.seq);
             assert!(seqs.iter().all(|seq| *seq == seqs[0]), "{seqs:?}");
         }
-        assert_eq!(written(&store), 3 + 30);
-    })
-    .await;
-}
+        assert_eq!(written(&*nodes[0].store), 3 + 30);
+    }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_rests_on_what_another_node_has_acknowledged() {
-    in_time(async {
-        let (_, nodes) = nodes(2);
+    async fn a_refusal_rests_on_what_another_node_has_acknowledged(nodes) {
         for round in 0..50 {
             let name = format!("s{round}");
             nodes[0].working(&name, task(Charter::macp())).await;
@@ -96,14 +102,9 @@ async fn a_refusal_rests_on_what_another_node_has_acknowledged() {
             nodes[0].ok(&name, "planner", cancel()).await;
             assert_eq!(nodes[1].refused(&name, "worker", update("half")).await.code(), "SESSION_ENDED");
         }
-    })
-    .await;
-}
+    }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn followers_on_every_node_hear_everything_once_and_in_order() {
-    in_time(async {
-        let (store, nodes) = nodes(3);
+    async fn followers_on_every_node_hear_everything_once_and_in_order(nodes) {
         let done = Arc::new(AtomicBool::new(false));
         let topics = [Topic::Everything, of_agent("worker"), of_session("1-1")];
         let mut followers = Vec::new();
@@ -134,11 +135,10 @@ async fn followers_on_every_node_hear_everything_once_and_in_order() {
             if matches!(topic, Topic::Session(_)) {
                 assert!(heard.is_sorted_by_key(|(_, event)| event.seq), "{topic:?}: out of order");
             }
-            let mut expected = stored(&store, &topic, &Place::default());
+            let mut expected = stored(&*nodes[0].store, &topic, &Place::default());
             heard.sort_by_key(|(position, _)| *position);
             expected.sort_by_key(|(position, _)| *position);
             assert_eq!(heard, expected, "{topic:?}");
         }
-    })
-    .await;
+    }
 }

@@ -43,6 +43,13 @@ macro_rules! on_every_store {
                 let store = std::sync::Arc::new(handover_store::SqliteStore::open(dir.path()).unwrap());
                 $crate::stage::in_time(play(store)).await;
             }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_a_database() {
+                if let Some(store) = $crate::database::open(&$crate::database::fresh()) {
+                    $crate::stage::in_time(play(std::sync::Arc::new(store))).await;
+                }
+            }
         }
     )+};
 }

@@ -19,6 +19,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -136,12 +137,15 @@ pub struct Settings {
     pub limits: Limits,
     /// Where its connections are counted.
     pub counters: Connections,
+    /// Where its connections are served, in turns; if nowhere in particular, where the listener is.
+    pub lanes: Vec<Handle>,
 }
 
 impl Settings {
     /// Both versions, under the limits that hold unless somebody says otherwise, counted nowhere.
     pub fn new(wire: Wire) -> Settings {
-        Settings { wire, http_1: true, limits: Limits::default(), counters: Connections::default() }
+        let (limits, counters) = (Limits::default(), Connections::default());
+        Settings { wire, http_1: true, limits, counters, lanes: Vec::new() }
     }
 }
 
@@ -183,6 +187,9 @@ pub async fn serve<S: Serve>(listener: TcpListener, settings: Settings, service:
     let Limits { connections_max, per_address_max, trusted, .. } = &settings.limits;
     let room = Room::new(*connections_max, *per_address_max, trusted, settings.counters.clone());
     let settings = Arc::new(settings);
+    let here = [Handle::current()];
+    let lanes = if settings.lanes.is_empty() { &here } else { &settings.lanes[..] };
+    let mut lanes = lanes.iter().cycle();
     let mut connections = JoinSet::new();
     loop {
         let (stream, address) = tokio::select! {
@@ -194,13 +201,10 @@ pub async fn serve<S: Serve>(listener: TcpListener, settings: Settings, service:
         match room.seat(address) {
             Ok(seat) => {
                 let peer = Peer { address, seat: Arc::new(seat) };
-                connections.spawn(connection(
-                    stream,
-                    peer,
-                    Arc::clone(&settings),
-                    service.clone(),
-                    shutdown.clone(),
-                ));
+                let Some((lane, stream)) = lanes.next().zip(moved(stream)) else { continue };
+                let (settings, service, shutdown) =
+                    (Arc::clone(&settings), service.clone(), shutdown.clone());
+                connections.spawn_on(connection(stream, peer, settings, service, shutdown), lane);
             }
             Err(_) => turn_away(&stream, &settings),
         }
@@ -244,14 +248,20 @@ fn turn_away(stream: &TcpStream, settings: &Settings) {
     _ = stream.try_write(said);
 }
 
+/// A connection that is going to be served by another thread.
+fn moved(stream: TcpStream) -> Option<std::net::TcpStream> {
+    stream.into_std().inspect_err(|error| tracing::debug!(%error, "a connection could not be moved")).ok()
+}
+
 /// One connection to its end. It holds its seat until then.
 async fn connection<S: Serve>(
-    stream: TcpStream,
+    stream: std::net::TcpStream,
     peer: Peer,
     settings: Arc<Settings>,
     service: S,
     mut shutdown: Shutdown,
 ) {
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
     let Limits { head_within, write_within, .. } = settings.limits;
     let counters = &settings.counters;
     let head_by = Instant::now() + head_within;

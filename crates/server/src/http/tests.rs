@@ -32,7 +32,7 @@ struct Server {
     serving: JoinHandle<()>,
 }
 
-async fn start(router: Router, change: impl FnOnce(&mut Limits)) -> Server {
+async fn start(router: impl listen::Serve, change: impl FnOnce(&mut Limits)) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (trigger, shutdown) = Shutdown::new();
@@ -313,7 +313,7 @@ async fn a_shutdown_cuts_what_does_not_finish_in_time() {
 }
 
 /// A route of known callers, as a face with a good token makes them.
-fn known() -> Router {
+fn known() -> Front {
     let known = |axum::Extension(peer): axum::Extension<Peer>| async move {
         peer.is_known();
         "known"

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -12,6 +12,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::response::Response;
 use http_body_util::Limited;
 use hyper::body::Body as _;
+use prometheus_client::metrics::counter::Counter;
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
@@ -33,7 +34,14 @@ impl<S> Layer<S> for Watch {
     type Service = Watched<S>;
 
     fn layer(&self, inner: S) -> Watched<S> {
-        Watched { inner, watch: Arc::new(self.clone()) }
+        Watched { inner, watch: Arc::new(self.clone()), path: None, good: Arc::default() }
+    }
+}
+
+impl Watch {
+    /// Something under watch that is always at this path, whatever the router would say.
+    pub(super) fn at<S>(&self, path: &'static str, inner: S) -> Watched<S> {
+        Watched { path: Some(path), ..self.layer(inner) }
     }
 }
 
@@ -42,7 +50,52 @@ impl<S> Layer<S> for Watch {
 pub(super) struct Watched<S> {
     inner: S,
     watch: Arc<Watch>,
+    /// Where it is, if that is not what the router found.
+    path: Option<&'static str>,
+    /// Where most of its answers are counted.
+    good: Arc<OnceLock<Counted>>,
 }
+
+/// The answers with status 200 of a path: found once, because looking for them takes a lock and a name for each.
+struct Counted {
+    path: Path,
+    answers: Counter,
+}
+
+/// The path of a route, not that of a request: what anyone can make up must not become a label.
+#[derive(Clone)]
+enum Path {
+    Fixed(&'static str),
+    Matched(MatchedPath),
+}
+
+impl Path {
+    fn as_str(&self) -> &str {
+        match self {
+            Path::Fixed(path) => path,
+            Path::Matched(path) => path.as_str(),
+        }
+    }
+}
+
+impl Watch {
+    fn count(&self, path: &Path, status: u16, good: &OnceLock<Counted>) {
+        if status != 200 {
+            self.metrics.http_requests(path.as_str(), status).inc();
+            return;
+        }
+        let found = || self.metrics.http_requests(path.as_str(), status);
+        let known = good.get_or_init(|| Counted { path: path.clone(), answers: found() });
+        if known.path.as_str() == path.as_str() {
+            known.answers.inc();
+        } else {
+            found().inc();
+        }
+    }
+}
+
+/// Stands for every path that has no route.
+const OTHER: &str = "other";
 
 impl<S> Service<Request> for Watched<S>
 where
@@ -58,9 +111,10 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let watch = Arc::clone(&self.watch);
+        let (watch, good) = (Arc::clone(&self.watch), Arc::clone(&self.good));
         let bounds = watch.bounds;
-        let route = request.extensions().get::<MatchedPath>().cloned();
+        let matched = || request.extensions().get::<MatchedPath>().cloned().map(Path::Matched);
+        let path = self.path.map(Path::Fixed).or_else(matched).unwrap_or(Path::Fixed(OTHER));
         let line = Line::begin(request.headers()).map(|line| (line, request.method().clone()));
         let span = line.as_ref().map(|(line, _)| line.span.clone());
         let inner = &mut self.inner;
@@ -81,11 +135,10 @@ where
                 },
                 Err(refused) => *refused,
             };
-            // By route, not by path: what anyone can make up must not become a label.
-            let route = route.as_ref().map_or("other", MatchedPath::as_str);
             let status = answer.status().as_u16();
-            watch.metrics.count_http_request(route, status);
+            watch.count(&path, status, &good);
             if let Some((line, method)) = line {
+                let route = path.as_str();
                 let (duration_ms, trace) = (line.ms(), line.trace());
                 tracing::debug!(route, %method, status, duration_ms, trace, "answered");
             }

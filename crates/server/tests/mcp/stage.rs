@@ -23,7 +23,7 @@ use handover_server::face::grid;
 use handover_server::face::macp::Macp;
 use handover_server::face::mcp::{self, Mcp};
 use handover_server::house::{self, House};
-use handover_server::http::{self, Bounds, Checks, Hosts, Router, listen};
+use handover_server::http::{self, Bounds, Checks, Hosts, listen};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
 use handover_store::{MemoryStore, Place, SqliteStore, Store};
@@ -102,7 +102,7 @@ pub struct Stage {
     /// The face itself, without a wire.
     pub mcp: Mcp,
     /// The same without a network.
-    pub router: Router,
+    pub router: http::Front,
     /// For plays on more than one face.
     pub macp: Macp,
     pub desk: Desk,

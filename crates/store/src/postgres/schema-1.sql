@@ -26,7 +26,7 @@ CREATE TABLE slots (
 
 -- A row stays as the tombstone when its session is deleted.
 CREATE TABLE sessions (
-    sid uuid PRIMARY KEY,
+    sid bytea PRIMARY KEY,
     tenant text COLLATE "C" NOT NULL,
     session text COLLATE "C" NOT NULL,
     -- The order in which sessions were first written.
@@ -38,7 +38,7 @@ CREATE UNIQUE INDEX sessions_by_birth ON sessions (born);
 CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
 
 CREATE TABLE events (
-    sid uuid NOT NULL,
+    sid bytea NOT NULL,
     seq bigint NOT NULL,
     slot integer NOT NULL,
     number bigint NOT NULL,
@@ -51,7 +51,7 @@ CREATE TABLE events (
 CREATE UNIQUE INDEX events_by_slot ON events (slot, number) INCLUDE (stamp);
 
 CREATE TABLE snapshots (
-    sid uuid PRIMARY KEY,
+    sid bytea PRIMARY KEY,
     seq bigint NOT NULL,
     checksum bigint NOT NULL,
     bytes bytea NOT NULL
@@ -59,7 +59,7 @@ CREATE TABLE snapshots (
 
 -- The index row of each session.
 CREATE TABLE listed (
-    sid uuid PRIMARY KEY,
+    sid bytea PRIMARY KEY,
     tenant text COLLATE "C" NOT NULL,
     born bigint NOT NULL,
     kind smallint NOT NULL,
@@ -85,7 +85,7 @@ CREATE TABLE lists (
     tenant text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL,
     born bigint NOT NULL,
-    sid uuid NOT NULL,
+    sid bytea NOT NULL,
     PRIMARY KEY (tenant, agent, born)
 );
 CREATE INDEX lists_of_session ON lists (sid, agent);
@@ -94,7 +94,7 @@ CREATE TABLE inbox (
     tenant text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL,
     born bigint NOT NULL,
-    sid uuid NOT NULL,
+    sid bytea NOT NULL,
     kinds bigint NOT NULL,
     PRIMARY KEY (tenant, agent, born)
 );
@@ -166,11 +166,11 @@ END $$;
 -- was first, 3 deleted), and for each of these two numbers: the first number and stamp; the head; the time.
 CREATE FUNCTION append_v1(
     p_slot integer, p_epoch bigint, p_batch bigint, p_seen bigint,
-    p_sid uuid[], p_tenant text[], p_session text[], p_expected bigint[], p_count integer[],
+    p_sid bytea[], p_tenant text[], p_session text[], p_expected bigint[], p_count integer[],
     p_checksum bigint[], p_bytes bytea[],
-    p_has_row boolean[], p_kind smallint[], p_status smallint[], p_requester text[], p_agents text[],
-    p_created_at bigint[], p_finished_at bigint[], p_summary bytea[], p_waiters text[], p_waits text[],
-    p_sets_wake boolean[], p_wake bigint[],
+    p_has_row boolean[], p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[],
+    p_finished_at bigint[], p_summary bytea[], p_agent_of integer[], p_agent text[], p_waits_of integer[],
+    p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[],
     p_snapshot_checksum bigint[], p_snapshot bytea[]
 ) RETURNS TABLE (outcome smallint, first bigint, second bigint)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -229,8 +229,9 @@ BEGIN
     UPDATE slots SET batch = p_batch, before = held.number, number = held.number + total, stamp = CASE
         WHEN total > 0 THEN base_stamp + total ELSE held.stamp END
     WHERE slot = p_slot;
-    PERFORM index_v1(p_sid, p_tenant, births, won, p_has_row, p_kind, p_status, p_requester, p_agents, p_created_at,
-                     p_finished_at, p_summary, p_waiters, p_waits, p_sets_wake, p_wake, false);
+    PERFORM index_v1(p_sid, p_tenant, births, won, p_has_row, p_kind, p_status, p_requester, p_created_at,
+                     p_finished_at, p_summary, p_agent_of, p_agent, p_waits_of, p_waits_for, p_waits_kinds, p_sets_wake,
+                     p_wake, false);
     INSERT INTO stored (slot, tenant, requester, bytes)
     SELECT p_slot, l.tenant, l.requester, sum(octet_length(e.bytes))
     FROM (SELECT u.*, sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count AS offset_before
@@ -252,48 +253,48 @@ BEGIN
     FROM unnest(won, starts, gone, heads) WITH ORDINALITY AS i (won, start, gone, head, item) ORDER BY i.item;
 END $$;
 
--- Index rows, lists, inboxes and wake times of the items that won. Lists of text come as one text each, with a character
--- between them that no name has.
+-- Index rows, lists, inboxes and wake times of the items that won. Agents come with the number of the item that they belong
+-- to. Which agents a session has is decided by its first row, unless everything is made anew.
 CREATE FUNCTION index_v1(
-    p_sid uuid[], p_tenant text[], p_born bigint[], won boolean[], p_has_row boolean[], p_kind smallint[],
-    p_status smallint[], p_requester text[], p_agents text[], p_created_at bigint[], p_finished_at bigint[],
-    p_summary bytea[], p_waiters text[], p_waits text[], p_sets_wake boolean[], p_wake bigint[], p_anew boolean
+    p_sid bytea[], p_tenant text[], p_born bigint[], won boolean[], p_has_row boolean[], p_kind smallint[],
+    p_status smallint[], p_requester text[], p_created_at bigint[], p_finished_at bigint[], p_summary bytea[],
+    p_agent_of integer[], p_agent text[], p_waits_of integer[], p_waits_for text[], p_waits_kinds bigint[],
+    p_sets_wake boolean[], p_wake bigint[], p_anew boolean
 ) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
-DECLARE rows_too boolean := (SELECT bool_or(w AND r) FROM unnest(won, p_has_row) AS u (w, r));
 BEGIN
     IF p_anew THEN
         DELETE FROM lists WHERE sid = ANY (p_sid);
         DELETE FROM inbox WHERE sid = ANY (p_sid);
     END IF;
-    IF rows_too THEN
+    IF (SELECT bool_or(w AND r) FROM unnest(won, p_has_row) AS u (w, r)) THEN
         INSERT INTO lists (tenant, agent, born, sid)
-        SELECT DISTINCT i.tenant, a.agent, i.born, i.sid
-        FROM unnest(p_sid, p_tenant, p_born, won, p_has_row, p_agents) AS i (sid, tenant, born, won, has_row, agents)
-        CROSS JOIN LATERAL unnest(string_to_array(i.agents, E'\x1f')) AS a (agent)
-        WHERE i.won AND i.has_row AND (p_anew OR NOT EXISTS (SELECT 1 FROM listed l WHERE l.sid = i.sid))
+        SELECT p_tenant[a.item], a.agent, p_born[a.item], p_sid[a.item]
+        FROM unnest(p_agent_of, p_agent) AS a (item, agent)
+        WHERE won[a.item] AND (p_anew OR NOT EXISTS (SELECT 1 FROM listed l WHERE l.sid = p_sid[a.item]))
         ON CONFLICT DO NOTHING;
-        DELETE FROM inbox b USING unnest(p_sid, won, p_has_row, p_waiters, p_waits) AS i (sid, won, has_row, waiters, waits)
-        WHERE b.sid = i.sid AND i.won AND i.has_row AND NOT EXISTS (
-            SELECT 1 FROM unnest(string_to_array(i.waiters, E'\x1f')) AS w (agent) WHERE w.agent = b.agent);
+        DELETE FROM inbox b USING generate_subscripts(p_sid, 1) AS i (item)
+        WHERE b.sid = p_sid[i.item] AND won[i.item] AND p_has_row[i.item] AND NOT EXISTS (
+            SELECT 1 FROM unnest(p_waits_of, p_waits_for) AS w (item, agent)
+            WHERE w.item = i.item AND w.agent = b.agent);
         INSERT INTO inbox (tenant, agent, born, sid, kinds)
-        SELECT i.tenant, w.agent, i.born, i.sid, bit_or(w.kinds::bigint)
-        FROM unnest(p_sid, p_tenant, p_born, won, p_has_row, p_waiters, p_waits)
-            AS i (sid, tenant, born, won, has_row, waiters, waits)
-        CROSS JOIN LATERAL unnest(string_to_array(i.waiters, E'\x1f'), string_to_array(i.waits, E'\x1f')) AS w (agent, kinds)
-        WHERE i.won AND i.has_row GROUP BY i.tenant, w.agent, i.born, i.sid
+        SELECT p_tenant[w.item], w.agent, p_born[w.item], p_sid[w.item], bit_or(w.kinds)
+        FROM unnest(p_waits_of, p_waits_for, p_waits_kinds) AS w (item, agent, kinds)
+        WHERE won[w.item] GROUP BY w.item, w.agent
         ON CONFLICT (tenant, agent, born) DO UPDATE SET kinds = excluded.kinds WHERE inbox.kinds <> excluded.kinds;
-        INSERT INTO listed (sid, tenant, born, kind, status, requester, agents, created_at, finished_at, wake, summary,
-                            waiters, waits)
-        SELECT i.sid, i.tenant, i.born, i.kind, i.status, i.requester, string_to_array(i.agents, E'\x1f'), i.created_at,
-               i.finished_at, CASE WHEN i.sets_wake THEN i.wake END, i.summary, string_to_array(i.waiters, E'\x1f'),
-               string_to_array(i.waits, E'\x1f')::bigint[]
-        FROM unnest(p_sid, p_tenant, p_born, won, p_has_row, p_kind, p_status, p_requester, p_agents, p_created_at,
-                    p_finished_at, p_summary, p_waiters, p_waits, p_sets_wake, p_wake)
-            AS i (sid, tenant, born, won, has_row, kind, status, requester, agents, created_at, finished_at, summary, waiters,
-                  waits, sets_wake, wake)
-        WHERE i.won AND i.has_row
+        INSERT INTO listed (sid, tenant, born, kind, status, requester, agents, created_at, finished_at, summary, waiters,
+                            waits)
+        SELECT p_sid[i.item], p_tenant[i.item], p_born[i.item], p_kind[i.item], p_status[i.item], p_requester[i.item],
+               ARRAY(SELECT a.agent FROM unnest(p_agent_of, p_agent) WITH ORDINALITY AS a (item, agent, at)
+                     WHERE a.item = i.item ORDER BY a.at),
+               p_created_at[i.item], p_finished_at[i.item], p_summary[i.item],
+               ARRAY(SELECT w.agent FROM unnest(p_waits_of, p_waits_for) WITH ORDINALITY AS w (item, agent, at)
+                     WHERE w.item = i.item ORDER BY w.at),
+               ARRAY(SELECT w.kinds FROM unnest(p_waits_of, p_waits_kinds) WITH ORDINALITY AS w (item, kinds, at)
+                     WHERE w.item = i.item ORDER BY w.at)
+        FROM generate_subscripts(p_sid, 1) AS i (item)
+        WHERE won[i.item] AND p_has_row[i.item]
         ON CONFLICT (sid) DO UPDATE SET kind = excluded.kind, status = excluded.status, requester = excluded.requester,
             agents = CASE WHEN p_anew THEN excluded.agents ELSE listed.agents END,
             created_at = excluded.created_at, finished_at = excluded.finished_at, summary = excluded.summary,
@@ -380,4 +381,21 @@ BEGIN
         requester := found_one.requester; bytes := found_one.bytes;
         RETURN NEXT;
     END LOOP;
+END $$;
+
+-- Index rows and wake times without events, for an index that is made again.
+CREATE FUNCTION restore_v1(
+    p_sid bytea[], p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[],
+    p_finished_at bigint[], p_summary bytea[], p_agent_of integer[], p_agent text[], p_waits_of integer[],
+    p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[]
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE there boolean[]; tenants text[]; births bigint[];
+BEGIN
+    SELECT array_agg(s.born IS NOT NULL ORDER BY i.item), array_agg(s.tenant ORDER BY i.item), array_agg(s.born ORDER BY i.item)
+    INTO there, tenants, births
+    FROM unnest(p_sid) WITH ORDINALITY AS i (sid, item)
+    LEFT JOIN sessions s ON s.sid = i.sid AND s.deleted_at IS NULL;
+    PERFORM index_v1(p_sid, tenants, births, there, there, p_kind, p_status, p_requester, p_created_at, p_finished_at,
+                     p_summary, p_agent_of, p_agent, p_waits_of, p_waits_for, p_waits_kinds, p_sets_wake, p_wake, true);
 END $$;

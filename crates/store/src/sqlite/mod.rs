@@ -37,11 +37,13 @@ use self::queue::Queue;
 use self::reader::Readers;
 use self::work::{Reply, Work};
 use self::writer::Writer;
+use crate::checksum::checksum;
 use crate::fault::Fault;
 use crate::log::{
     Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, OpenCount,
     Order, Outcome, Page, Put, Record, SessionKey, Snapshot, Store, StoredBytes, StoredEvent, Wake,
 };
+use crate::number::{natural, signed};
 use crate::place::{Place, Slot};
 
 /// How much memory to use, and when to pause for what.
@@ -241,28 +243,6 @@ fn lock(dir: &Path) -> Result<Lock, Fault> {
         Err(TryLockError::WouldBlock) => Err(Fault::InUse { dir: dir.display().to_string() }),
         Err(TryLockError::Error(source)) => Err(locking(source)),
     }
-}
-
-/// What is stored beside each event and each snapshot, and checked when it is read.
-fn checksum(key: &SessionKey, seq: u64, bytes: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&(key.tenant.len() as u64).to_le_bytes());
-    hasher.update(key.tenant.as_bytes());
-    hasher.update(&(key.session.len() as u64).to_le_bytes());
-    hasher.update(key.session.as_bytes());
-    hasher.update(&seq.to_le_bytes());
-    hasher.update(bytes);
-    hasher.finalize()
-}
-
-/// As SQLite's signed integer.
-fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-/// Back from SQLite's signed integer. Nothing negative is ever stored.
-fn natural(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
 }
 
 fn fault(doing: &'static str, source: rusqlite::Error) -> Fault {

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::writer::{self, LAST_POSITION};
 use super::{Options, agents, checksum, fault, natural, schema, signed};
+use crate::checksum::{Found, check, checked};
 use crate::fault::Fault;
 use crate::log::{
     Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Record, SessionKey, Snapshot,
@@ -118,15 +119,7 @@ impl Readers {
                 })?;
             cut(rows)
         })?;
-        let mut events = Vec::with_capacity(found.len());
-        for ((event, found), expected) in found.into_iter().zip(after.saturating_add(1)..) {
-            if event.seq != expected {
-                let found = format!("it is missing, the next one is {}", event.seq);
-                return Err(Fault::Corrupt { key: key.clone(), seq: expected, found });
-            }
-            events.push(check(key, event, found)?);
-        }
-        Ok(events)
+        checked(key, after, found)
     }
 
     pub(super) fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
@@ -324,15 +317,6 @@ impl Readers {
     }
 }
 
-/// The checksum that was stored beside an event.
-type Found = i64;
-
-impl Weight for (StoredEvent, Found) {
-    fn weight(&self) -> usize {
-        self.0.weight()
-    }
-}
-
 impl Weight for (SessionKey, StoredEvent, Found) {
     fn weight(&self) -> usize {
         self.1.weight()
@@ -348,15 +332,6 @@ fn stored(row: &Row<'_>, at: usize) -> rusqlite::Result<(StoredEvent, Found)> {
         bytes: row.get(at + 3)?,
     };
     Ok((event, row.get(at + 2)?))
-}
-
-fn check(key: &SessionKey, event: StoredEvent, found: Found) -> Result<StoredEvent, Fault> {
-    let expected = i64::from(checksum(key, event.seq, &event.bytes));
-    if found != expected {
-        let found = format!("its checksum should be {expected:#010x} and is {found:#010x}");
-        return Err(Fault::Corrupt { key: key.clone(), seq: event.seq, found });
-    }
-    Ok(event)
 }
 
 pub(super) fn session_key(row: &Row<'_>, at: usize) -> rusqlite::Result<SessionKey> {

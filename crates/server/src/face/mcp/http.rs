@@ -25,11 +25,13 @@ use self::reply::Work;
 use super::caller::{
     Caller, Era, HANDSHAKES, Meta, Opening, POLL, Wishes, era, meta_of, modern, progress_token,
 };
-use super::message::{Error, INVALID_REQUEST, Incoming, answer, refusal};
+use super::message::{Error, INVALID_REQUEST, Incoming, answer, answer_with, refusal};
 use super::{Mcp, No, Outbox, handshake};
 use crate::http::host::Host;
 use crate::http::line::{note, short};
-use crate::http::{Peer, bearer, gather, host, is_json, json_held, origin, problem, sse, too_much, trace};
+use crate::http::{
+    Peer, Routes, bearer, gather, host, is_json, json_held, origin, problem, sse, too_much, trace,
+};
 use crate::queue::queue;
 use handover_desk::codes::own;
 use handover_desk::gate;
@@ -39,13 +41,22 @@ pub use headers::ParameterHeaders;
 static SESSION_ID: HeaderName = HeaderName::from_static(SESSION_HEADER);
 static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
 
+/// Where the face is.
+const PATH: &str = "/mcp";
+
 /// The routes of the face.
 pub fn router(mcp: Mcp) -> Router {
     Router::new()
-        .route("/mcp", post(take).get(hear).options(preflight))
+        .route(PATH, post(take).get(hear).options(preflight))
         .route("/.well-known/oauth-protected-resource", get(resource).options(preflight))
         .route("/.well-known/oauth-protected-resource/mcp", get(resource).options(preflight))
         .with_state(mcp)
+}
+
+/// Routes that answer what is posted to the face, which is most of all requests, before they are asked.
+pub fn often(mcp: &Mcp, routes: Routes) -> Routes {
+    let mcp = mcp.clone();
+    routes.often(PATH, move |request| take(State(mcp.clone()), request))
 }
 
 /// RFC 9728: who issues tokens for this endpoint.
@@ -376,7 +387,7 @@ impl Mcp {
             // In a box, so that polls, which are most of all requests, do not carry the room that others need.
             (Era::Modern | Era::Handshake, _, _) => Box::pin(self.answer(&caller, method, params)).await?,
         };
-        Ok(Reply::Message(answer(id, &result)))
+        Ok(Reply::Message(answer_with(id, result)))
     }
 
     /// Answer a request that may take long or have something to tell before its answer.

@@ -2,8 +2,8 @@
 
 pub use handover_client::jsonrpc::{
     Error, ID_BYTES_MAX, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND,
-    PARSE_ERROR, Unreadable, answer, is_id, notification, notification_of, object, params, refusal, request,
-    result, shorten, text,
+    PARSE_ERROR, Unreadable, answer, answer_with, is_id, notification, notification_of, object, params,
+    refusal, request, result, shorten, text,
 };
 pub use handover_client::mcp::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 

@@ -1,6 +1,7 @@
 //! How a task looks: SEP-2663's `DetailedTask`, with SEP-2669's `paused` for those that know it.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
 use handover_kernel::approval::NOT_APPROVED;
 use handover_kernel::id::{Author, Face};
@@ -247,10 +248,11 @@ impl<'a> Shown<'a> {
         ]);
         json.push_str("\",\"ttlMs\":");
         match self.ttl_ms {
-            Some(ttl_ms) => json.push_str(&ttl_ms.to_string()),
+            Some(ttl_ms) => number(ttl_ms, &mut json),
             None => json.push_str("null"),
         }
-        json.extend([",\"pollIntervalMs\":", &self.poll_interval_ms.to_string()]);
+        json.push_str(",\"pollIntervalMs\":");
+        number(self.poll_interval_ms, &mut json);
         if let Some(requests) = &self.input_requests {
             json.extend([",\"inputRequests\":", &result(requests)]);
         }
@@ -280,6 +282,11 @@ impl<'a> Shown<'a> {
         (self.input_requests, self.result, self.error) = (None, None, None);
         self
     }
+}
+
+/// A number in JSON.
+fn number(number: u64, json: &mut String) {
+    write!(json, "{number}").expect("writing to a string does not fail");
 }
 
 /// A text in JSON. Most have nothing to escape.

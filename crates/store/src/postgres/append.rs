@@ -1,0 +1,121 @@
+//! A batch as the database takes it, and what became of it.
+
+use super::link::{Value, values};
+use super::{natural, sid, signed};
+use crate::checksum::checksum;
+use crate::fault::Fault;
+use crate::log::{Append, IndexRow, Outcome, Wake};
+use crate::place::{Position, Slot};
+
+/// How many events, and how many bytes, one call may have: what is larger goes in several.
+const EVENTS_MAX: usize = 4096;
+const BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Parts of a batch that can go in one call each: no session twice, and not too much.
+pub(super) fn calls(batch: &[Append]) -> Vec<Vec<usize>> {
+    let mut calls: Vec<Vec<usize>> = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    let (mut events, mut bytes) = (0, 0);
+    for (index, item) in batch.iter().enumerate() {
+        let size = item.events.iter().chain(&item.snapshot).map(Vec::len).sum::<usize>();
+        let full = events + item.events.len() > EVENTS_MAX || bytes + size > BYTES_MAX;
+        if calls.is_empty() || full || seen.contains(&item.key) {
+            calls.push(Vec::new());
+            seen.clear();
+            (events, bytes) = (0, 0);
+        }
+        seen.insert(&item.key);
+        events += item.events.len();
+        bytes += size;
+        calls.last_mut().expect("one was pushed").push(index);
+    }
+    calls
+}
+
+/// The statement of a call of `append_v1`, after the four values that say whose it is.
+pub(super) const APPEND: &str = "SELECT outcome, first, second FROM append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)";
+
+/// What `append_v1` is called with.
+pub(super) fn arguments(slot: Slot, epoch: i64, batch: i64, seen: u64, items: &[&Append]) -> Vec<Value> {
+    let each = |of: fn(&Append) -> i64| items.iter().map(|item| of(item)).collect::<Vec<i64>>();
+    let events = || {
+        items.iter().flat_map(|item| (item.expected + 1..).zip(&item.events).map(move |event| (item, event)))
+    };
+    let checksums: Vec<i64> =
+        events().map(|(item, (seq, bytes))| i64::from(checksum(&item.key, seq, bytes))).collect();
+    let snapshots: Vec<Option<i64>> = items
+        .iter()
+        .map(|item| {
+            let seq = item.expected + item.events.len() as u64;
+            item.snapshot.as_ref().map(|bytes| i64::from(checksum(&item.key, seq, bytes)))
+        })
+        .collect();
+    let mut all = values![
+        i32::from(slot.0) => INT4,
+        epoch => INT8,
+        batch => INT8,
+        signed(seen) => INT8,
+        items.iter().map(|item| sid(&item.key)).collect::<Vec<_>>() => BYTEA_ARRAY,
+        items.iter().map(|item| item.key.tenant.to_string()).collect::<Vec<_>>() => TEXT_ARRAY,
+        items.iter().map(|item| item.key.session.to_string()).collect::<Vec<_>>() => TEXT_ARRAY,
+        each(|item| signed(item.expected)) => INT8_ARRAY,
+        items.iter().map(|item| item.events.len() as i32).collect::<Vec<_>>() => INT4_ARRAY,
+        checksums => INT8_ARRAY,
+        events().map(|(_, (_, bytes))| bytes.clone()).collect::<Vec<_>>() => BYTEA_ARRAY,
+        items.iter().map(|item| item.row.is_some()).collect::<Vec<_>>() => BOOL_ARRAY,
+    ];
+    all.extend(rows(items.iter().map(|item| (item.row.as_ref(), item.wake))));
+    all.extend(values![
+        snapshots => INT8_ARRAY,
+        items.iter().map(|item| item.snapshot.clone()).collect::<Vec<_>>() => BYTEA_ARRAY,
+    ]);
+    all
+}
+
+/// Index rows and wake times, as `append_v1` and `restore_v1` take them.
+pub(super) fn rows<'a>(items: impl Iterator<Item = (Option<&'a IndexRow>, Wake)> + Clone) -> Vec<Value> {
+    let (mut agents, mut waits) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new(), Vec::new()));
+    for (at, (row, _)) in (1_i32..).zip(items.clone()) {
+        for agent in row.iter().flat_map(|row| &row.agents) {
+            agents.0.push(at);
+            agents.1.push(agent.to_string());
+        }
+        for waiting in row.iter().flat_map(|row| &row.waits) {
+            waits.0.push(at);
+            waits.1.push(waiting.agent.to_string());
+            waits.2.push(i64::from(waiting.kinds));
+        }
+    }
+    let row = || items.clone().map(|(row, _)| row);
+    let wake = || items.clone().map(|(_, wake)| wake);
+    let at = |wake: Wake| match wake {
+        Wake::At(at) => Some(signed(at)),
+        Wake::Unchanged | Wake::Never => None,
+    };
+    values![
+        row().map(|row| row.map(|row| i16::from(row.kind))).collect::<Vec<_>>() => INT2_ARRAY,
+        row().map(|row| row.map(|row| i16::from(row.status))).collect::<Vec<_>>() => INT2_ARRAY,
+        row().map(|row| row.map(|row| row.requester.to_string())).collect::<Vec<_>>() => TEXT_ARRAY,
+        row().map(|row| row.map(|row| signed(row.created_at))).collect::<Vec<_>>() => INT8_ARRAY,
+        row().map(|row| row.and_then(|row| row.finished_at.map(signed))).collect::<Vec<_>>() => INT8_ARRAY,
+        row().map(|row| row.map(|row| row.summary.clone())).collect::<Vec<_>>() => BYTEA_ARRAY,
+        agents.0 => INT4_ARRAY,
+        agents.1 => TEXT_ARRAY,
+        waits.0 => INT4_ARRAY,
+        waits.1 => TEXT_ARRAY,
+        waits.2 => INT8_ARRAY,
+        wake().map(|wake| wake != Wake::Unchanged).collect::<Vec<_>>() => BOOL_ARRAY,
+        wake().map(at).collect::<Vec<_>>() => INT8_ARRAY,
+    ]
+}
+
+/// What became of one item.
+pub(super) fn outcome(slot: Slot, row: &tokio_postgres::Row) -> Result<Outcome, Fault> {
+    let number = |at| row.try_get::<_, i64>(at).map(natural).map_err(super::unexpected);
+    Ok(match row.try_get::<_, i16>(0).map_err(super::unexpected)? {
+        1 => Outcome::Appended { first: Position { slot, number: number(1)? }, stamp: number(2)? },
+        3 => Outcome::Tombstone { deleted_at: number(1)? },
+        _ => Outcome::Conflict { head: number(1)? },
+    })
+}

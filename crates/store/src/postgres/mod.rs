@@ -1,0 +1,717 @@
+//! The store of several nodes: logs and rows in a PostgreSQL database, to which each node appends in a slot of its own.
+//!
+//! - `schema-1.sql`: the tables, and the functions that write to them
+//! - `link`: connections
+//! - `append`: a batch as the database takes it
+//! - `read`: what is asked of it
+//!
+//! An append is one call of one function, which commits by itself. A call whose answer is lost is looked for: its number is in
+//! the slot's row if it was kept, and else it is sent again.
+
+mod append;
+mod link;
+mod read;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::{Config, Row};
+
+use self::link::{Link, Pool, Session, Value, values};
+use crate::fault::Fault;
+use crate::log::{
+    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, News,
+    OpenCount, Order, Outcome, Page, Put, Record, SessionKey, Snapshot, Store, StoredBytes, StoredEvent,
+    Wake, cut,
+};
+use crate::number::{natural, signed};
+use crate::place::{Place, Position, Slot};
+
+const SCHEMA: &str = include_str!("schema-1.sql");
+
+/// The version of the tables that this release makes and knows.
+const VERSION: u64 = 1;
+
+/// Another node has taken the slot; a batch has another number than the next.
+const TAKEN: &str = "HO001";
+const OUT_OF_TURN: &str = "HO002";
+
+/// How long to wait before the database is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// Where the database is, and how a node uses it.
+#[derive(Clone)]
+pub struct Options {
+    /// `postgres://user@host/database`. With a password it is a secret.
+    pub url: String,
+    /// The schema of its own in which the tables are.
+    pub schema: String,
+    /// What this node is called where nodes are listed.
+    pub node: String,
+    /// How long a node that is not seen keeps its slot.
+    pub lease: Duration,
+    /// How long an append waits for a database that does not answer.
+    pub patience: Duration,
+    /// The most connections that read at once.
+    pub readers_max: usize,
+}
+
+impl Options {
+    /// For the database at this URL.
+    pub fn new(url: impl Into<String>) -> Options {
+        Options {
+            url: url.into(),
+            schema: "handover".to_owned(),
+            node: "handover".to_owned(),
+            lease: Duration::from_secs(10),
+            patience: Duration::from_secs(10),
+            readers_max: 4,
+        }
+    }
+}
+
+/// One node's way to the database.
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+    heart: Option<JoinHandle<()>>,
+}
+
+struct Inner {
+    link: Link,
+    options: Options,
+    readers: Pool,
+    writer: Mutex<Writer>,
+    /// Slot and epoch, as they are now.
+    held: Mutex<(Slot, i64)>,
+    /// The last stamp of everything that was read.
+    seen: AtomicU64,
+    /// When this node was last seen by the database.
+    beat: Mutex<Instant>,
+    stopping: AtomicBool,
+    stopped: (Mutex<()>, Condvar),
+}
+
+/// The connection that writes, one thing after the other.
+#[derive(Default)]
+struct Writer {
+    session: Option<Arc<Session>>,
+    /// The number of the last batch that is known to be kept or never to be.
+    batch: i64,
+    /// Whether it is unknown what became of the one after it.
+    in_doubt: bool,
+}
+
+/// Why something could not be written.
+enum Refused {
+    /// The database said so: nothing was kept.
+    Said(tokio_postgres::Error),
+    /// The connection ended before it answered.
+    Lost(tokio_postgres::Error),
+    /// It answered with a warning: a standby may not have it.
+    Warned,
+}
+
+impl PostgresStore {
+    /// Open the store as one of its nodes. Makes the tables if there are none.
+    pub fn open(options: Options) -> Result<PostgresStore, Fault> {
+        let config: Config =
+            options.url.parse().map_err(|error| fault("reading the URL of the database", error))?;
+        let link = Link::new(config, &options.schema, &options.node)?;
+        let inner = Inner {
+            link,
+            readers: Pool::new(options.readers_max),
+            writer: Mutex::default(),
+            held: Mutex::default(),
+            seen: AtomicU64::new(0),
+            beat: Mutex::new(Instant::now()),
+            stopping: AtomicBool::new(false),
+            stopped: Default::default(),
+            options,
+        };
+        inner.migrate()?;
+        inner.take_slot(&mut lock(&inner.writer))?;
+        let inner = Arc::new(inner);
+        let beating = Arc::clone(&inner);
+        let heart = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beating.keep_beating());
+        let heart = heart.map_err(|source| Fault::Unavailable {
+            doing: "starting the store's thread",
+            source: source.into(),
+        })?;
+        Ok(PostgresStore { inner, heart: Some(heart) })
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.inner.stopping.store(true, Ordering::Release);
+        self.inner.stopped.1.notify_all();
+        if let Some(heart) = self.heart.take() {
+            _ = heart.join();
+        }
+        // Others need not wait for the lease to end.
+        let free = "UPDATE slots SET seen_at = '-infinity' WHERE slot = $1 AND epoch = $2";
+        _ = self.inner.ask("giving the slot back", free, || self.inner.whose());
+    }
+}
+
+impl Inner {
+    fn slot(&self) -> Slot {
+        lock(&self.held).0
+    }
+
+    fn see(&self, stamp: u64) {
+        self.seen.fetch_max(stamp, Ordering::AcqRel);
+    }
+
+    /// The values that say whose slot it is.
+    fn whose(&self) -> Vec<Value> {
+        let (slot, epoch) = *lock(&self.held);
+        values![i32::from(slot.0) => INT4, epoch => INT8]
+    }
+
+    /// Ask for something that changes nothing, or nothing but once.
+    fn ask(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        values: impl Fn() -> Vec<Value>,
+    ) -> Result<Vec<Row>, Fault> {
+        let asked = self.readers.with(&self.link, |session| self.link.ask(session, sql, values()));
+        asked.map_err(|error| fault(doing, error))
+    }
+
+    /// Make the tables, or find them. When several nodes start at once, one does.
+    fn migrate(&self) -> Result<(), Fault> {
+        let schema = &self.options.schema;
+        if schema.is_empty() || !schema.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            let source = format!("expected letters, digits and _ in the name of a schema, found {schema:?}");
+            return Err(Fault::Unavailable { doing: "making the tables", source: source.into() });
+        }
+        let made = self.readers.with(&self.link, |session| {
+            let sql = format!(
+                "DO $make$ BEGIN
+                     PERFORM pg_advisory_xact_lock(hashtext('{schema}.tables'));
+                     IF to_regclass('\"{schema}\".facts') IS NULL THEN
+                         CREATE SCHEMA IF NOT EXISTS \"{schema}\";
+                         EXECUTE $step${SCHEMA}$step$;
+                         INSERT INTO facts VALUES ('version', {VERSION});
+                     END IF;
+                 END $make$"
+            );
+            self.link.script(session, &sql)
+        });
+        made.map_err(|error| fault("making the tables", error))?;
+        let sql = "SELECT value FROM facts WHERE name = 'version'";
+        let found = self.read_number("reading the version of the tables", sql, Vec::new)?.unwrap_or(0);
+        if found > VERSION {
+            let known = VERSION as u32;
+            return Err(Fault::TooNew { found: u32::try_from(found).unwrap_or(u32::MAX), known });
+        }
+        Ok(())
+    }
+
+    /// Take a slot that nobody has.
+    fn take_slot(&self, writer: &mut Writer) -> Result<(), Fault> {
+        let Options { node, lease, .. } = &self.options;
+        let sql = "SELECT slot, epoch FROM take_slot_v1($1, $2, $3 * interval '1 second')";
+        let found = self.ask("taking a slot", sql, || {
+            values![node.clone() => TEXT, env!("CARGO_PKG_VERSION") => TEXT, lease.as_secs_f64() => FLOAT8]
+        })?;
+        let row = found.first().ok_or_else(|| empty("taking a slot"))?;
+        let slot: i32 = row.try_get(0).map_err(unexpected)?;
+        let slot = Slot(u16::try_from(slot).map_err(|_| empty("taking a slot"))?);
+        *lock(&self.held) = (slot, row.try_get(1).map_err(unexpected)?);
+        *lock(&self.beat) = Instant::now();
+        (writer.batch, writer.in_doubt) = (0, false);
+        Ok(())
+    }
+
+    /// Be seen, so that nobody takes the slot.
+    fn beat(&self) -> Result<(), Fault> {
+        let begun = Instant::now();
+        let sql =
+            "UPDATE slots SET seen_at = clock_timestamp() WHERE slot = $1 AND epoch = $2 RETURNING slot";
+        let seen = self.ask("being seen", sql, || self.whose())?;
+        if seen.is_empty() {
+            return Err(taken());
+        }
+        *lock(&self.beat) = begun;
+        Ok(())
+    }
+
+    fn keep_beating(&self) {
+        let every = self.options.lease / 4;
+        while !self.stopping.load(Ordering::Acquire) {
+            let waiting = lock(&self.stopped.0);
+            let (waiting, _) =
+                self.stopped.1.wait_timeout(waiting, every).unwrap_or_else(PoisonError::into_inner);
+            drop(waiting);
+            if !self.stopping.load(Ordering::Acquire)
+                && let Err(error) = self.beat()
+            {
+                tracing::warn!(%error, "this node was not seen by the database");
+            }
+        }
+    }
+
+    /// Who has not been seen for long may have lost its slot, or speak to a database that others have left.
+    fn must_be_seen(&self) -> Result<(), Fault> {
+        if lock(&self.beat).elapsed() > self.options.lease / 2 {
+            return self.beat();
+        }
+        Ok(())
+    }
+
+    /// One thing that changes something.
+    fn write(&self, writer: &mut Writer, sql: &str, values: Vec<Value>) -> Result<Vec<Row>, Refused> {
+        let session = match writer.session.take().filter(|session| session.is_open()) {
+            Some(session) => session,
+            None => self.link.connect().map_err(Refused::Lost)?,
+        };
+        let warnings = session.warnings();
+        let answer = self.link.ask(&session, sql, values);
+        let warned = session.warnings() > warnings;
+        let kept = Arc::clone(&session);
+        match answer {
+            Ok(_) if warned => Err(Refused::Warned),
+            Ok(rows) => {
+                writer.session = Some(kept);
+                Ok(rows)
+            }
+            Err(error) if refuses(&error) => {
+                writer.session = Some(kept);
+                Err(Refused::Said(error))
+            }
+            Err(error) => Err(Refused::Lost(error)),
+        }
+    }
+
+    /// Write something of the slot's, which takes its turn among the appends.
+    fn write_own(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        values: impl FnOnce() -> Vec<Value>,
+    ) -> Result<Vec<Row>, Fault> {
+        let mut writer = lock(&self.writer);
+        let mut all = self.whose();
+        all.extend(values![signed(self.seen.load(Ordering::Acquire)) => INT8]);
+        all.extend(values());
+        match self.write(&mut writer, sql, all) {
+            Ok(rows) => Ok(rows),
+            Err(Refused::Said(error)) if is(&error, TAKEN) => {
+                self.take_slot(&mut writer)?;
+                Err(taken())
+            }
+            Err(Refused::Said(error) | Refused::Lost(error)) => Err(fault(doing, error)),
+            Err(Refused::Warned) => Err(warned(doing)),
+        }
+    }
+
+    /// One call of the function that appends. What becomes of it is found out, if that can be within the patience.
+    fn append(&self, writer: &mut Writer, items: &[&Append]) -> Result<Vec<Outcome>, Fault> {
+        let until = Instant::now() + self.options.patience;
+        if writer.in_doubt {
+            self.settle(writer)?;
+        }
+        let batch = writer.batch + 1;
+        loop {
+            let (slot, epoch) = *lock(&self.held);
+            let seen = self.seen.load(Ordering::Acquire);
+            let values = append::arguments(slot, epoch, batch, seen, items);
+            let lost = match self.write(writer, append::APPEND, values) {
+                Ok(rows) => {
+                    writer.batch = batch;
+                    return rows.iter().map(|row| append::outcome(slot, row)).collect();
+                }
+                Err(Refused::Said(error)) if is(&error, TAKEN) => {
+                    self.take_slot(writer)?;
+                    return Err(taken());
+                }
+                Err(Refused::Said(error)) if is(&error, OUT_OF_TURN) => error,
+                Err(Refused::Said(error)) => return Err(fault("appending", error)),
+                Err(Refused::Lost(error)) => error,
+                Err(Refused::Warned) => {
+                    writer.in_doubt = true;
+                    return Err(warned("appending"));
+                }
+            };
+            writer.in_doubt = true;
+            loop {
+                match self.look_for(writer, batch, items) {
+                    Ok(Some(outcomes)) => {
+                        (writer.batch, writer.in_doubt) = (batch, false);
+                        return Ok(outcomes);
+                    }
+                    // It is not there: once more.
+                    Ok(None) => break,
+                    Err(error) if Instant::now() >= until || is(&error, TAKEN) => {
+                        return Err(fault("appending", error));
+                    }
+                    Err(_) => thread::sleep(RETRY_AFTER),
+                }
+            }
+            if Instant::now() >= until {
+                return Err(fault("appending", lost));
+            }
+            writer.in_doubt = false;
+        }
+    }
+
+    /// What became of a batch whose answer was lost: none if it was not kept. Waits for a commit that is still under way.
+    fn look_for(
+        &self,
+        writer: &mut Writer,
+        batch: i64,
+        items: &[&Append],
+    ) -> Result<Option<Vec<Outcome>>, tokio_postgres::Error> {
+        let held = "SELECT batch, before FROM hold_v1($1, $2)";
+        let session = match writer.session.take().filter(|session| session.is_open()) {
+            Some(session) => session,
+            None => self.link.connect()?,
+        };
+        let row = self.link.ask(&session, held, self.whose())?;
+        writer.session = Some(Arc::clone(&session));
+        let (last, before): (i64, i64) = row.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
+        if last != batch {
+            return Ok(None);
+        }
+        let mut outcomes = Vec::with_capacity(items.len());
+        for item in items {
+            let sql = "SELECT e.number, e.stamp, (SELECT coalesce(max(h.seq), 0) FROM events h WHERE h.sid = $1)
+                       FROM (SELECT 1) one LEFT JOIN events e ON e.sid = $1 AND e.seq = $2 AND e.slot = $3 AND e.number > $4";
+            let slot = self.slot();
+            let values = values![sid(&item.key) => BYTEA, signed(item.expected + 1) => INT8, i32::from(slot.0) => INT4, before => INT8];
+            let found = self.link.ask(&session, sql, values)?;
+            let (number, stamp, head): (Option<i64>, Option<i64>, i64) =
+                found.first().map_or((None, None, 0), |row| (row.get(0), row.get(1), row.get(2)));
+            outcomes.push(match (number, stamp) {
+                (Some(number), Some(stamp)) if !item.events.is_empty() => {
+                    let first = Position { slot, number: natural(number) };
+                    Outcome::Appended { first, stamp: natural(stamp) }
+                }
+                // Whoever wrote it reads the session again.
+                _ => Outcome::Conflict { head: natural(head) },
+            });
+        }
+        Ok(Some(outcomes))
+    }
+
+    /// See to it that a batch in doubt is there or never will be: its number is used up.
+    fn settle(&self, writer: &mut Writer) -> Result<(), Fault> {
+        let sql =
+            "UPDATE slots SET batch = $3, before = number WHERE slot = $1 AND epoch = $2 AND batch = $3 - 1";
+        let mut all = self.whose();
+        all.extend(values![writer.batch + 1 => INT8]);
+        match self.write(writer, sql, all) {
+            Ok(_) => {
+                writer.batch += 1;
+                writer.in_doubt = false;
+                Ok(())
+            }
+            Err(Refused::Said(error) | Refused::Lost(error)) => {
+                Err(fault("settling a commit in doubt", error))
+            }
+            Err(Refused::Warned) => Err(warned("settling a commit in doubt")),
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    fn append(&self, batch: &[Append]) -> Result<Vec<Outcome>, Fault> {
+        let mut writer = lock(&self.inner.writer);
+        let mut outcomes = Vec::with_capacity(batch.len());
+        for call in append::calls(batch) {
+            let items: Vec<&Append> = call.iter().map(|index| &batch[*index]).collect();
+            outcomes.extend(self.inner.append(&mut writer, &items)?);
+        }
+        Ok(outcomes)
+    }
+
+    fn read(&self, key: &SessionKey, after: u64, max: usize) -> Result<Vec<StoredEvent>, Fault> {
+        self.inner.read_events(key, after, max)
+    }
+
+    fn head(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
+        self.inner.read_head(key)
+    }
+
+    fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, Fault> {
+        self.inner.read_snapshot(key)
+    }
+
+    fn feed(&self, feed: &Feed, after: &Place, max: usize) -> Result<Vec<FeedItem>, Fault> {
+        self.inner.read_feed(feed, after, max)
+    }
+
+    fn last_place(&self) -> Result<Place, Fault> {
+        self.inner.read_last_place()
+    }
+
+    fn slot(&self) -> Option<Slot> {
+        Some(self.inner.slot())
+    }
+
+    fn live(&self) -> Result<Vec<Slot>, Fault> {
+        let sql = "SELECT slot FROM slots WHERE seen_at > clock_timestamp() - $1 * interval '1 second' ORDER BY slot";
+        let lease = self.inner.options.lease.as_secs_f64();
+        let rows = self.inner.ask("reading which nodes are there", sql, || values![lease => FLOAT8])?;
+        rows.iter()
+            .map(|row| row.try_get::<_, i32>(0).map(|slot| Slot(slot as u16)).map_err(unexpected))
+            .collect()
+    }
+
+    fn settle(&self) -> Result<(), Fault> {
+        let mut writer = lock(&self.inner.writer);
+        if writer.in_doubt { self.inner.settle(&mut writer) } else { Ok(()) }
+    }
+
+    fn news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
+        self.inner.must_be_seen()?;
+        self.inner.read_news(after, max)
+    }
+
+    fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
+        self.inner.read_list(filter, order, after, max)
+    }
+
+    fn inbox(
+        &self,
+        tenant: &str,
+        agent: &str,
+        kinds: u32,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<InboxPage, Fault> {
+        self.inner.read_inbox(tenant, agent, kinds, after, max)
+    }
+
+    fn row(&self, key: &SessionKey) -> Result<Option<IndexRow>, Fault> {
+        self.inner.read_row(key)
+    }
+
+    fn due_after(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
+        self.inner.read_due(after, until, max)
+    }
+
+    fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {
+        let sql = "SELECT tenant, requester, count(*) FROM listed WHERE finished_at IS NULL
+                   GROUP BY tenant, requester ORDER BY tenant, requester";
+        self.inner.read_counts("counting the open sessions", sql)
+    }
+
+    fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault> {
+        let sql = "SELECT tenant, requester, sum(bytes)::bigint FROM stored
+                   GROUP BY tenant, requester HAVING sum(bytes) > 0 ORDER BY tenant, requester";
+        self.inner.read_counts("counting what is stored", sql)
+    }
+
+    fn count_stored(&self) -> Result<bool, Fault> {
+        Ok(false)
+    }
+
+    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
+        let sql = "SELECT put_record_v1($1, $2, $3, $4, $5, $6, $7, $8)";
+        let rows = self.inner.write_own("writing a record", sql, || {
+            values![record.space.to_string() => TEXT, record.tenant.to_string() => TEXT, record.key.to_string() => TEXT,
+                    record.value.clone() => BYTEA, put == Put::Replace => BOOL]
+        })?;
+        first(&rows, "writing a record")
+    }
+
+    fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        let sql = "SELECT value FROM records WHERE space = $1 AND tenant = $2 AND key = $3";
+        let rows = self.inner.ask(
+            "reading a record",
+            sql,
+            || values![space.to_owned() => TEXT, tenant.to_owned() => TEXT, key.to_owned() => TEXT],
+        )?;
+        rows.first().map(|row| row.try_get(0).map_err(unexpected)).transpose()
+    }
+
+    fn records(
+        &self,
+        space: &str,
+        tenant: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<Record>, Fault> {
+        let sql = "SELECT key, value FROM records
+                   WHERE space = $1 AND tenant = $2 AND ($3::text IS NULL OR key > $3) ORDER BY key LIMIT $4";
+        let max = signed(max as u64).min(10_000);
+        let rows = self.inner.ask("reading records", sql, || {
+            values![space.to_owned() => TEXT, tenant.to_owned() => TEXT, after.map(str::to_owned) => TEXT, max => INT8]
+        })?;
+        cut(rows.iter().map(|row| {
+            let key: &str = row.try_get(0).map_err(unexpected)?;
+            let value = row.try_get(1).map_err(unexpected)?;
+            Ok(Record { space: space.into(), tenant: tenant.into(), key: key.into(), value })
+        }))
+    }
+
+    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
+        let sql = "SELECT remove_record_v1($1, $2, $3, $4, $5, $6)";
+        let rows = self.inner.write_own(
+            "removing a record",
+            sql,
+            || values![space.to_owned() => TEXT, tenant.to_owned() => TEXT, key.to_owned() => TEXT],
+        )?;
+        first(&rows, "removing a record")
+    }
+
+    fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
+        let sql = "SELECT tenant, session, finished_at, requester, bytes FROM delete_finished_v1($1, $2, $3, $4, $5, $6)";
+        let max = signed(max as u64).min(10_000);
+        let rows = self.inner.write_own(
+            "deleting sessions",
+            sql,
+            || values![signed(finished_before) => INT8, signed(now) => INT8, max => INT8],
+        )?;
+        let text = |row: &Row, at| row.try_get::<_, &str>(at).map(Box::<str>::from).map_err(unexpected);
+        let number = |row: &Row, at| row.try_get::<_, i64>(at).map(natural).map_err(unexpected);
+        let deleted = rows.iter().map(|row| {
+            Ok(Deleted {
+                key: SessionKey { tenant: text(row, 0)?, session: text(row, 1)? },
+                finished_at: number(row, 2)?,
+                requester: text(row, 3)?,
+                bytes: number(row, 4)?,
+            })
+        });
+        deleted.collect()
+    }
+
+    fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
+        let sql = "SELECT deleted_at FROM sessions WHERE sid = $1";
+        self.inner.read_number("reading a tombstone", sql, || values![sid(key) => BYTEA])
+    }
+
+    fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {
+        let sql =
+            "WITH gone AS (DELETE FROM sessions WHERE deleted_at < $1 RETURNING 1) SELECT count(*) FROM gone";
+        let count = self.inner.read_number(
+            "forgetting tombstones",
+            sql,
+            || values![signed(deleted_before) => INT8],
+        )?;
+        Ok(count.unwrap_or(0))
+    }
+
+    fn sessions(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        let sql = "SELECT tenant, session, born FROM sessions WHERE deleted_at IS NULL AND born > $1 ORDER BY born LIMIT $2";
+        self.inner.read_keys(sql, after, max)
+    }
+
+    fn unfinished(
+        &self,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
+        let sql = "SELECT k.tenant, k.session, l.born FROM listed l JOIN sessions k ON k.sid = l.sid
+                   WHERE l.finished_at IS NULL AND l.born > $1 ORDER BY l.born LIMIT $2";
+        self.inner.read_keys(sql, after, max)
+    }
+
+    fn clear_index(&self) -> Result<(), Fault> {
+        let sql = "WITH a AS (DELETE FROM lists), b AS (DELETE FROM inbox), c AS (DELETE FROM snapshots), d AS (DELETE FROM listed)
+                   UPDATE facts SET value = 0 WHERE name = 'index_version'";
+        self.inner.ask("clearing the index", sql, Vec::new).map(drop)
+    }
+
+    fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault> {
+        let sql = "SELECT restore_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+        for rows in unique(rows) {
+            let values = || {
+                let mut all =
+                    values![rows.iter().map(|(key, ..)| sid(key)).collect::<Vec<_>>() => BYTEA_ARRAY];
+                all.extend(append::rows(rows.iter().map(|(_, row, wake)| (Some(row), *wake))));
+                all
+            };
+            self.inner.ask("restoring the index", sql, values)?;
+        }
+        Ok(())
+    }
+
+    fn index_version(&self) -> Result<u32, Fault> {
+        let sql = "SELECT value FROM facts WHERE name = 'index_version'";
+        let version = self.inner.read_number("reading the index version", sql, Vec::new)?.unwrap_or(0);
+        Ok(u32::try_from(version).unwrap_or(u32::MAX))
+    }
+
+    fn set_index_version(&self, version: u32) -> Result<(), Fault> {
+        let sql = "UPDATE facts SET value = $1 WHERE name = 'index_version'";
+        self.inner.ask("setting the index version", sql, || values![i64::from(version) => INT8]).map(drop)
+    }
+
+    fn probe(&self) -> Result<(), Fault> {
+        self.inner.beat()
+    }
+}
+
+/// The key of a session in the tables: 128 bits of a hash, so that they can be distributed by it.
+fn sid(key: &SessionKey) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    hash.update((key.tenant.len() as u64).to_le_bytes());
+    hash.update(key.tenant.as_bytes());
+    hash.update(key.session.as_bytes());
+    hash.finalize()[..16].to_vec()
+}
+
+/// Rows in parts that name no session twice.
+fn unique(rows: &[(SessionKey, IndexRow, Wake)]) -> Vec<Vec<&(SessionKey, IndexRow, Wake)>> {
+    let mut parts: Vec<Vec<&(SessionKey, IndexRow, Wake)>> = Vec::new();
+    for row in rows {
+        match parts.last_mut().filter(|part| part.iter().all(|other| other.0 != row.0)) {
+            Some(part) => part.push(row),
+            None => parts.push(vec![row]),
+        }
+    }
+    parts
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn first(rows: &[Row], doing: &'static str) -> Result<bool, Fault> {
+    rows.first().ok_or_else(|| empty(doing))?.try_get(0).map_err(unexpected)
+}
+
+fn is(error: &tokio_postgres::Error, code: &str) -> bool {
+    error.code().is_some_and(|found| found.code() == code)
+}
+
+/// Whether the database refused a statement, and goes on. Whatever else it says ends the connection.
+fn refuses(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|error| error.parsed_severity() == Some(Severity::Error))
+}
+
+fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
+    match error.code() {
+        Some(code) if *code == SqlState::DISK_FULL => Fault::Full { doing, source: error.into() },
+        Some(_) | None => Fault::Unavailable { doing, source: error.into() },
+    }
+}
+
+fn unexpected(error: tokio_postgres::Error) -> Fault {
+    fault("reading what the database answered", error)
+}
+
+fn empty(doing: &'static str) -> Fault {
+    Fault::Unavailable { doing, source: "the database answered with nothing".into() }
+}
+
+fn taken() -> Fault {
+    Fault::Unavailable { doing: "appending", source: "another node has taken this one's slot".into() }
+}
+
+fn warned(doing: &'static str) -> Fault {
+    Fault::Unavailable { doing, source: "the database warned that what it keeps may be lost".into() }
+}

@@ -1,0 +1,232 @@
+//! Several writers of one store: each hears of what the others did, nothing is kept twice, and nothing that was acknowledged is
+//! lost when connections are cut or slots are taken.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use handover_store::postgres::Options;
+use handover_store::{
+    Append, Done, Fault, Feed, IndexRow, MemoryStore, Outcome, Place, PostgresStore, Put, Record, SessionKey,
+    Slot, Store, Wake, is_full,
+};
+use tokio_postgres::NoTls;
+
+#[path = "postgres/mod.rs"]
+mod database;
+
+fn key(session: &str) -> SessionKey {
+    SessionKey::new("acme", session)
+}
+
+fn item(session: &str, expected: u64, events: &[&str]) -> Append {
+    let row = IndexRow {
+        kind: 1,
+        status: 1,
+        requester: "ada".into(),
+        agents: vec!["ada".into(), "ben".into()],
+        created_at: 1,
+        finished_at: None,
+        summary: Vec::new(),
+        waits: Vec::new(),
+    };
+    Append {
+        key: key(session),
+        expected,
+        events: events.iter().map(|event| event.as_bytes().to_vec()).collect(),
+        row: (expected == 0).then_some(row),
+        wake: Wake::Unchanged,
+        snapshot: None,
+    }
+}
+
+fn append(store: &dyn Store, item: Append) {
+    let outcomes = store.append(std::slice::from_ref(&item)).unwrap();
+    assert!(matches!(outcomes[..], [Outcome::Appended { .. }]), "{item:?}: {outcomes:?}");
+}
+
+/// What a writer hears after a place, in short.
+fn heard(store: &dyn Store, after: &mut Place) -> Vec<String> {
+    let mut all = Vec::new();
+    loop {
+        let news = store.news(after, 2).unwrap();
+        let full = is_full(&news, 2);
+        for news in news {
+            assert!(after.reach(news.position), "heard twice: {news:?}");
+            all.push(match news.what {
+                Done::Appended { key, seq, bytes, agents, requester } => {
+                    assert_eq!((&*requester, agents.len()), ("ada", 2));
+                    format!("{} {seq} {}", key.session, String::from_utf8(bytes).unwrap())
+                }
+                Done::Deleted(key) => format!("deleted {}", key.session),
+                Done::Record { space, tenant, key } => format!("record {space} {tenant} {key}"),
+            });
+        }
+        if !full {
+            return all;
+        }
+    }
+}
+
+fn each_hears_of_what_the_others_did(one: &dyn Store, two: &dyn Store) {
+    let (mut by_one, mut by_two) = (one.last_place().unwrap(), two.last_place().unwrap());
+    append(one, item("s", 0, &["start", "request"]));
+    assert_eq!(heard(two, &mut by_two), ["s 1 start", "s 2 request"]);
+    append(two, item("s", 2, &["accept"]));
+    append(one, item("r", 0, &["other"]));
+    // What has been read comes before: two had read the start, and one goes on from what two wrote.
+    assert_eq!(heard(one, &mut by_one), ["s 3 accept"]);
+    append(one, item("s", 3, &["update"]));
+    let value = || Record { space: "agent".into(), tenant: "acme".into(), key: "k".into(), value: vec![1] };
+    assert!(one.put_record(&value(), Put::IfAbsent).unwrap());
+    assert!(!two.put_record(&value(), Put::IfAbsent).unwrap());
+    assert!(two.remove_record("agent", "acme", "k").unwrap());
+    assert_eq!(heard(two, &mut by_two), ["r 1 other", "s 4 update", "record agent acme k"]);
+    assert_eq!(heard(one, &mut by_one), ["record agent acme k"]);
+    let end = Append {
+        row: item("", 0, &[]).row.map(|row| IndexRow { finished_at: Some(5), ..row }),
+        ..item("r", 1, &["end"])
+    };
+    append(one, end);
+    assert_eq!(two.delete_finished(6, 7, 10).unwrap().len(), 1);
+    assert_eq!(heard(one, &mut by_one), ["deleted r"]);
+    // Everybody reads the same feed, each session in its order.
+    let feed = |store: &dyn Store| store.feed(&Feed::Everything, &Place::default(), 100).unwrap();
+    assert_eq!(feed(one), feed(two));
+    let of_s: Vec<u64> =
+        feed(one).iter().filter(|item| item.key == key("s")).map(|item| item.event.seq).collect();
+    assert_eq!(of_s, [1, 2, 3, 4]);
+    let conflict = two.append(&[item("s", 3, &["late"])]).unwrap();
+    assert_eq!(conflict, [Outcome::Conflict { head: 4 }]);
+}
+
+#[test]
+fn writers_in_memory_hear_of_each_other() {
+    let store = MemoryStore::new();
+    each_hears_of_what_the_others_did(&store.writer(Slot(0)), &store.writer(Slot(1)));
+}
+
+#[test]
+fn nodes_on_a_database_hear_of_each_other() {
+    let schema = database::fresh();
+    if let (Some(one), Some(two)) = (database::open(&schema), database::open(&schema)) {
+        each_hears_of_what_the_others_did(&one, &two);
+    }
+}
+
+/// A connection beside those of the store.
+struct Operator {
+    runtime: tokio::runtime::Runtime,
+    client: tokio_postgres::Client,
+}
+
+impl Operator {
+    fn new(options: &Options) -> Operator {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let url = options.url.clone();
+        let client = runtime.block_on(async move {
+            let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+            tokio::spawn(connection);
+            client
+        });
+        Operator { runtime, client }
+    }
+
+    fn run(&self, sql: &str) -> u64 {
+        self.runtime.block_on(self.client.execute(sql, &[])).unwrap()
+    }
+}
+
+#[test]
+fn appends_whose_connections_are_cut_have_one_effect_each() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let options = Options { node: format!("cut {schema}"), ..options };
+    let store = PostgresStore::open(options.clone()).unwrap();
+    let operator = Operator::new(&options);
+    let (done, acknowledged, cuts) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for writer in 0..3 {
+            let (store, done, acknowledged) = (&store, &done, &acknowledged);
+            scope.spawn(move || {
+                let name = format!("s{writer}");
+                let mut head = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let text = format!("{writer} {head}");
+                    match store.append(&[item(&name, head, &[&text])]) {
+                        Ok(outcomes) => {
+                            assert!(matches!(outcomes[..], [Outcome::Appended { .. }]), "{outcomes:?}");
+                            acknowledged.fetch_add(1, Ordering::Relaxed);
+                            head += 1;
+                        }
+                        Err(fault) => panic!("the outcome was not found out: {fault:?}"),
+                    }
+                }
+                let events = store.read(&key(&name), 0, usize::MAX).unwrap();
+                let texts: Vec<String> =
+                    events.into_iter().map(|event| String::from_utf8(event.bytes).unwrap()).collect();
+                assert_eq!(texts, (0..head).map(|head| format!("{writer} {head}")).collect::<Vec<_>>());
+            });
+        }
+        // As often as it takes, and not for ever.
+        for _ in 0..2_000 {
+            let cut = format!(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cut {schema}' AND query LIKE '%append_v1%'"
+            );
+            cuts.fetch_add(operator.run(&cut), Ordering::Relaxed);
+            if cuts.load(Ordering::Relaxed) > 60 && acknowledged.load(Ordering::Relaxed) > 100 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(
+        cuts.load(Ordering::Relaxed) > 60 && acknowledged.load(Ordering::Relaxed) > 100,
+        "{cuts:?} {acknowledged:?}"
+    );
+}
+
+#[test]
+fn a_node_whose_slot_was_taken_keeps_nothing_under_it_and_goes_on_in_another() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let one = PostgresStore::open(options.clone()).unwrap();
+    append(&one, item("s", 0, &["start"]));
+    let (before, operator) = (one.slot().unwrap(), Operator::new(&options));
+    // As if it had been silent for longer than its lease.
+    operator.run(&format!("UPDATE {schema}.slots SET seen_at = '-infinity'"));
+    let two = PostgresStore::open(options).unwrap();
+    assert_eq!(two.slot(), Some(before));
+    let refused = one.append(&[item("s", 1, &["lost"])]).unwrap_err();
+    assert!(matches!(&refused, Fault::Unavailable { .. }) && refused.is_retryable(), "{refused:?}");
+    one.settle().unwrap();
+    assert_eq!(two.head(&key("s")).unwrap(), Some(1));
+    append(&one, item("s", 1, &["kept"]));
+    assert_ne!(one.slot(), Some(before));
+    append(&two, item("s", 2, &["next"]));
+    let mut slots: BTreeMap<Slot, Vec<u64>> = BTreeMap::new();
+    for item in two.feed(&Feed::Everything, &Place::default(), 10).unwrap() {
+        slots.entry(item.event.position.slot).or_default().push(item.event.seq);
+    }
+    assert_eq!(slots.into_values().collect::<Vec<_>>(), [vec![1, 3], vec![2]]);
+}
+
+#[test]
+fn several_nodes_that_start_at_once_make_the_tables_once() {
+    let Some(options) = database::options(&database::fresh()) else { return };
+    let slots: Vec<Option<Slot>> = thread::scope(|scope| {
+        let open = || PostgresStore::open(options.clone()).unwrap();
+        let nodes: Vec<_> = (0..6).map(|_| scope.spawn(open)).collect();
+        let nodes: Vec<PostgresStore> = nodes.into_iter().map(|node| node.join().unwrap()).collect();
+        nodes.iter().map(|node| node.slot()).collect()
+    });
+    let mut distinct = slots.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 6, "{slots:?}");
+}

@@ -7,8 +7,8 @@
 //! - [`script`]: what the clients do
 //! - [`node`]: one engine, without the shell's threads and locks
 //! - [`world`]: the clock, the clients, the faults
-//! - [`followers`]: those who follow events
-//! - [`witness`]: whether answers that wrote nothing were out of date
+//! - `followers`: those who follow events
+//! - `witness`: whether answers that wrote nothing were out of date
 //! - [`check`]: what must hold
 //!
 //! Always: the same seed gives the same trace, byte for byte. Never: a clock, a thread, a hash map.

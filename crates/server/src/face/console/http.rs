@@ -11,6 +11,7 @@ use handover_desk::caller::Caller;
 use handover_desk::codes::own;
 use handover_desk::limit::Lane;
 use handover_kernel::Face;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use super::fields::{Fields, Typed, cookie, encode};
 use super::page::{self, Top, see_other};
@@ -40,7 +41,14 @@ pub fn router(console: Console) -> Router {
         .route("/sign-out", post(serve))
         .route("/sign-ins/end", post(serve))
         .route("/tasks/{id}/{act}", post(serve))
+        .layer(CsrfLayer::new().with_rejection_response(of_another_origin))
         .with_state(console)
+}
+
+/// What is said to forms of other pages.
+fn of_another_origin(_: ProtectionError) -> Response {
+    let said = "expected a form of this console, found a request from a page of another origin";
+    page::sealed(page::wrong(Top::default(), 403, said, own::ORIGIN_REFUSED.code))
 }
 
 /// A request whose sender is known.
@@ -79,10 +87,6 @@ impl Console {
             return asset;
         }
         let changes = *request.method() == Method::POST;
-        if changes && !is_own(request.uri(), request.headers()) {
-            let said = "expected a form of this console, found a request from a page of another origin";
-            return page::wrong(Top::default(), 403, said, own::ORIGIN_REFUSED.code);
-        }
         if path == "/sign-in" {
             return sign_in::serve(self, request).await;
         }
@@ -209,21 +213,6 @@ enum Refused {
 /// The secret in the cookie of this name.
 pub(super) fn secret<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     cookie(headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok()), name)
-}
-
-/// Whether a request comes from a page of the very origin that it goes to, or from no page at all: browsers say so
-/// (`Sec-Fetch-Site`), older ones name the origin.
-fn is_own(uri: &Uri, headers: &HeaderMap) -> bool {
-    let mut sites = headers.get_all("sec-fetch-site").iter().peekable();
-    if sites.peek().is_some() {
-        return sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
-    }
-    let own = host::of(uri, headers);
-    let is_own = |origin: &str| {
-        let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
-        host.zip(own).is_some_and(|(host, own)| host.eq_ignore_ascii_case(own))
-    };
-    headers.get_all(header::ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(is_own))
 }
 
 /// Whether the body is a form.

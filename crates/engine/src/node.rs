@@ -214,14 +214,13 @@ impl Commits {
         if failed || self.doubt {
             self.missed(parts);
         }
-        parts.tail(|tail| {
-            tail.writes(false);
-            tail.doubt(failed);
-        });
+        parts.tail(|tail| tail.doubt(failed));
         self.doubt = failed;
         let effects =
             commit.settle(result, |index, share| parts.shard(index, |shard, now| shard.complete(share, now)));
         carry_out(parts, effects);
+        // Not before: what others did may rest on what was just published.
+        parts.tail(|tail| tail.writes(false));
         tell_all(parts);
     }
 
@@ -304,8 +303,10 @@ fn heard_event<P: Parts>(parts: &mut P, requester: &str, heard: Heard) {
 
 /// Tell of everything whose turn it is.
 fn tell_all<P: Parts>(parts: &mut P) {
-    while let Some(next) = parts.tail(Tail::due).flatten() {
-        next.told(|told| tell(parts, told));
+    if parts.tail(Tail::begin_telling) == Some(true) {
+        while let Some(next) = parts.tail(Tail::due).flatten() {
+            next.told(|told| tell(parts, told));
+        }
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Tail {
     /// What others appended, in the order of their stamps.
     others: VecDeque<Heard>,
     held_events: usize,
+    /// Somebody is telling: what is told by two at once would be told in any order.
+    telling: bool,
     /// Something is being written.
     writing: bool,
     /// Something that failed to be written may still turn up: what is in memory cannot be trusted.
@@ -133,11 +135,19 @@ impl Tail {
         self.held_events = 0;
     }
 
-    /// What is to be told next, if it can be told now.
+    /// Begin to tell what is due, unless somebody else does.
+    pub fn begin_telling(&mut self) -> bool {
+        !std::mem::replace(&mut self.telling, true)
+    }
+
+    /// What is to be told next, if it can be told now. Whoever tells goes on until there is nothing.
     pub fn due(&mut self) -> Option<Next> {
-        if self.writing || self.in_doubt {
-            return None;
-        }
+        let due = if self.writing || self.in_doubt { None } else { self.turn() };
+        self.telling = due.is_some();
+        due
+    }
+
+    fn turn(&mut self) -> Option<Next> {
         let ended = self.ended;
         let own = match self.others.front() {
             Some(other) => {

@@ -62,23 +62,10 @@ pub struct Settings {
     pub tombstones_ms: Option<u64>,
     /// Who is told of what happens, once it is durable.
     pub on_published: Option<OnPublished>,
-    /// Who is told that another node has changed a record.
-    pub on_record: Option<OnRecord>,
-    /// How often it is looked at what other nodes did, at least, while somebody follows.
+    /// How often it is looked at what other nodes did, at least.
     pub poll_ms: u64,
     /// How many events of other nodes may be unknown before this one starts over.
     pub behind_max: u64,
-}
-
-/// Is told the space, the tenant and the key of a record that another node has written or removed. It must not block.
-#[derive(Clone)]
-#[allow(clippy::type_complexity, reason = "it is what it takes")]
-pub struct OnRecord(pub Arc<dyn Fn(&str, &str, &str) + Send + Sync>);
-
-impl std::fmt::Debug for OnRecord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OnRecord")
-    }
 }
 
 /// Is told of the events of a session once they are durable, each once in a process. It must not block.
@@ -102,7 +89,6 @@ impl Default for Settings {
             retention_ms: None,
             tombstones_ms: None,
             on_published: None,
-            on_record: None,
             poll_ms: 20,
             behind_max: 100_000,
         }

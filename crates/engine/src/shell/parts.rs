@@ -7,7 +7,7 @@ use handover_kernel::{Limits, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
 use super::threads::Pending;
-use super::{Inner, OnPublished, OnRecord};
+use super::{Inner, OnPublished};
 use crate::answer::{Answer, Denied};
 use crate::clock;
 use crate::errands::Waiting;
@@ -98,11 +98,6 @@ impl Parts for Locked<'_> {
             Out::Pending => self.inner.committer.raise(),
             Out::Earlier => self.inner.clock.raise(),
             Out::Look => self.inner.looker.raise(),
-            Out::Record(space, tenant, key) => {
-                if let Some(OnRecord(tell)) = &self.inner.settings.on_record {
-                    tell(space, tenant, key);
-                }
-            }
             Out::Unreadable(key, what) => {
                 tracing::error!(session = %key, %what, "an event of another node cannot be read");
             }

@@ -132,7 +132,10 @@ pub(super) struct Inner {
     stopping: AtomicBool,
     /// When the watch over the clock last stirred.
     pulse: AtomicU64,
+    /// Set when the tail is to end.
+    looked: AtomicBool,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    tails: Mutex<Vec<thread::JoinHandle<()>>>,
     readers: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
@@ -183,8 +186,10 @@ impl Engine {
             wakes: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             pulse: AtomicU64::new(now().0),
-            threads: Mutex::new(Vec::new()),
-            readers: Mutex::new(Vec::new()),
+            looked: AtomicBool::new(false),
+            threads: Mutex::default(),
+            tails: Mutex::default(),
+            readers: Mutex::default(),
         });
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..2 {
@@ -195,7 +200,7 @@ impl Engine {
         lock(&inner.threads).push(spawn("committer", move || committer.commit_batches())?);
         if inner.tail.is_some() {
             let looker = Arc::clone(&inner);
-            lock(&inner.threads).push(spawn("tail", move || looker.look_at_others())?);
+            lock(&inner.tails).push(spawn("tail", move || looker.look_at_others())?);
         }
         let clock = Arc::clone(&inner);
         lock(&inner.threads).push(spawn("clock", move || clock.watch_the_clock())?);
@@ -311,24 +316,23 @@ impl Engine {
 
     /// Take no more commands, finish what is under way, and end the threads. Blocks until it is done.
     pub fn stop(&self) {
-        self.inner.shards.iter().for_each(|shard| lock(shard).close());
-        self.inner.stopping.store(true, Ordering::Release);
-        let threads = std::mem::take(&mut *lock(&self.inner.threads));
-        self.inner.committer.raise();
-        self.inner.clock.raise();
-        self.inner.looker.raise();
+        let inner = &*self.inner;
+        inner.shards.iter().for_each(|shard| lock(shard).close());
+        inner.stopping.store(true, Ordering::Release);
+        inner.committer.raise();
+        inner.clock.raise();
+        join(&inner.threads);
+        inner.looked.store(true, Ordering::Release);
+        inner.looker.raise();
+        join(&inner.tails);
+        // What the tail or a reader began when the committer had seen everything quiet.
+        inner.finish();
         // The readers end last: until then somebody may ask them for a session.
-        let readers = std::mem::take(&mut *lock(&self.inner.readers));
-        for thread in threads {
-            // A thread that panicked has said so; the others still want to be waited for.
-            _ = thread.join();
+        for _ in lock(&inner.readers).iter() {
+            _ = inner.loads.send(None);
         }
-        for _ in &readers {
-            _ = self.inner.loads.send(None);
-        }
-        for reader in readers {
-            _ = reader.join();
-        }
+        join(&inner.readers);
+        inner.finish();
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner> {
@@ -388,6 +392,13 @@ fn shown(answer: Result<Answer, oneshot::error::RecvError>) -> Result<Option<Arc
         Ok(Answer::Denied(denied)) => Err(denied),
         Ok(Answer::Accepted(_)) => unreachable!("a look is not answered with a receipt"),
         Err(_) => Err(Denied::Stopping),
+    }
+}
+
+fn join(threads: &Mutex<Vec<thread::JoinHandle<()>>>) {
+    for thread in std::mem::take(&mut *lock(threads)) {
+        // A thread that panicked has said so; the others still want to be waited for.
+        _ = thread.join();
     }
 }
 

@@ -27,11 +27,24 @@ impl Inner {
             if self.commit_once(&mut lock(&self.commits)) {
                 continue;
             }
-            if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
+            if stopping && self.is_quiet() {
                 return;
             }
             self.committer.wait(Duration::from_millis(if stopping { 5 } else { 1000 }));
         }
+    }
+
+    /// Commit what is left, when nobody else commits or looks any more.
+    pub(super) fn finish(&self) {
+        while self.commit_once(&mut lock(&self.commits)) {}
+        if self.tail.is_some() && self.shards.iter().any(|shard| lock(shard).is_unsure()) {
+            self.look_once();
+            while self.commit_once(&mut lock(&self.commits)) {}
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.shards.iter().all(|shard| lock(shard).is_quiet())
     }
 
     /// Commit on this thread what waits, if nobody else is at it.
@@ -101,18 +114,13 @@ impl Inner {
 
     /// The tail: looks at what other nodes did, whenever somebody waits for that, and now and then.
     pub(super) fn look_at_others(&self) {
-        loop {
-            let stopping = self.stopping.load(Ordering::Acquire);
-            if stopping && self.shards.iter().all(|shard| lock(shard).is_quiet()) {
-                return;
-            }
+        while !self.looked.load(Ordering::Acquire) {
             if !self.look_once() {
                 // The store does not answer: whoever waits for it goes on waiting.
                 thread::sleep(Duration::from_millis(self.settings.poll_ms));
                 continue;
             }
-            let at_most = if stopping { 5 } else { self.settings.poll_ms };
-            self.looker.wait(Duration::from_millis(at_most));
+            self.looker.wait(Duration::from_millis(self.settings.poll_ms));
         }
     }
 

@@ -128,7 +128,7 @@ impl Parts for Node {
             Out::Cut(count) => self.cuts += count as u64,
             Out::Woken(_) => self.wakes -= 1,
             // The world looks often enough at the shards and at the clock, and so do the subscribers.
-            Out::Pending | Out::Earlier | Out::Notify(_) | Out::Unreadable(..) => {}
+            Out::Pending | Out::Earlier | Out::Notify(_) | Out::Unreadable(..) | Out::Heard(_) => {}
             Out::Look => self.asks.push(Ask::Look),
         }
     }

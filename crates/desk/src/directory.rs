@@ -20,10 +20,11 @@ pub mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use handover_kernel::{AgentId, Refusal};
-use handover_store::{Fault, Put, Record, Store, is_full};
+use handover_store::{Change, Fault, Over, Put, Record, Slot, Store, is_full};
 use prost::Message;
 use tokio::sync::watch;
 
@@ -31,19 +32,25 @@ pub use self::agent::{Agent, Answers, Skill, Status};
 pub use self::catalogue::{Catalogue, Tool};
 use self::listed::{Holding, Names};
 use self::presence::Seen;
+pub(crate) use self::presence::Sighting;
 pub use self::presence::{Presence, Present};
 pub use self::search::Found;
 use self::search::Words;
-use handover_engine::Denied;
 use handover_engine::clock::now;
 use handover_engine::locks::lock;
+use handover_engine::{Denied, Engine};
 
 use crate::access::{Access, To};
+use crate::reading::until_first;
 use crate::{page, visible};
 
 /// The records that hold agents, and those that hold the names that their skills are listed under.
 const SPACE: &str = "agent";
 const NAMES_SPACE: &str = "listed";
+
+/// The records that say how often the agents and names of a tenant were changed: who changes them on what another node has
+/// changed begins again.
+const VERSIONS_SPACE: &str = "directory";
 
 /// How many agents are read at a time.
 const PAGE: usize = 256;
@@ -99,6 +106,8 @@ struct Inner {
     access: Access,
     tenants: Mutex<BTreeMap<Box<str>, Arc<Tenant>>>,
     seen: Arc<Seen>,
+    /// Knows what other nodes did; none where there are none.
+    engine: Option<Engine>,
 }
 
 /// What is held of a tenant.
@@ -109,11 +118,15 @@ struct Tenant {
     roll: RwLock<Option<Arc<Roll>>>,
     /// How many changes there were.
     changes: watch::Sender<u64>,
+    /// How many of them were heard of from other nodes.
+    heard: AtomicU64,
 }
 
 /// The agents of a tenant at one moment. Never changed, only replaced.
 #[derive(Default)]
 struct Roll {
+    /// As it is stored.
+    version: Option<Vec<u8>>,
     agents: BTreeMap<AgentId, Entry>,
     /// Of this moment and of those before and after it, until they are read from disk again: whoever holds the tenant's
     /// writer adds to them.
@@ -133,13 +146,48 @@ struct Entry {
 impl Directory {
     /// The directory in a store, in which everybody reaches everybody.
     pub fn new(store: Arc<dyn Store>) -> Directory {
-        Directory::with(store, Access::default())
+        Directory::with(store, Access::default(), None)
     }
 
     /// The directory in a store, under this access list.
-    pub fn with(store: Arc<dyn Store>, access: Access) -> Directory {
+    pub fn with(store: Arc<dyn Store>, access: Access, engine: Option<Engine>) -> Directory {
         let (tenants, seen) = (Mutex::default(), Arc::new(Seen::default()));
-        Directory { inner: Arc::new(Inner { store, access, tenants, seen }) }
+        Directory { inner: Arc::new(Inner { store, access, tenants, seen, engine }) }
+    }
+
+    /// Another node changed something of a tenant, or of any.
+    pub(crate) fn heard(&self, tenant: Option<&str>) {
+        self.inner.heard(tenant);
+    }
+
+    /// There are other nodes: each tells the others who is there.
+    pub(crate) fn share_presence(&self) {
+        self.inner.seen.share();
+    }
+
+    /// Whose presence the other nodes are to be told, at most so many.
+    pub(crate) fn untold(&self, max: usize) -> Vec<Sighting> {
+        self.inner.seen.untold(max)
+    }
+
+    /// Tell the other nodes of everybody again.
+    pub(crate) fn tell_again(&self) {
+        self.inner.seen.tell_again();
+    }
+
+    /// Another node saw these.
+    pub(crate) fn saw(&self, by: Slot, sightings: Vec<Sighting>) {
+        self.inner.seen.heard(by, sightings);
+    }
+
+    /// These nodes are there.
+    pub(crate) fn live(&self, slots: &[Slot]) {
+        self.inner.seen.live(slots);
+    }
+
+    /// Whether records of this space are the directory's.
+    pub(crate) fn has_space(space: &str) -> bool {
+        [SPACE, NAMES_SPACE].contains(&space)
     }
 
     /// The access list.
@@ -321,6 +369,9 @@ impl Directory {
     }
 
     async fn roll(&self, tenant: &str) -> Result<Arc<Roll>, Denied> {
+        if let Some(engine) = &self.inner.engine {
+            engine.fresh().await?;
+        }
         if let Some(roll) = self.inner.tenant(tenant).roll() {
             return Ok(roll);
         }
@@ -358,7 +409,7 @@ impl Inner {
             tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1 || tenant.changes.receiver_count() > 0);
         }
         let (writer, roll, changes) = (Mutex::default(), RwLock::default(), watch::Sender::new(0));
-        let tenant = Arc::new(Tenant { writer, roll, changes });
+        let tenant = Arc::new(Tenant { writer, roll, changes, heard: AtomicU64::new(0) });
         tenants.insert(name.into(), Arc::clone(&tenant));
         tenant
     }
@@ -368,6 +419,9 @@ impl Inner {
         if let Some(roll) = tenant.roll() {
             return Ok(roll);
         }
+        let heard = tenant.heard.load(Ordering::Acquire);
+        // First of all: if the rest is newer, a change begins again.
+        let version = self.store.record(VERSIONS_SPACE, name, "").map_err(fault)?;
         let mut holdings = Vec::new();
         self.each_record(NAMES_SPACE, name, |key, value| {
             holdings.push((key, decode_names(&value)?));
@@ -387,8 +441,12 @@ impl Inner {
         let entry = |(id, agent): (AgentId, Agent)| (id, Entry::new(agent, None, &names));
         let agents = stored.into_iter().map(entry).collect();
         let names = Arc::new(RwLock::new(names));
-        let roll = Arc::new(Roll { agents, names, catalogues: Mutex::default() });
+        let roll = Arc::new(Roll { version, agents, names, catalogues: Mutex::default() });
         tenant.replace(Some(Arc::clone(&roll)));
+        if tenant.heard.load(Ordering::Acquire) != heard {
+            // Some of it may be from before: it is read again next time.
+            tenant.replace(None);
+        }
         Ok(roll)
     }
 
@@ -426,43 +484,81 @@ impl Inner {
     }
 
     fn write_names(&self, tenant: &str, names: &Names, id: &AgentId) -> Result<(), Denied> {
-        self.write(NAMES_SPACE, tenant, id, names.holding(id).encode_to_vec())
-    }
-
-    fn write(&self, space: &str, tenant: &str, id: &AgentId, value: Vec<u8>) -> Result<(), Denied> {
-        let record = Record { space: space.into(), tenant: tenant.into(), key: id.as_str().into(), value };
+        let record = record(NAMES_SPACE, tenant, id.as_str(), names.holding(id).encode_to_vec());
         self.store.put_record(&record, Put::Replace).map_err(fault).map(|_| ())
     }
 
-    fn register(&self, name: &str, tenant: &Tenant, agent: Checked) -> Result<Registered, Denied> {
-        let Checked(mut agent) = agent;
-        let _writing = lock(&tenant.writer);
-        let roll = self.load(name, tenant)?;
-        let id = AgentId::from(agent.id.as_str());
-        let before = roll.agents.get(&id);
-        (agent.status, agent.status_text) = before
-            .map_or_else(Default::default, |before| (before.agent.status, before.agent.status_text.clone()));
-        if let Some(before) = before {
-            agent.faces.extend(before.agent.faces.iter().cloned());
-            agent.faces.sort();
-            agent.faces.dedup();
-            if agent.same_as(&before.agent) && agent.faces == before.agent.faces {
-                return Ok(Registered { changed: false });
+    /// Do something on what is stored of a tenant, again if another node changed it meanwhile. Its writer is the caller.
+    fn on_roll<R>(
+        &self,
+        name: &str,
+        tenant: &Tenant,
+        attempt: impl Fn(&Arc<Roll>) -> Result<Option<R>, Denied>,
+    ) -> Result<R, Denied> {
+        until_first(|| {
+            let done = attempt(&self.load(name, tenant)?)?;
+            if done.is_none() {
+                tenant.replace(None);
+            }
+            Ok(done)
+        })
+    }
+
+    /// Change what is stored of a tenant, from this roll to the next one of these agents. None if another node was first.
+    fn change(
+        &self,
+        name: &str,
+        tenant: &Tenant,
+        roll: &Roll,
+        changes: Vec<Change>,
+        agents: BTreeMap<AgentId, Entry>,
+    ) -> Result<Option<Roll>, Denied> {
+        let version =
+            roll.version.as_deref().and_then(|version| std::str::from_utf8(version).ok()?.parse().ok());
+        let version = version.map_or(1, |version: u64| version + 1).to_string().into_bytes();
+        let mut changes = changes;
+        changes.push(Change::since(record(VERSIONS_SPACE, name, "", version.clone()), roll.version.clone()));
+        match self.store.change_records(&changes).map_err(fault) {
+            Ok(true) => Ok(Some(roll.with(agents, Some(version)))),
+            Ok(false) => Ok(None),
+            Err(denied) => {
+                // It may have happened or not.
+                tenant.change(None);
+                Err(denied)
             }
         }
-        roll.date(&mut agent, before);
-        roll.has_room_for(&agent, before)?;
-        let named = self.name_new(name, &roll, &id, &agent);
-        if let Err(denied @ Denied::Refused(_)) = named {
-            return Err(denied);
-        }
-        let entry = Entry::new(agent, before, &read(&roll.names));
-        // First the names: what is listed is never another's after a restart.
-        let written = named.and_then(|()| self.write(SPACE, name, &id, entry.agent.encode_to_vec()));
-        let mut agents = roll.agents.clone();
-        agents.insert(id, entry);
-        tenant.change(written.is_ok().then(|| roll.with(agents)));
-        written.map(|()| Registered { changed: true })
+    }
+
+    fn register(&self, name: &str, tenant: &Tenant, agent: Checked) -> Result<Registered, Denied> {
+        let _writing = lock(&tenant.writer);
+        self.on_roll(name, tenant, |roll| {
+            let Checked(mut agent) = agent.clone();
+            let id = AgentId::from(agent.id.as_str());
+            let before = roll.agents.get(&id);
+            (agent.status, agent.status_text) = before.map_or_else(Default::default, |before| {
+                (before.agent.status, before.agent.status_text.clone())
+            });
+            if let Some(before) = before {
+                agent.faces.extend(before.agent.faces.iter().cloned());
+                agent.faces.sort();
+                agent.faces.dedup();
+                if agent.same_as(&before.agent) && agent.faces == before.agent.faces {
+                    return Ok(Some(Registered { changed: false }));
+                }
+            }
+            roll.date(&mut agent, before);
+            roll.has_room_for(&agent, before)?;
+            let mut changes = roll.name_new(name, &id, &agent)?;
+            let entry = Entry::new(agent, before, &read(&roll.names));
+            changes.push(put(SPACE, name, &id, entry.agent.encode_to_vec()));
+            let mut agents = roll.agents.clone();
+            agents.insert(id, entry);
+            let next = self.change(name, tenant, roll, changes, agents)?;
+            Ok(next.map(|next| {
+                tenant.change(Some(next));
+                Registered { changed: true }
+            }))
+        })
     }
 
     fn set_status(
@@ -474,44 +570,27 @@ impl Inner {
         text: String,
     ) -> Result<Option<bool>, Denied> {
         let _writing = lock(&tenant.writer);
-        let roll = self.load(name, tenant)?;
-        let Some(before) = roll.agents.get(id) else { return Ok(None) };
-        let agent = Agent { status: status.into(), status_text: text, ..Agent::clone(&before.agent) };
-        agent.check_status().map_err(invalid)?;
-        if agent == *before.agent {
-            return Ok(Some(false));
-        }
-        roll.has_room_for(&agent, Some(before))?;
-        let written = self.write(SPACE, name, id, agent.encode_to_vec());
-        let mut agents = roll.agents.clone();
-        agents.insert(
-            id.clone(),
-            Entry { bytes: agent.encoded_len(), agent: Arc::new(agent), ..before.clone() },
-        );
-        match written {
-            // What others can call is as it was, so that nobody need be told.
-            Ok(()) => {
-                let catalogues = Mutex::new(lock(&roll.catalogues).clone());
-                tenant.replace(Some(Arc::new(Roll { catalogues, ..roll.with(agents) })));
+        self.on_roll(name, tenant, |roll| {
+            let Some(before) = roll.agents.get(id) else { return Ok(Some(None)) };
+            let (status, status_text) = (status.into(), text.clone());
+            let agent = Agent { status, status_text, ..Agent::clone(&before.agent) };
+            agent.check_status().map_err(invalid)?;
+            if agent == *before.agent {
+                return Ok(Some(Some(false)));
             }
-            Err(_) => tenant.change(None),
-        }
-        written.map(|()| Some(true))
-    }
-
-    /// Give names to those skills of an agent that have none.
-    fn name_new(&self, tenant: &str, roll: &Roll, id: &AgentId, agent: &Agent) -> Result<(), Denied> {
-        let mut names = roll.names.write().unwrap_or_else(PoisonError::into_inner);
-        let unnamed = agent.skills.iter().filter(|skill| names.of(id, &skill.name).is_none());
-        let unnamed: Vec<&str> = unnamed.map(|skill| skill.name.as_str()).collect();
-        if unnamed.is_empty() {
-            return Ok(());
-        }
-        names.has_room_for(id, unnamed.len()).map_err(invalid)?;
-        for skill in unnamed {
-            names.give(id, skill);
-        }
-        self.write_names(tenant, &names, id)
+            roll.has_room_for(&agent, Some(before))?;
+            let changes = vec![put(SPACE, name, id, agent.encode_to_vec())];
+            let mut agents = roll.agents.clone();
+            let (bytes, agent) = (agent.encoded_len(), Arc::new(agent));
+            agents.insert(id.clone(), Entry { bytes, agent, ..before.clone() });
+            let next = self.change(name, tenant, roll, changes, agents)?;
+            Ok(next.map(|next| {
+                // What others can call is as it was, so that nobody need be told.
+                let catalogues = Mutex::new(lock(&roll.catalogues).clone());
+                tenant.replace(Some(Arc::new(Roll { catalogues, ..next })));
+                Some(true)
+            }))
+        })
     }
 
     fn unregister(
@@ -522,26 +601,47 @@ impl Inner {
         free_names: bool,
     ) -> Result<bool, Denied> {
         let _writing = lock(&tenant.writer);
-        let roll = self.load(name, tenant)?;
-        let mut agents = roll.agents.clone();
-        let was_there = agents.remove(id).is_some();
-        let frees = free_names && read(&roll.names).has(id);
-        if !was_there && !frees {
-            return Ok(false);
-        }
-        let removed = self.store.remove_record(SPACE, name, id.as_str()).map_err(fault);
-        let freed = match frees {
-            true => {
-                removed.and_then(|_| self.store.remove_record(NAMES_SPACE, name, id.as_str()).map_err(fault))
+        self.on_roll(name, tenant, |roll| {
+            let mut agents = roll.agents.clone();
+            let was_there = agents.remove(id).is_some();
+            let frees = free_names && read(&roll.names).has(id);
+            let removed = [(was_there, SPACE), (frees, NAMES_SPACE)].into_iter().filter(|(is, _)| *is);
+            let changes: Vec<Change> =
+                removed.map(|(_, space)| Change::remove(space, name, id.as_str())).collect();
+            if changes.is_empty() {
+                return Ok(Some(false));
             }
-            false => removed,
-        };
-        if frees && freed.is_ok() {
-            roll.names.write().unwrap_or_else(PoisonError::into_inner).free(id);
-        }
-        tenant.change(freed.is_ok().then(|| roll.with(agents)));
-        freed.map(|_| true)
+            let next = self.change(name, tenant, roll, changes, agents)?;
+            Ok(next.map(|next| {
+                if frees {
+                    next.names.write().unwrap_or_else(PoisonError::into_inner).free(id);
+                }
+                tenant.change(Some(next));
+                true
+            }))
+        })
     }
+
+    /// Another node changed a tenant, or all of them: they are read again.
+    fn heard(&self, name: Option<&str>) {
+        let tenants: Vec<Arc<Tenant>> = match name {
+            Some(name) => lock(&self.tenants).get(name).cloned().into_iter().collect(),
+            None => lock(&self.tenants).values().cloned().collect(),
+        };
+        for tenant in tenants {
+            tenant.heard.fetch_add(1, Ordering::AcqRel);
+            tenant.change(None);
+        }
+    }
+}
+
+fn record(space: &str, tenant: &str, key: &str, value: Vec<u8>) -> Record {
+    Record { space: space.into(), tenant: tenant.into(), key: key.into(), value }
+}
+
+fn put(space: &str, tenant: &str, id: &AgentId, value: Vec<u8>) -> Change {
+    let name = (space.into(), tenant.into(), id.as_str().into());
+    Change { name, over: Over::Anything, value: Some(value) }
 }
 
 fn read(names: &RwLock<Names>) -> RwLockReadGuard<'_, Names> {
@@ -566,8 +666,23 @@ impl Tenant {
 
 impl Roll {
     /// The next one, of these agents.
-    fn with(&self, agents: BTreeMap<AgentId, Entry>) -> Roll {
-        Roll { agents, names: Arc::clone(&self.names), catalogues: Mutex::default() }
+    fn with(&self, agents: BTreeMap<AgentId, Entry>, version: Option<Vec<u8>>) -> Roll {
+        Roll { version, agents, names: Arc::clone(&self.names), catalogues: Mutex::default() }
+    }
+
+    /// Give names to those skills of an agent that have none, and say what is to be stored of it.
+    fn name_new(&self, tenant: &str, id: &AgentId, agent: &Agent) -> Result<Vec<Change>, Denied> {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let unnamed = agent.skills.iter().filter(|skill| names.of(id, &skill.name).is_none());
+        let unnamed: Vec<&str> = unnamed.map(|skill| skill.name.as_str()).collect();
+        if unnamed.is_empty() {
+            return Ok(Vec::new());
+        }
+        names.has_room_for(id, unnamed.len()).map_err(invalid)?;
+        for skill in unnamed {
+            names.give(id, skill);
+        }
+        Ok(vec![put(NAMES_SPACE, tenant, id, names.holding(id).encode_to_vec())])
     }
 
     /// Say when an agent was registered and since when its skills are offered. Later than everything that is there,

@@ -80,6 +80,7 @@ pub mod names;
 pub mod no;
 pub mod open;
 pub mod orders;
+mod others;
 pub mod page;
 pub mod payload;
 pub mod policies;

@@ -28,6 +28,7 @@ use crate::identity::bound::Keys;
 use crate::identity::signins::SignIns;
 use crate::identity::tokens::Tokens;
 use crate::limit::Limit;
+use crate::others;
 use crate::policies::Policies;
 use crate::private;
 use crate::shutdown::Shutdown;
@@ -103,7 +104,7 @@ fn shown(path: Option<&PathBuf>) -> String {
 /// What every face stands on. Cheap to clone; all clones are the same desk.
 #[derive(Clone)]
 pub struct Desk {
-    parts: Arc<Parts>,
+    pub(crate) parts: Arc<Parts>,
 }
 
 /// The parts of a desk.
@@ -177,7 +178,11 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         Engine::start(Arc::clone(&store), engine_settings, Arc::clone(&engine_counters)).map_err(failed)?;
     let gate = Gate::new(identity, engine.clone(), settings.gate, audit.clone(), Arc::clone(&counters));
     let parts = Parts {
-        directory: Directory::with(Arc::clone(&store), settings.access),
+        directory: Directory::with(
+            Arc::clone(&store),
+            settings.access,
+            engine.slot().map(|_| engine.clone()),
+        ),
         keys: Arc::new(Keys::new(Arc::clone(&store))),
         sign_ins: Arc::new(SignIns::new(Arc::clone(&store))),
         policies: Policies::new(Arc::clone(&store)),
@@ -194,7 +199,9 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         counters,
         engine_counters,
     };
-    Ok(Desk { parts: Arc::new(parts) })
+    let desk = Desk { parts: Arc::new(parts) };
+    others::begin(&desk).map_err(failed)?;
+    Ok(desk)
 }
 
 /// Write down who may do what if that is not what it was when the server started before: the operator may have changed it

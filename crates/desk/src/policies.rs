@@ -23,7 +23,7 @@ const RESERVED_PREFIX: &str = "policy.std.";
 const OF_VOTES: [&str; 3] = ["policy.std.majority", "policy.std.supermajority", "policy.std.unanimous"];
 
 /// The records that hold policies.
-const SPACE: &str = "policy";
+pub(crate) const SPACE: &str = "policy";
 
 /// How many bytes all policies of a tenant may have.
 const TENANT_BYTES_MAX: usize = 1024 * 1024;
@@ -125,6 +125,11 @@ impl Policies {
     /// Hear of changes.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Another node changed some.
+    pub(crate) fn heard(&self) {
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// Register a policy. Ids are immutable: registering one twice is refused.

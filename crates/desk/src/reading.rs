@@ -1,9 +1,13 @@
-//! Reading from the store, on a thread that may wait for the disk.
+//! Reading from the store and changing its records, on threads that may wait for the disk.
 
 use std::sync::Arc;
 
 use handover_engine::Denied;
+use handover_kernel::Refusal;
 use handover_store::Fault;
+
+/// How often a change begins again because another node was first.
+const TRIES_MAX: usize = 20;
 
 /// What was read, or why it could not be.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -13,4 +17,15 @@ pub(crate) async fn blocking<T: Send + 'static>(
         Ok(read) => read.map_err(|fault| Denied::Fault(Arc::new(fault))),
         Err(_) => Err(Denied::Stopping),
     }
+}
+
+/// Change records that rest on what is read of them: again, if another node has changed them meanwhile, which an attempt says
+/// with nothing.
+pub(crate) fn until_first<R>(attempt: impl Fn() -> Result<Option<R>, Denied>) -> Result<R, Denied> {
+    for _ in 0..TRIES_MAX {
+        if let Some(done) = attempt()? {
+            return Ok(done);
+        }
+    }
+    Err(Denied::Refused(Refusal::Busy))
 }

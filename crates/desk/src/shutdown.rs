@@ -24,6 +24,11 @@ impl Shutdown {
         (Trigger(sender), Shutdown(receiver))
     }
 
+    /// Whether the shutdown has begun.
+    pub fn has_begun(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+
     /// Returns when the shutdown has begun, at once if it had before.
     pub async fn begun(&mut self) {
         // An error means that the trigger is gone, which counts as begun.

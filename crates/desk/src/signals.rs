@@ -20,7 +20,7 @@ const REMEMBERED_MAX: usize = 64;
 pub struct Signals(Mutex<BTreeMap<Box<str>, Weak<Told>>>);
 
 /// A signal that was told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Signal {
     pub(crate) sender: AgentId,
     /// The session that it relates to, if it does.

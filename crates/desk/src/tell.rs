@@ -9,6 +9,8 @@ use crate::access::To;
 use crate::caller::Caller;
 use crate::follow::Over;
 use crate::no::No;
+use crate::others;
+use crate::reading::blocking;
 use crate::signals::{Heard, Lagging, Signal};
 
 /// What one agent may hear.
@@ -35,7 +37,12 @@ impl Desk {
             self.session(caller, session).await?;
         }
         let (sender, about) = (caller.agent.clone(), about.map(Box::from));
-        self.signals.tell(&caller.tenant, Signal { sender, about, proven: caller.proven, body });
+        let signal = Signal { sender, about, proven: caller.proven, body };
+        if self.engine.slot().is_some() {
+            let (desk, tenant, told) = (self.clone(), caller.tenant.clone(), signal.clone());
+            blocking(move || others::tell_signal(&desk, &tenant, &told)).await?;
+        }
+        self.signals.tell(&caller.tenant, signal);
         Ok(())
     }
 

@@ -58,6 +58,7 @@ pub use answer::{Accepted, Answer, Denied};
 pub use counters::Counters;
 pub use hub::{Delivery, Topic};
 pub use key::Key;
+pub use node::Elsewhere;
 pub use shard::Published;
-pub use shell::{Engine, OnPublished, Settings};
+pub use shell::{Engine, OnHeard, OnPublished, Settings};
 pub use subscription::{Ended, Subscription};

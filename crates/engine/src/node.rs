@@ -9,7 +9,7 @@ use std::sync::Arc;
 use handover_kernel::command::{Act, Command};
 use handover_kernel::id::{Author, SessionId};
 use handover_kernel::{Limits, Refusal, Seq, Session, Timestamp, step};
-use handover_store::{Done, Fault, News, OpenCount, Outcome};
+use handover_store::{Done, Fault, News, OpenCount, Outcome, Slot};
 
 use crate::answer::{Accepted, Answer, Denied, End};
 use crate::codec;
@@ -90,6 +90,20 @@ pub enum Out<'a, W, S> {
     Look,
     /// An event of another node cannot be read.
     Unreadable(&'a Key, String),
+    /// Another node did something that is not about a session.
+    Heard(Elsewhere<'a>),
+}
+
+/// What another node did that is not about a session.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names of the fields say all")]
+pub enum Elsewhere<'a> {
+    /// It wrote or removed a record.
+    Record { space: &'a str, tenant: &'a str, key: &'a str },
+    /// It said something.
+    Said { by: Slot, bytes: &'a [u8] },
+    /// Anything, or nothing: it is not known any more.
+    Anything,
 }
 
 /// A call from outside: who waits for its answer, and what comes before that.
@@ -277,8 +291,10 @@ pub fn heard<P: Parts>(parts: &mut P, news: Vec<News>) {
                 let key = Key::from(key);
                 parts.shard(key.shard(parts.shards()), |shard, _| shard.deleted(&key));
             }
-            // The engine keeps none in memory. The desk does, and is not told yet: it has its store to itself.
-            Done::Record { .. } => {}
+            Done::Record { space, tenant, key } => {
+                parts.out(Out::Heard(Elsewhere::Record { space: &space, tenant: &tenant, key: &key }));
+            }
+            Done::Said(bytes) => parts.out(Out::Heard(Elsewhere::Said { by: position.slot, bytes: &bytes })),
         }
         parts.tail(|tail| tail.reach(position));
     }
@@ -346,6 +362,7 @@ pub fn look_failed<P: Parts>(parts: &mut P, fault: &Arc<Fault>) {
 /// This node has fallen too far behind: it goes on from here as if it had just started.
 pub fn fell_behind<P: Parts>(parts: &mut P, place: &handover_store::Place) {
     start_over(parts);
+    parts.out(Out::Heard(Elsewhere::Anything));
     parts.tail(|tail| place.positions().for_each(|position| tail.reach(position)));
 }
 

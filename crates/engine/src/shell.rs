@@ -10,12 +10,13 @@ mod parts;
 mod threads;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
+use std::time::Instant;
 
 use handover_kernel::command::Command;
 use handover_kernel::{AgentId, Limits, Session};
-use handover_store::{Fault, Feed, OpenCount, Place, Position, SessionKey, Store};
+use handover_store::{Fault, Feed, OpenCount, Place, Position, SessionKey, Slot, Store};
 use tokio::sync::{Notify, oneshot};
 
 use self::parts::{Locked, Reply};
@@ -28,10 +29,10 @@ use crate::errands::Waiting;
 use crate::hub::Hub;
 use crate::key::Key;
 use crate::locks::lock;
-use crate::node::{Call, Commits};
+use crate::node::{Call, Commits, Elsewhere};
 use crate::quota::Quota;
 use crate::seldom::Seldom;
-use crate::shard::{self, Published, Shard};
+use crate::shard::{self, Published, Round, Shard};
 use crate::stored::Stored;
 use crate::tail::Tail;
 use crate::timers::Timers;
@@ -71,6 +72,9 @@ pub struct Settings {
 /// Is told of the events of a session once they are durable, each once in a process. It must not block.
 #[derive(Clone)]
 pub struct OnPublished(pub Arc<dyn Fn(&Published) + Send + Sync>);
+
+/// Is told of what other nodes did that is not about a session. It must not block.
+pub struct OnHeard(pub Box<dyn Fn(Elsewhere<'_>) + Send + Sync>);
 
 impl std::fmt::Debug for OnPublished {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -117,6 +121,11 @@ pub(super) struct Inner {
     /// Where other nodes append to the store as well.
     tail: Option<Mutex<Tail>>,
     looker: Signal,
+    on_heard: OnceLock<OnHeard>,
+    /// Who waits for a look at what other nodes did, and for which.
+    asked: Mutex<Vec<(Round, oneshot::Sender<Result<(), Arc<Fault>>>)>>,
+    /// When the last look began that came to its end.
+    looked_at: Mutex<Instant>,
     /// Sessions may have started and ended unheard.
     fell_behind: AtomicBool,
     /// What the readers are to load; nothing tells one of them to end.
@@ -177,6 +186,9 @@ impl Engine {
             waiting: Mutex::default(),
             tail,
             looker: Signal::default(),
+            on_heard: OnceLock::new(),
+            asked: Mutex::default(),
+            looked_at: Mutex::new(Instant::now()),
             fell_behind: AtomicBool::new(false),
             loads,
             committer: Signal::default(),
@@ -281,6 +293,27 @@ impl Engine {
         answer
     }
 
+    /// Tell somebody of what other nodes do that is not about a session, from now on.
+    pub fn hear(&self, tell: OnHeard) {
+        // Only the first is told.
+        _ = self.inner.on_heard.set(tell);
+    }
+
+    /// The slot that this engine appends to, if there may be other nodes.
+    pub fn slot(&self) -> Option<Slot> {
+        self.inner.store.slot()
+    }
+
+    /// Returns when everything is known here that other nodes had done when it was asked.
+    pub async fn fresh(&self) -> Result<(), Denied> {
+        let Some(tail) = &self.inner.tail else { return Ok(()) };
+        let (sender, answer) = oneshot::channel();
+        let round = lock(tail).next_look();
+        lock(&self.inner.asked).push((round, sender));
+        self.inner.looker.raise();
+        answer.await.map_err(|_| Denied::Stopping)?.map_err(Denied::Fault)
+    }
+
     /// Who started a session, if it is in memory.
     pub fn requester(&self, key: &SessionKey) -> Option<AgentId> {
         let key = Key::from(key.clone());
@@ -325,6 +358,7 @@ impl Engine {
         inner.looked.store(true, Ordering::Release);
         inner.looker.raise();
         join(&inner.tails);
+        lock(&inner.asked).clear();
         // What the tail or a reader began when the committer had seen everything quiet.
         inner.finish();
         // The readers end last: until then somebody may ask them for a session.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::fault::Fault;
 use crate::place::{Place, Position, Slot};
@@ -289,7 +290,12 @@ pub enum Done {
         /// Its key within the two.
         key: Box<str>,
     },
+    /// Somebody said something to the other writers.
+    Said(Vec<u8>),
 }
+
+/// How long a writer that does not look can still hear of everything that was not appended.
+pub const NEWS_KEPT: Duration = Duration::from_secs(600);
 
 impl Weight for News {
     fn weight(&self) -> usize {
@@ -299,6 +305,7 @@ impl Weight for News {
             }
             Done::Deleted(key) => key.session.len(),
             Done::Record { key, .. } => key.len(),
+            Done::Said(bytes) => bytes.len(),
         }
     }
 }
@@ -417,6 +424,56 @@ pub enum Put {
     IfAbsent,
 }
 
+/// A change of one record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What it is one of, whose it is, and its key.
+    pub name: (Box<str>, Box<str>, Box<str>),
+    /// What must be there for it.
+    pub over: Over,
+    /// What it says from then on; none removes it.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What must be there for a record to be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Whatever it is.
+    Anything,
+    /// Nothing.
+    Nothing,
+    /// Something.
+    Something,
+    /// This.
+    Value(Vec<u8>),
+}
+
+impl Change {
+    /// Write a record where this was read before.
+    pub fn since(record: Record, read: Option<Vec<u8>>) -> Change {
+        let Record { space, tenant, key, value } = record;
+        let over = read.map_or(Over::Nothing, Over::Value);
+        Change { name: (space, tenant, key), over, value: Some(value) }
+    }
+
+    /// Remove a record, if it is there.
+    pub fn remove(space: &str, tenant: &str, key: &str) -> Change {
+        Change { name: (space.into(), tenant.into(), key.into()), over: Over::Something, value: None }
+    }
+}
+
+impl Over {
+    /// Whether it is so.
+    pub(crate) fn is(&self, found: Option<&[u8]>) -> bool {
+        match self {
+            Over::Anything => true,
+            Over::Nothing => found.is_none(),
+            Over::Something => found.is_some(),
+            Over::Value(value) => found == Some(value),
+        }
+    }
+}
+
 /// A session that retention deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
@@ -485,6 +542,11 @@ pub trait Store: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Let the other writers hear something that is not kept. Nobody hears it where there is one writer.
+    fn say(&self, _bytes: &[u8]) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// A page of sessions, at most `max` of them. The cost of a page depends on its size, not on how many came before
     /// or how few match.
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault>;
@@ -521,8 +583,18 @@ pub trait Store: Send + Sync {
     /// Go on counting what is stored, if much was appended since; costs a few milliseconds. Says whether there may be more.
     fn count_stored(&self) -> Result<bool, Fault>;
 
+    /// Change records, durably: all of them, or none if something else is there than must be for one. Each is named once.
+    fn change_records(&self, changes: &[Change]) -> Result<bool, Fault>;
+
     /// Write a record, durably. False if it was to be left and something is there.
-    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault>;
+    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
+        let Record { space, tenant, key, value } = record.clone();
+        let over = match put {
+            Put::Replace => Over::Anything,
+            Put::IfAbsent => Over::Nothing,
+        };
+        self.change_records(&[Change { name: (space, tenant, key), over, value: Some(value) }])
+    }
 
     /// Read a record.
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault>;
@@ -537,7 +609,9 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<Record>, Fault>;
 
     /// Remove a record, durably. False if there was none.
-    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault>;
+    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
+        self.change_records(&[Change::remove(space, tenant, key)])
+    }
 
     /// Delete whole sessions that finished before `finished_before` and are not to be woken any more, the oldest first, at
     /// most `max` of them, and leave a tombstone with the time `now` for each.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, Listed,
-    News, OpenCount, Order, Outcome, Page, Put, Record, SessionKey, Snapshot, Store, StoredBytes,
+    Append, Change, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
+    Listed, News, OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Store, StoredBytes,
     StoredEvent, Waiting, Wake, cut, placed,
 };
 use crate::place::{Place, Position, Slot};
@@ -315,6 +315,11 @@ impl Store for MemoryStore {
         Ok(news)
     }
 
+    fn say(&self, bytes: &[u8]) -> Result<(), Fault> {
+        self.note(&mut self.data(), Done::Said(bytes.to_vec()));
+        Ok(())
+    }
+
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
         let data = self.data();
         let found = |(number, session): (&Number, &Session)| {
@@ -395,15 +400,19 @@ impl Store for MemoryStore {
         Ok(false)
     }
 
-    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
-        let Record { space, tenant, key, value } = record.clone();
+    fn change_records(&self, changes: &[Change]) -> Result<bool, Fault> {
         let mut data = self.data();
-        let name = (space.clone(), tenant.clone(), key.clone());
-        if put == Put::IfAbsent && data.records.contains_key(&name) {
+        if !changes.iter().all(|change| change.over.is(data.records.get(&change.name).map(Vec::as_slice))) {
             return Ok(false);
         }
-        data.records.insert(name, value);
-        self.note(&mut data, Done::Record { space, tenant, key });
+        for Change { name, value, .. } in changes.iter().cloned() {
+            let (space, tenant, key) = name.clone();
+            match value {
+                Some(value) => data.records.insert(name, value),
+                None => data.records.remove(&name),
+            };
+            self.note(&mut data, Done::Record { space, tenant, key });
+        }
         Ok(true)
     }
 
@@ -425,16 +434,6 @@ impl Store for MemoryStore {
             Record { space: space.clone(), tenant: tenant.clone(), key: key.clone(), value: value.clone() }
         });
         cut(records.take_while(|found| &*found.space == space && &*found.tenant == tenant).take(max).map(Ok))
-    }
-
-    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
-        let mut data = self.data();
-        let removed = data.records.remove(&(space.into(), tenant.into(), key.into())).is_some();
-        if removed {
-            let (space, tenant, key) = (space.into(), tenant.into(), key.into());
-            self.note(&mut data, Done::Record { space, tenant, key });
-        }
-        Ok(removed)
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use handover_store::{
-    Append, Cursor, Feed, Filter, IndexRow, Listed, MemoryStore, Order, Outcome, PAGE_BYTES_MAX, Place,
-    Position, Put, Record, SessionKey, Slot, Snapshot, SqliteStore, Store, Waits, Wake, is_full,
+    Append, Change, Cursor, Feed, Filter, IndexRow, Listed, MemoryStore, Order, Outcome, PAGE_BYTES_MAX,
+    Place, Position, Put, Record, SessionKey, Slot, Snapshot, SqliteStore, Store, Waits, Wake, is_full,
 };
 
 #[path = "postgres/mod.rs"]
@@ -53,6 +53,7 @@ suite! {
     the_last_row_and_wake_time_of_a_batch_win,
     sessions_are_due_in_the_order_of_their_wake_times,
     a_record_can_be_put_replaced_and_removed,
+    records_change_together_or_not_at_all,
     records_page_in_the_order_of_their_keys,
     finished_sessions_are_deleted_oldest_first,
     a_finished_session_that_is_still_to_be_woken_is_not_deleted,
@@ -513,6 +514,28 @@ fn a_record_can_be_put_replaced_and_removed(store: &dyn Store) {
     assert_eq!(get(), None);
     assert_eq!(store.record("agent", "zeta", "a").unwrap(), Some(b"other".to_vec()));
     assert_eq!(store.record("policy", "zeta", "a").unwrap(), None);
+}
+
+fn records_change_together_or_not_at_all(store: &dyn Store) {
+    let get =
+        |key| store.record("agent", "acme", key).unwrap().map(|value| String::from_utf8(value).unwrap());
+    let since = |key, value, read: Option<&str>| {
+        Change::since(record("acme", key, value), read.map(|read| read.as_bytes().to_vec()))
+    };
+    let change = |changes: &[Change]| store.change_records(changes).unwrap();
+    assert!(change(&[since("version", "1", None), since("a", "first", None)]));
+    assert!(!change(&[since("version", "2", Some("0")), since("b", "late", None)]), "somebody was first");
+    assert!(!change(&[since("version", "2", Some("1")), since("a", "again", None)]), "one is there already");
+    assert!(!change(&[since("version", "2", Some("1")), Change::remove("agent", "acme", "b")]));
+    assert_eq!(
+        [get("version").as_deref(), get("a").as_deref(), get("b").as_deref()],
+        [Some("1"), Some("first"), None]
+    );
+    assert!(change(&[since("version", "2", Some("1")), Change::remove("agent", "acme", "a")]));
+    assert_eq!([get("version").as_deref(), get("a").as_deref()], [Some("2"), None]);
+    assert!(change(&[since("version", "", Some("2"))]));
+    assert!(!change(&[since("version", "3", None)]), "what is empty is there");
+    assert!(change(&[since("version", "3", Some(""))]));
 }
 
 /// Pages of items that are a third of a page each, and of items that are larger than one.

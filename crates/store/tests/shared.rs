@@ -63,6 +63,7 @@ fn heard(store: &dyn Store, after: &mut Place) -> Vec<String> {
                 }
                 Done::Deleted(key) => format!("deleted {}", key.session),
                 Done::Record { space, tenant, key } => format!("record {space} {tenant} {key}"),
+                Done::Said(bytes) => format!("said {}", String::from_utf8(bytes).unwrap()),
             });
         }
         if !full {
@@ -84,7 +85,8 @@ fn each_hears_of_what_the_others_did(one: &dyn Store, two: &dyn Store) {
     assert!(one.put_record(&value(), Put::IfAbsent).unwrap());
     assert!(!two.put_record(&value(), Put::IfAbsent).unwrap());
     assert!(two.remove_record("agent", "acme", "k").unwrap());
-    assert_eq!(heard(two, &mut by_two), ["r 1 other", "s 4 update", "record agent acme k"]);
+    one.say(b"hello").unwrap();
+    assert_eq!(heard(two, &mut by_two), ["r 1 other", "s 4 update", "record agent acme k", "said hello"]);
     assert_eq!(heard(one, &mut by_one), ["record agent acme k"]);
     let end = Append {
         row: item("", 0, &[]).row.map(|row| IndexRow { finished_at: Some(5), ..row }),

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use handover_engine::Denied;
 use handover_engine::locks::lock;
 use handover_kernel::{Refusal, Timestamp};
-use handover_store::{Fault, Put, Record, Store};
+use handover_store::{Change, Fault, Over, Put, Record, Store};
 use prost::Message;
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::signed::{NodeId, SKEW_MS, Signed, minute};
 use super::{Credential, Principal, Unauthenticated};
+use crate::reading::until_first;
 
 /// How long a key counts that a token of an issuer bound: whether its agent is still known to the issuer is not told.
 pub const BOUND_MS: u64 = 30 * 24 * 3600 * 1000;
@@ -20,7 +21,7 @@ pub const BOUND_MS: u64 = 30 * 24 * 3600 * 1000;
 pub const KEYS_PER_AGENT_MAX: usize = 16;
 
 /// The records that hold keys, those that say which keys an agent has, and those of requests that were signed.
-const KEYS: &str = "key";
+pub(crate) const KEYS: &str = "key";
 const LISTS: &str = "keys";
 const MARKS: &str = "nonce";
 
@@ -114,15 +115,12 @@ impl Keys {
 
     /// The key of this id.
     pub(crate) fn find(&self, node: NodeId) -> Result<Option<Bound>, Denied> {
-        let found = self.store.record(KEYS, "", &node.to_string()).map_err(fault)?;
-        found.map(|bytes| Bound::decode(&*bytes).map_err(unreadable)).transpose()
+        decode_known(self.store.record(KEYS, "", &node.to_string()).map_err(fault)?.as_deref())
     }
 
     /// The keys of an agent.
     pub(crate) fn of(&self, tenant: &str, agent: &str) -> Result<Vec<NodeId>, Denied> {
-        let found = self.store.record(LISTS, tenant, agent).map_err(fault)?;
-        let list = found.map(|bytes| List::decode(&*bytes).map_err(unreadable)).transpose()?;
-        Ok(list.unwrap_or_default().nodes.iter().filter_map(|node| NodeId::parse(node)).collect())
+        nodes_of(self.list(tenant, agent)?.as_deref())
     }
 
     /// Bind a key, or bind it again. Those of the agent that do not count any more make room for it.
@@ -133,58 +131,74 @@ impl Keys {
         counts: impl Fn(NodeId, &Bound) -> bool,
     ) -> Result<(), Denied> {
         let _writing = lock(&self.writer);
-        if self.find(node)?.is_some_and(|known| !known.is_of(&key.tenant, &key.agent)) {
-            return Err(invalid("expected a key of your own, found one that is bound to another agent"));
-        }
-        let mut nodes = self.of(&key.tenant, &key.agent)?;
-        if !nodes.contains(&node) {
-            if nodes.len() >= KEYS_PER_AGENT_MAX {
-                for other in std::mem::take(&mut nodes) {
-                    match self.find(other)?.is_some_and(|known| counts(other, &known)) {
-                        true => nodes.push(other),
-                        false => self.remove(other)?,
+        until_first(|| {
+            let known = self.store.record(KEYS, "", &node.to_string()).map_err(fault)?;
+            if decode_known(known.as_deref())?.is_some_and(|known| !known.is_of(&key.tenant, &key.agent)) {
+                return Err(invalid("expected a key of your own, found one that is bound to another agent"));
+            }
+            let list = self.list(&key.tenant, &key.agent)?;
+            let (mut nodes, mut gone) = (nodes_of(list.as_deref())?, Vec::new());
+            if !nodes.contains(&node) {
+                if nodes.len() >= KEYS_PER_AGENT_MAX {
+                    for other in std::mem::take(&mut nodes) {
+                        match self.find(other)?.is_some_and(|known| counts(other, &known)) {
+                            true => nodes.push(other),
+                            false => gone.push(other),
+                        }
                     }
                 }
+                if nodes.len() >= KEYS_PER_AGENT_MAX {
+                    return Err(invalid(
+                        "expected at most 16 keys for an agent, found one more: unbind one first",
+                    ));
+                }
+                nodes.push(node);
             }
-            if nodes.len() >= KEYS_PER_AGENT_MAX {
-                return Err(invalid(
-                    "expected at most 16 keys for an agent, found one more: unbind one first",
-                ));
-            }
-            nodes.push(node);
-            // First the list: a key that is not on it would not be counted.
-            self.write_list(&key.tenant, &key.agent, &nodes)?;
-        }
-        self.write(KEYS, "", &node.to_string(), key.encode_to_vec())
+            let bound = record(KEYS, "", &node.to_string(), key.encode_to_vec());
+            let mut changes =
+                vec![list_change(&key.tenant, &key.agent, &nodes, list), Change::since(bound, known)];
+            changes.extend(gone.iter().map(|other| remove(*other)));
+            self.change(&changes, &gone)
+        })
     }
 
     /// Unbind a key of this agent, or of any of the tenant. False if there is none.
     pub(crate) fn unbind(&self, node: NodeId, tenant: &str, agent: Option<&str>) -> Result<bool, Denied> {
         let _writing = lock(&self.writer);
-        let found = self.find(node)?.filter(|key| key.is_of(tenant, agent.unwrap_or(&key.agent)));
-        let Some(key) = found else { return Ok(false) };
-        self.remove(node)?;
-        let mut nodes = self.of(tenant, &key.agent)?;
-        nodes.retain(|other| *other != node);
-        self.write_list(tenant, &key.agent, &nodes)?;
-        Ok(true)
+        until_first(|| {
+            let found = self.find(node)?.filter(|key| key.is_of(tenant, agent.unwrap_or(&key.agent)));
+            let Some(key) = found else { return Ok(Some(false)) };
+            let list = self.list(tenant, &key.agent)?;
+            let mut nodes = nodes_of(list.as_deref())?;
+            nodes.retain(|other| *other != node);
+            let changes = [list_change(tenant, &key.agent, &nodes, list), remove(node)];
+            Ok(self.change(&changes, &[node])?.map(|()| true))
+        })
     }
 
-    fn remove(&self, node: NodeId) -> Result<(), Denied> {
-        self.store.remove_record(KEYS, "", &node.to_string()).map_err(fault)?;
+    /// Change what is bound, so that these keys are no longer. None if another node was first.
+    fn change(&self, changes: &[Change], gone: &[NodeId]) -> Result<Option<()>, Denied> {
+        let changed = self.store.change_records(changes).map_err(fault)?;
+        if changed {
+            gone.iter().for_each(|node| self.unbound(*node));
+        }
+        Ok(changed.then_some(()))
+    }
+
+    fn unbound(&self, node: NodeId) {
         // Nobody listens if no stream is open.
         let _ = self.unbound.send(node);
-        Ok(())
     }
 
-    fn write_list(&self, tenant: &str, agent: &str, nodes: &[NodeId]) -> Result<(), Denied> {
-        let list = List { nodes: nodes.iter().map(ToString::to_string).collect() };
-        self.write(LISTS, tenant, agent, list.encode_to_vec())
+    /// Another node changed the record of this key.
+    pub(crate) fn heard(&self, key: &str) {
+        if let Some(node) = NodeId::parse(key) {
+            self.unbound(node);
+        }
     }
 
-    fn write(&self, space: &str, tenant: &str, key: &str, value: Vec<u8>) -> Result<(), Denied> {
-        let record = Record { space: space.into(), tenant: tenant.into(), key: key.into(), value };
-        self.store.put_record(&record, Put::Replace).map_err(fault).map(|_| ())
+    fn list(&self, tenant: &str, agent: &str) -> Result<Option<Vec<u8>>, Denied> {
+        self.store.record(LISTS, tenant, agent).map_err(fault)
     }
 
     /// Whether a request has come before.
@@ -245,6 +259,30 @@ impl Keys {
     }
 }
 
+fn decode_known(found: Option<&[u8]>) -> Result<Option<Bound>, Denied> {
+    found.map(|bytes| Bound::decode(bytes).map_err(unreadable)).transpose()
+}
+
+fn nodes_of(list: Option<&[u8]>) -> Result<Vec<NodeId>, Denied> {
+    let list = list.map(|bytes| List::decode(bytes).map_err(unreadable)).transpose()?;
+    Ok(list.unwrap_or_default().nodes.iter().filter_map(|node| NodeId::parse(node)).collect())
+}
+
+fn record(space: &str, tenant: &str, key: &str, value: Vec<u8>) -> Record {
+    Record { space: space.into(), tenant: tenant.into(), key: key.into(), value }
+}
+
+/// The list of an agent's keys, where this was read before.
+fn list_change(tenant: &str, agent: &str, nodes: &[NodeId], read: Option<Vec<u8>>) -> Change {
+    let list = List { nodes: nodes.iter().map(ToString::to_string).collect() };
+    Change::since(record(LISTS, tenant, agent, list.encode_to_vec()), read)
+}
+
+/// One that is not there is as good as removed.
+fn remove(node: NodeId) -> Change {
+    Change { over: Over::Anything, ..Change::remove(KEYS, "", &node.to_string()) }
+}
+
 fn invalid(what: &str) -> Denied {
     Denied::Refused(Refusal::invalid(what))
 }
@@ -272,7 +310,7 @@ mod tests {
         let times = (0..100).map(|ago| now.0 - 3_600_000 + ago).chain([*kept.start(), *kept.end()]);
         for at in times {
             let key = format!("{}:{at}", minute(Timestamp(at)));
-            keys.write(MARKS, "", &key, Vec::new()).unwrap();
+            store.put_record(&record(MARKS, "", &key, Vec::new()), Put::Replace).unwrap();
         }
         let count = || store.records(MARKS, "", None, 1000).unwrap().len();
         keys.forget(now).unwrap();

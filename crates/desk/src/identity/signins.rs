@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use handover_engine::Denied;
 use handover_engine::locks::lock;
 use handover_kernel::{AgentId, Timestamp};
-use handover_store::{Fault, Put, Record, Store};
+use handover_store::{Change, Fault, Over, Record, Store};
 use prost::Message;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::{Allowance, Credential, Identity, Principal, Unauthenticated};
 use crate::id::digits;
+use crate::reading::until_first;
 
 /// How long a sign-in lasts, if its credential does not end before.
 pub const SIGN_IN_MS: u64 = 12 * 3600 * 1000;
@@ -21,7 +22,7 @@ pub const SIGN_IN_MS: u64 = 12 * 3600 * 1000;
 pub const SIGN_INS_MAX: usize = 16;
 
 /// The records that hold sign-ins, and those that say which an agent has.
-const SPACE: &str = "signin";
+pub(crate) const SPACE: &str = "signin";
 const LISTS: &str = "signins";
 
 const ENDED: &str = "the sign-in has ended: sign in again";
@@ -174,58 +175,75 @@ impl SignIns {
     pub(crate) fn add(&self, name: &str, sign_in: &SignIn, now: Timestamp) -> Result<(), Denied> {
         let _writing = lock(&self.writer);
         let (tenant, agent) = (&sign_in.tenant, &sign_in.agent);
-        let mut names = Vec::new();
-        for other in self.names(tenant, agent)? {
-            match self.find(&other)? {
-                Some(known) if now.0 < known.ends_at => names.push(other),
-                Some(_) => self.remove(&other)?,
-                None => {}
+        until_first(|| {
+            let list = self.list(tenant, agent)?;
+            let (mut names, mut gone) = (Vec::new(), Vec::new());
+            for other in names_of(list.as_deref())? {
+                match self.find(&other)?.is_some_and(|known| now.0 < known.ends_at) {
+                    true => names.push(other),
+                    false => gone.push(other),
+                }
             }
-        }
-        names.push(name.to_owned());
-        // First the list: one that is not on it would not be counted.
-        let too_many = names.len().saturating_sub(SIGN_INS_MAX);
-        self.write_list(tenant, agent, names[too_many..].to_vec())?;
-        for other in &names[..too_many] {
-            self.remove(other)?;
-        }
-        self.write(SPACE, "", name, sign_in.encode_to_vec())
+            names.push(name.to_owned());
+            let too_many = names.len().saturating_sub(SIGN_INS_MAX);
+            gone.extend(names.drain(..too_many));
+            let new = (SPACE.into(), "".into(), name.into());
+            let new = Change { name: new, over: Over::Anything, value: Some(sign_in.encode_to_vec()) };
+            self.change(vec![list_change(tenant, agent, names, list), new], &gone)
+        })
     }
 
     /// End one of this agent. False if there is none.
     pub(crate) fn end(&self, name: &str, tenant: &str, agent: &str) -> Result<bool, Denied> {
         let _writing = lock(&self.writer);
         let own = |sign_in: &SignIn| sign_in.tenant == tenant && sign_in.agent == agent;
-        if !self.find(name)?.is_some_and(|sign_in| own(&sign_in)) {
-            return Ok(false);
+        until_first(|| {
+            if !self.find(name)?.is_some_and(|sign_in| own(&sign_in)) {
+                return Ok(Some(false));
+            }
+            let list = self.list(tenant, agent)?;
+            let mut names = names_of(list.as_deref())?;
+            names.retain(|other| other != name);
+            let ended = self.change(vec![list_change(tenant, agent, names, list)], &[name.to_owned()])?;
+            Ok(ended.map(|()| true))
+        })
+    }
+
+    /// Change what is kept, so that these are no longer. None if another node was first.
+    fn change(&self, mut changes: Vec<Change>, gone: &[String]) -> Result<Option<()>, Denied> {
+        // One that is not there is as good as removed.
+        let removed = |name: &String| Change { over: Over::Anything, ..Change::remove(SPACE, "", name) };
+        changes.extend(gone.iter().map(removed));
+        let changed = self.store.change_records(&changes).map_err(fault)?;
+        if changed && !gone.is_empty() {
+            self.heard();
         }
-        self.remove(name)?;
-        let mut names = self.names(tenant, agent)?;
-        names.retain(|other| other != name);
-        self.write_list(tenant, agent, names)?;
-        Ok(true)
+        Ok(changed.then_some(()))
+    }
+
+    /// Some may have ended, here or at another node.
+    pub(crate) fn heard(&self) {
+        self.ended.send_modify(|count| *count += 1);
+    }
+
+    fn list(&self, tenant: &str, agent: &str) -> Result<Option<Vec<u8>>, Denied> {
+        self.store.record(LISTS, tenant, agent).map_err(fault)
     }
 
     fn names(&self, tenant: &str, agent: &str) -> Result<Vec<String>, Denied> {
-        let found = self.store.record(LISTS, tenant, agent).map_err(fault)?;
-        let list = found.map(|bytes| List::decode(&*bytes).map_err(unreadable)).transpose()?;
-        Ok(list.unwrap_or_default().names)
+        names_of(self.list(tenant, agent)?.as_deref())
     }
+}
 
-    fn remove(&self, name: &str) -> Result<(), Denied> {
-        self.store.remove_record(SPACE, "", name).map_err(fault)?;
-        self.ended.send_modify(|count| *count += 1);
-        Ok(())
-    }
+fn names_of(list: Option<&[u8]>) -> Result<Vec<String>, Denied> {
+    let list = list.map(|bytes| List::decode(bytes).map_err(unreadable)).transpose()?;
+    Ok(list.unwrap_or_default().names)
+}
 
-    fn write_list(&self, tenant: &str, agent: &str, names: Vec<String>) -> Result<(), Denied> {
-        self.write(LISTS, tenant, agent, List { names }.encode_to_vec())
-    }
-
-    fn write(&self, space: &str, tenant: &str, key: &str, value: Vec<u8>) -> Result<(), Denied> {
-        let record = Record { space: space.into(), tenant: tenant.into(), key: key.into(), value };
-        self.store.put_record(&record, Put::Replace).map_err(fault).map(|_| ())
-    }
+/// The list of an agent's sign-ins, where this was read before.
+fn list_change(tenant: &str, agent: &str, names: Vec<String>, read: Option<Vec<u8>>) -> Change {
+    let (space, tenant, key) = (LISTS.into(), tenant.into(), agent.into());
+    Change::since(Record { space, tenant, key, value: List { names }.encode_to_vec() }, read)
 }
 
 fn fault(fault: Fault) -> Denied {

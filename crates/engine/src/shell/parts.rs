@@ -7,7 +7,7 @@ use handover_kernel::{Limits, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
 use super::threads::Pending;
-use super::{Inner, OnPublished};
+use super::{Inner, OnHeard, OnPublished};
 use crate::answer::{Answer, Denied};
 use crate::clock;
 use crate::errands::Waiting;
@@ -100,6 +100,11 @@ impl Parts for Locked<'_> {
             Out::Look => self.inner.looker.raise(),
             Out::Unreadable(key, what) => {
                 tracing::error!(session = %key, %what, "an event of another node cannot be read");
+            }
+            Out::Heard(elsewhere) => {
+                if let Some(OnHeard(tell)) = self.inner.on_heard.get() {
+                    tell(elsewhere);
+                }
             }
             Out::Woken(answer) => {
                 self.inner.wakes.fetch_sub(1, Ordering::AcqRel);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_store::{Fault, is_full};
+use handover_store::{Fault, NEWS_KEPT, is_full};
 
 use super::parts::Locked;
 use super::{Inner, chain, count_open};
@@ -15,6 +15,7 @@ use crate::key::Key;
 use crate::locks::lock;
 use crate::log;
 use crate::node::{self, Commits};
+use crate::shard::Round;
 
 /// How much of what other nodes did is read at a time.
 const NEWS_MAX: usize = 512;
@@ -126,7 +127,9 @@ impl Inner {
 
     fn look_once(&self) -> bool {
         let parts = &mut Locked::new(self);
+        let begun = Instant::now();
         let Some((round, mut place)) = node::look_begins(parts) else { return false };
+        let too_late = begun.duration_since(*lock(&self.looked_at)) > NEWS_KEPT / 2;
         let mut looked = 0;
         loop {
             let news = match self.store.news(&place, NEWS_MAX) {
@@ -136,7 +139,9 @@ impl Inner {
                     if let Some(unsaid) = self.unread.now() {
                         tracing::error!(error = %chain(&fault), unsaid, "what other nodes did cannot be read");
                     }
-                    node::look_failed(parts, &Arc::new(fault));
+                    let fault = Arc::new(fault);
+                    node::look_failed(parts, &fault);
+                    self.looked(Round::MAX, Err(fault));
                     return false;
                 }
             };
@@ -144,17 +149,30 @@ impl Inner {
             looked += news.len() as u64;
             news.iter().for_each(|news| _ = place.reach(news.position));
             node::heard(parts, news);
-            if !full {
+            if !full && !too_late {
                 node::look_ends(parts, round);
-                return true;
-            }
-            if looked > self.settings.behind_max {
+            } else if too_late || looked > self.settings.behind_max {
                 let Ok(last) = self.store.last_place() else { return false };
                 tracing::warn!("this node has fallen behind the others: what it had in memory is read again");
                 node::fell_behind(parts, &last);
                 self.fell_behind.store(true, Ordering::Release);
-                return true;
+            } else {
+                continue;
             }
+            *lock(&self.looked_at) = begun;
+            self.looked(round, Ok(()));
+            return true;
+        }
+    }
+
+    /// Answer whoever waits for this look, or for an earlier one.
+    fn looked(&self, round: Round, result: Result<(), Arc<Fault>>) {
+        let (answered, waiting) = std::mem::take(&mut *lock(&self.asked))
+            .into_iter()
+            .partition::<Vec<_>, _>(|(at, _)| *at <= round);
+        lock(&self.asked).extend(waiting);
+        for (_, asked) in answered {
+            _ = asked.send(result.clone());
         }
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use handover_store::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    MemoryStore, News, OpenCount, Order, Outcome, Page, Place, Put, Record, SessionKey, Slot, Snapshot,
-    Store, StoredBytes, StoredEvent, Wake,
+    Append, Change, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, InboxPage, IndexRow,
+    MemoryStore, News, OpenCount, Order, Outcome, Page, Place, Record, SessionKey, Slot, Snapshot, Store,
+    StoredBytes, StoredEvent, Wake,
 };
 
 /// How an append fails.
@@ -228,8 +228,8 @@ impl Store for Faulty {
         self.inner.open_counts()
     }
 
-    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
-        self.change_record(|| self.inner.put_record(record, put))
+    fn change_records(&self, changes: &[Change]) -> Result<bool, Fault> {
+        self.change_record(|| self.inner.change_records(changes))
     }
 
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
@@ -253,10 +253,6 @@ impl Store for Faulty {
 
     fn count_stored(&self) -> Result<bool, Fault> {
         self.inner.count_stored()
-    }
-
-    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
-        self.change_record(|| self.inner.remove_record(space, tenant, key))
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {

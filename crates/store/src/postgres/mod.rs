@@ -24,9 +24,9 @@ use tokio_postgres::{Config, Row};
 use self::link::{Link, Pool, Session, Value, values};
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, News,
-    OpenCount, Order, Outcome, Page, Put, Record, SessionKey, Snapshot, Store, StoredBytes, StoredEvent,
-    Wake, cut,
+    Append, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
+    NEWS_KEPT, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot, Store, StoredBytes,
+    StoredEvent, Wake, cut,
 };
 use crate::number::{natural, signed};
 use crate::place::{Place, Position, Slot};
@@ -42,6 +42,9 @@ const OUT_OF_TURN: &str = "HO002";
 
 /// How long to wait before the database is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// How often notes that everybody has heard are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Where the database is, and how a node uses it.
 #[derive(Clone)]
@@ -245,6 +248,7 @@ impl Inner {
 
     fn keep_beating(&self) {
         let every = self.options.lease / 4;
+        let mut swept: Option<Instant> = None;
         while !self.stopping.load(Ordering::Acquire) {
             let waiting = lock(&self.stopped.0);
             let (waiting, _) =
@@ -254,6 +258,13 @@ impl Inner {
                 && let Err(error) = self.beat()
             {
                 tracing::warn!(%error, "this node was not seen by the database");
+            }
+            if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {
+                swept = Some(Instant::now());
+                let sql = "DELETE FROM notes WHERE written_at < now() - $1 * interval '1 second'";
+                let kept = NEWS_KEPT.as_secs_f64();
+                // What could not be deleted now can be later.
+                _ = self.ask("deleting old notes", sql, || values![kept => FLOAT8]);
             }
         }
     }
@@ -475,6 +486,11 @@ impl Store for PostgresStore {
         self.inner.read_news(after, max)
     }
 
+    fn say(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let sql = "SELECT say_v1($1, $2, $3, $4)";
+        self.inner.write_own("telling the other nodes", sql, || values![bytes.to_vec() => BYTEA]).map(drop)
+    }
+
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
         self.inner.read_list(filter, order, after, max)
     }
@@ -514,13 +530,31 @@ impl Store for PostgresStore {
         Ok(false)
     }
 
-    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
-        let sql = "SELECT put_record_v1($1, $2, $3, $4, $5, $6, $7, $8)";
-        let rows = self.inner.write_own("writing a record", sql, || {
-            values![record.space.to_string() => TEXT, record.tenant.to_string() => TEXT, record.key.to_string() => TEXT,
-                    record.value.clone() => BYTEA, put == Put::Replace => BOOL]
+    fn change_records(&self, changes: &[Change]) -> Result<bool, Fault> {
+        let sql = "SELECT change_records_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let names =
+            |of: fn(&Change) -> &str| changes.iter().map(|change| of(change).to_owned()).collect::<Vec<_>>();
+        let over = |change: &Change| match change.over {
+            Over::Anything => 0_i16,
+            Over::Nothing => 1,
+            Over::Something => 2,
+            Over::Value(_) => 3,
+        };
+        let before = |change: &Change| match &change.over {
+            Over::Value(value) => Some(value.clone()),
+            Over::Anything | Over::Nothing | Over::Something => None,
+        };
+        let rows = self.inner.write_own("changing records", sql, || {
+            values![
+                names(|change| &change.name.0) => TEXT_ARRAY,
+                names(|change| &change.name.1) => TEXT_ARRAY,
+                names(|change| &change.name.2) => TEXT_ARRAY,
+                changes.iter().map(over).collect::<Vec<_>>() => INT2_ARRAY,
+                changes.iter().map(before).collect::<Vec<_>>() => BYTEA_ARRAY,
+                changes.iter().map(|change| change.value.clone()).collect::<Vec<_>>() => BYTEA_ARRAY,
+            ]
         })?;
-        first(&rows, "writing a record")
+        first(&rows, "changing records")
     }
 
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
@@ -551,16 +585,6 @@ impl Store for PostgresStore {
             let value = row.try_get(1).map_err(unexpected)?;
             Ok(Record { space: space.into(), tenant: tenant.into(), key: key.into(), value })
         }))
-    }
-
-    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
-        let sql = "SELECT remove_record_v1($1, $2, $3, $4, $5, $6)";
-        let rows = self.inner.write_own(
-            "removing a record",
-            sql,
-            || values![space.to_owned() => TEXT, tenant.to_owned() => TEXT, key.to_owned() => TEXT],
-        )?;
-        first(&rows, "removing a record")
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {

@@ -218,7 +218,7 @@ impl Inner {
                              NULL AS key
                       FROM events WHERE slot = r.slot AND number > r.number ORDER BY number LIMIT $3)
                      UNION ALL
-                     (SELECT slot, number, stamp, NULL, 0, 0, ''::bytea, kind, tenant, space, key
+                     (SELECT slot, number, stamp, NULL, 0, 0, bytes, kind, tenant, space, key
                       FROM notes WHERE slot = r.slot AND number > r.number ORDER BY number LIMIT $3)
                  ) u ORDER BY number LIMIT $3
              ) e
@@ -426,6 +426,7 @@ fn news(row: &Row) -> Result<News, Fault> {
             Done::Appended { key, seq, bytes: event.bytes, agents, requester: text(row, 11)? }
         }
         Some(1) => Done::Deleted(key(row, 0)?),
+        Some(3) => Done::Said(bytes),
         Some(_) => Done::Record { space: text(row, 9)?, tenant: text(row, 0)?, key: text(row, 1)? },
     };
     Ok(News { position, stamp, what })

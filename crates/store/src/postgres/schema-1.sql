@@ -124,13 +124,15 @@ CREATE TABLE notes (
     number bigint NOT NULL,
     stamp bigint NOT NULL,
     written_at timestamptz NOT NULL DEFAULT now(),
-    -- 1: a session was deleted; 2: a record was written or removed.
+    -- 1: a session was deleted; 2: a record was written or removed; 3: somebody said this to the other nodes.
     kind smallint NOT NULL,
     tenant text COLLATE "C" NOT NULL,
     space text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
+    bytes bytea NOT NULL DEFAULT '',
     PRIMARY KEY (slot, number)
 );
+CREATE INDEX notes_by_time ON notes (written_at);
 
 -- Only the holder of a slot writes to it, and one batch after the other.
 CREATE FUNCTION hold_v1(p_slot integer, p_epoch bigint) RETURNS slots
@@ -306,47 +308,61 @@ BEGIN
 END $$;
 
 -- A position for something that others must hear of.
-CREATE FUNCTION note_v1(p_slot integer, p_seen bigint, p_kind smallint, p_tenant text, p_space text, p_key text) RETURNS void
+CREATE FUNCTION note_v1(
+    p_slot integer, p_seen bigint, p_kind smallint, p_tenant text, p_space text, p_key text, p_bytes bytea DEFAULT ''
+) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE held slots;
 BEGIN
     UPDATE slots SET number = number + 1, stamp = greatest(stamp, p_seen) + 1 WHERE slot = p_slot RETURNING * INTO held;
-    INSERT INTO notes (slot, number, stamp, kind, tenant, space, key)
-    VALUES (p_slot, held.number, held.stamp, p_kind, p_tenant, p_space, p_key);
+    INSERT INTO notes (slot, number, stamp, kind, tenant, space, key, bytes)
+    VALUES (p_slot, held.number, held.stamp, p_kind, p_tenant, p_space, p_key, p_bytes);
 END $$;
 
-CREATE FUNCTION put_record_v1(
-    p_slot integer, p_epoch bigint, p_seen bigint, p_space text, p_tenant text, p_key text, p_value bytea, p_replace boolean
-) RETURNS boolean
+CREATE FUNCTION say_v1(p_slot integer, p_epoch bigint, p_seen bigint, p_bytes bytea) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE done boolean;
 BEGIN
     PERFORM hold_v1(p_slot, p_epoch);
-    IF p_replace THEN
-        INSERT INTO records VALUES (p_space, p_tenant, p_key, p_value)
-        ON CONFLICT (space, tenant, key) DO UPDATE SET value = excluded.value;
-        done := true;
-    ELSE
-        INSERT INTO records VALUES (p_space, p_tenant, p_key, p_value) ON CONFLICT DO NOTHING;
-        done := FOUND;
-    END IF;
-    IF done THEN
-        PERFORM note_v1(p_slot, p_seen, 2::smallint, p_tenant, p_space, p_key);
-    END IF;
-    RETURN done;
+    PERFORM note_v1(p_slot, p_seen, 3::smallint, '', '', '', p_bytes);
 END $$;
 
-CREATE FUNCTION remove_record_v1(
-    p_slot integer, p_epoch bigint, p_seen bigint, p_space text, p_tenant text, p_key text
+-- Change all of these records, or none if one is not over what must be there: 0 whatever it is, 1 nothing, 2 something, 3 this
+-- value. No value removes one. What rests on what was read waits for others of its tenant; what does not need not.
+CREATE FUNCTION change_records_v1(
+    p_slot integer, p_epoch bigint, p_seen bigint, p_space text[], p_tenant text[], p_key text[], p_over smallint[],
+    p_before bytea[], p_value bytea[]
 ) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM hold_v1(p_slot, p_epoch);
-    DELETE FROM records WHERE space = p_space AND tenant = p_tenant AND key = p_key;
-    IF NOT FOUND THEN
+    IF array_length(p_over, 1) > 1 OR p_over[1] = 3 THEN
+        PERFORM pg_advisory_xact_lock(hashtext(current_schema() || '.records'), hashtext(p_tenant[1]));
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM unnest(p_space, p_tenant, p_key, p_over, p_before) AS c (space, tenant, key, expected, before)
+        LEFT JOIN records r ON r.space = c.space AND r.tenant = c.tenant AND r.key = c.key
+        WHERE CASE c.expected WHEN 1 THEN r.key IS NOT NULL WHEN 2 THEN r.key IS NULL
+                              WHEN 3 THEN r.value IS DISTINCT FROM c.before ELSE false END) THEN
         RETURN false;
     END IF;
-    PERFORM note_v1(p_slot, p_seen, 2::smallint, p_tenant, p_space, p_key);
+    FOR i IN 1 .. array_length(p_over, 1) LOOP
+        IF p_value[i] IS NULL THEN
+            DELETE FROM records WHERE space = p_space[i] AND tenant = p_tenant[i] AND key = p_key[i];
+        ELSIF p_over[i] = 1 THEN
+            INSERT INTO records VALUES (p_space[i], p_tenant[i], p_key[i], p_value[i]) ON CONFLICT DO NOTHING;
+        ELSE
+            INSERT INTO records VALUES (p_space[i], p_tenant[i], p_key[i], p_value[i])
+            ON CONFLICT (space, tenant, key) DO UPDATE SET value = excluded.value;
+        END IF;
+        -- Somebody may have been first who waits for nobody.
+        IF NOT FOUND AND p_over[i] IN (1, 2) THEN
+            IF i > 1 THEN
+                RAISE EXCEPTION 'a record was changed meanwhile' USING ERRCODE = 'serialization_failure';
+            END IF;
+            RETURN false;
+        END IF;
+        PERFORM note_v1(p_slot, p_seen, 2::smallint, p_tenant[i], p_space[i], p_key[i]);
+    END LOOP;
     RETURN true;
 END $$;
 

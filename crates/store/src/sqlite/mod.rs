@@ -40,8 +40,8 @@ use self::writer::Writer;
 use crate::checksum::checksum;
 use crate::fault::Fault;
 use crate::log::{
-    Append, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, OpenCount,
-    Order, Outcome, Page, Put, Record, SessionKey, Snapshot, Store, StoredBytes, StoredEvent, Wake,
+    Append, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
+    OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Store, StoredBytes, StoredEvent, Wake,
 };
 use crate::number::{natural, signed};
 use crate::place::{Place, Slot};
@@ -366,11 +366,11 @@ impl Store for SqliteStore {
         self.core.count(COUNTED_AT_ONCE, COUNTED_AT_ONCE)
     }
 
-    fn put_record(&self, record: &Record, put: Put) -> Result<bool, Fault> {
-        let Reply::Changed(written) = self.core.submit(Work::Put(record.clone(), put))? else {
-            unreachable!("a put is answered with whether it changed something");
+    fn change_records(&self, changes: &[Change]) -> Result<bool, Fault> {
+        let Reply::Changed(changed) = self.core.submit(Work::Change(changes.to_vec()))? else {
+            unreachable!("a change is answered with whether it was made");
         };
-        Ok(written)
+        Ok(changed)
     }
 
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
@@ -385,14 +385,6 @@ impl Store for SqliteStore {
         max: usize,
     ) -> Result<Vec<Record>, Fault> {
         self.readers_at_once()?.records(space, tenant, after, max)
-    }
-
-    fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
-        let work = Work::Remove { space: space.into(), tenant: tenant.into(), key: key.into() };
-        let Reply::Changed(removed) = self.core.submit(work)? else {
-            unreachable!("a removal is answered with whether it changed something");
-        };
-        Ok(removed)
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {

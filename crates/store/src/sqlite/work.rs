@@ -1,12 +1,11 @@
 //! What can be asked of the one connection that writes, and what it answers.
 
-use crate::log::{Append, Deleted, IndexRow, Outcome, Put, Record, SessionKey, Wake};
+use crate::log::{Append, Change, Deleted, IndexRow, Outcome, SessionKey, Wake};
 
 /// Something to write.
 pub(super) enum Work {
     Append(Vec<Append>),
-    Put(Record, Put),
-    Remove { space: Box<str>, tenant: Box<str>, key: Box<str> },
+    Change(Vec<Change>),
     DeleteFinished { finished_before: u64, now: u64, max: usize },
     ForgetTombstones { deleted_before: u64 },
     ClearIndex,
@@ -36,7 +35,8 @@ impl Work {
             Work::Append(batch) => batch.iter().map(|item| item.events.len().max(1)).sum(),
             Work::DeleteFinished { max, .. } => *max,
             Work::RestoreIndex(rows) => rows.len(),
-            Work::Put(..) | Work::Remove { .. } | Work::ForgetTombstones { .. } => 1,
+            Work::Change(changes) => changes.len(),
+            Work::ForgetTombstones { .. } => 1,
             Work::ClearIndex | Work::SetIndexVersion(_) | Work::Probe => 1,
         }
     }
@@ -45,8 +45,7 @@ impl Work {
     pub(super) fn doing(&self) -> &'static str {
         match self {
             Work::Append(_) => "appending events",
-            Work::Put(..) => "writing a record",
-            Work::Remove { .. } => "removing a record",
+            Work::Change(_) => "changing records",
             Work::DeleteFinished { .. } => "deleting finished sessions",
             Work::ForgetTombstones { .. } => "forgetting tombstones",
             Work::ClearIndex => "clearing the index",

@@ -14,7 +14,7 @@ use super::record::Placed;
 use super::rows::Row;
 use super::work::{Reply, Work};
 use super::{Options, checksum, natural, schema, signed};
-use crate::log::{Deleted, IndexRow, Put, Record, SessionKey, Wake};
+use crate::log::{Change, Deleted, IndexRow, SessionKey, Wake};
 
 const ROWS_CACHED_MAX: usize = 8192;
 const LISTS_CACHED_MAX: usize = 4096;
@@ -104,8 +104,7 @@ impl Writer {
     fn work(&mut self, work: &Work) -> rusqlite::Result<Reply> {
         Ok(match work {
             Work::Append(_) => unreachable!("what is appended is decided first"),
-            Work::Put(record, put) => Reply::Changed(self.put(record, *put)?),
-            Work::Remove { space, tenant, key } => Reply::Changed(self.remove(space, tenant, key)?),
+            Work::Change(changes) => Reply::Changed(self.change(changes)?),
             Work::DeleteFinished { finished_before, now, max } => {
                 Reply::Deleted(self.delete_finished(*finished_before, *now, *max)?)
             }
@@ -194,20 +193,24 @@ impl Writer {
         Ok(())
     }
 
-    fn put(&self, record: &Record, put: Put) -> rusqlite::Result<bool> {
-        let sql = match put {
-            Put::Replace => "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3, ?4)",
-            Put::IfAbsent => "INSERT OR IGNORE INTO records VALUES (?1, ?2, ?3, ?4)",
-        };
-        let mut insert = self.connection.prepare_cached(sql)?;
-        Ok(insert.execute(params![record.space, record.tenant, record.key, record.value])? > 0)
-    }
-
-    fn remove(&self, space: &str, tenant: &str, key: &str) -> rusqlite::Result<bool> {
-        let mut delete = self
+    fn change(&self, changes: &[Change]) -> rusqlite::Result<bool> {
+        let mut read = self
             .connection
-            .prepare_cached("DELETE FROM records WHERE space = ?1 AND tenant = ?2 AND key = ?3")?;
-        Ok(delete.execute([space, tenant, key])? > 0)
+            .prepare_cached("SELECT value FROM records WHERE space = ?1 AND tenant = ?2 AND key = ?3")?;
+        for Change { name: (space, tenant, key), over, .. } in changes {
+            let found: Option<Vec<u8>> = read.query_row([space, tenant, key], |row| row.get(0)).optional()?;
+            if !over.is(found.as_deref()) {
+                return Ok(false);
+            }
+        }
+        for Change { name: (space, tenant, key), value, .. } in changes {
+            let sql = match value {
+                Some(_) => "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3, ?4)",
+                None => "DELETE FROM records WHERE space = ?1 AND tenant = ?2 AND key = ?3 AND ?4 IS NULL",
+            };
+            self.connection.prepare_cached(sql)?.execute(params![space, tenant, key, value])?;
+        }
+        Ok(true)
     }
 
     fn delete_finished(&mut self, before: u64, now: u64, max: usize) -> rusqlite::Result<Vec<Deleted>> {

@@ -1,0 +1,164 @@
+//! Two desks on one store, as two nodes have: what one does the other knows.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handover_desk::caller::Caller;
+use handover_desk::directory::{Agent, Skill};
+use handover_desk::identity::Identity;
+use handover_desk::policies::Policy;
+use handover_desk::shutdown::{Shutdown, Trigger};
+use handover_desk::{Data, Desk, Settings};
+use handover_kernel::{AgentId, Face};
+use handover_store::{MemoryStore, Slot, Store};
+
+#[path = "../../store/tests/postgres/mod.rs"]
+mod database;
+
+/// A node, for as long as it is kept.
+struct Node {
+    desk: Desk,
+    _trigger: Trigger,
+}
+
+impl Node {
+    fn on(store: Arc<dyn Store>) -> Node {
+        let (trigger, shutdown) = Shutdown::new();
+        let opened =
+            handover_desk::open(Data::Store(store), Settings::default(), Identity::Development, shutdown);
+        Node { desk: opened.unwrap(), _trigger: trigger }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let desk = self.desk.clone();
+        std::thread::spawn(move || desk.stop()).join().unwrap();
+    }
+}
+
+/// Makes a test on each kind of store that nodes can share out of each play.
+macro_rules! on_shared_stores {
+    ($(async fn $name:ident($one:ident, $two:ident) $body:block)+) => {$(
+        mod $name {
+            use super::*;
+
+            async fn play($one: &Desk, $two: &Desk) $body
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn in_memory() {
+                let store = MemoryStore::new();
+                let [one, two] = [0, 1].map(|slot| Node::on(Arc::new(store.writer(Slot(slot)))));
+                tokio::time::timeout(PATIENCE, play(&one.desk, &two.desk)).await.unwrap();
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_a_database() {
+                let schema = database::fresh();
+                let open = || database::open(&schema).map(|store| Node::on(Arc::new(store)));
+                let (Some(one), Some(two)) = (open(), open()) else { return };
+                tokio::time::timeout(PATIENCE, play(&one.desk, &two.desk)).await.unwrap();
+            }
+        }
+    )+};
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn caller(name: &str) -> Caller {
+    Caller::new(Identity::Development.authenticate(Some(name)).unwrap(), Face::Mcp)
+}
+
+fn agent(skills: &[&str]) -> Agent {
+    let skill = |name: &&str| Skill {
+        name: (*name).to_owned(),
+        input_schema: r#"{"type":"object"}"#.to_owned(),
+        ..Skill::default()
+    };
+    Agent { name: "Worker".to_owned(), skills: skills.iter().map(skill).collect(), ..Agent::default() }
+}
+
+async fn tools(desk: &Desk) -> Vec<String> {
+    let catalogue = desk.directory.skills("default", &AgentId::from("x")).await.unwrap();
+    catalogue.tools().iter().map(|tool| format!("{} = {}", tool.name, tool.agent)).collect()
+}
+
+async fn until(so: impl Fn() -> bool) {
+    while !so() {
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+}
+
+on_shared_stores! {
+    async fn what_is_registered_at_one_is_there_at_the_other_at_once(one, two) {
+        let mut changes = two.directory.changes("default");
+        assert!(tools(two).await.is_empty());
+        for round in 0..20 {
+            let id = format!("agent{round}");
+            one.register(&caller(&id), agent(&["greet"])).await.unwrap();
+            assert!(two.agent(&caller("x"), &id).await.unwrap().is_some(), "{id}");
+            assert_eq!(tools(two).await.len(), round + 1);
+            assert_eq!(tools(one).await, tools(two).await);
+        }
+        changes.changed().await.unwrap();
+        two.unregister(&caller("agent3"), None).await.unwrap();
+        assert!(one.agent(&caller("x"), "agent3").await.unwrap().is_none());
+    }
+
+    async fn two_that_register_at_once_at_two_nodes_never_get_the_same_name(one, two) {
+        for round in 0..15 {
+            let (first, second) = (caller(&format!("a{round}")), caller(&format!("b{round}")));
+            let skill = format!("dig{round}");
+            let (left, right) = tokio::join!(
+                one.register(&first, agent(&[&skill])),
+                two.register(&second, agent(&[&skill])),
+            );
+            left.unwrap();
+            right.unwrap();
+        }
+        let found = tools(one).await;
+        let mut names: Vec<&str> = found.iter().filter_map(|tool| tool.split(' ').next()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!((names.len(), &found), (30, &tools(two).await));
+    }
+
+    async fn a_policy_that_is_registered_at_one_is_watched_at_the_other(one, two) {
+        let mut changes = two.policies.watch();
+        changes.mark_unchanged();
+        let policy = Policy { id: "p".to_owned(), mode: "task".to_owned(), rules: "{}".to_owned(), schema_version: 1, ..Policy::default() };
+        one.policies.register("default", policy.clone()).await.unwrap();
+        two.policies.get("default", "p").await.unwrap();
+        two.policies.register("default", policy).await.unwrap_err();
+        changes.changed().await.unwrap();
+    }
+
+    async fn a_signal_is_heard_at_both(one, two) {
+        let (mut here, mut there) = (one.listen(&caller("x")), two.listen(&caller("x")));
+        one.signal(&caller("ada"), None, 5, b"hello".to_vec().into()).await.unwrap();
+        for listening in [&mut here, &mut there] {
+            assert_eq!(&*listening.next().await.ok().unwrap().body, b"hello");
+        }
+    }
+
+    async fn who_is_at_one_is_there_for_the_other(one, two) {
+        let ada = AgentId::from("ada");
+        let present = one.directory.present("default", &ada);
+        until(|| two.directory.presence("default", &ada).online).await;
+        drop(present);
+        until(|| !two.directory.presence("default", &ada).online).await;
+        assert!(two.directory.knows("default", &ada).await.unwrap());
+    }
+
+    async fn who_signs_out_at_one_is_signed_out_at_the_other(one, two) {
+        let (caller, secret) = one.sign_in(Some("ada"), Face::Console, None).await.unwrap();
+        two.signed_in(&secret, Face::Console, None).await.unwrap();
+        let name = two.sign_in_name(&secret);
+        let ended = two.sign_in_ended(&name);
+        assert!(one.end_sign_in(&caller, &name).await.unwrap());
+        ended.await;
+        two.signed_in(&secret, Face::Console, None).await.unwrap_err();
+    }
+}

@@ -208,7 +208,7 @@ pub fn code_of(denied: &Denied) -> &'static str {
             Fault::Unavailable { .. } => own::STORE_UNAVAILABLE.code,
             Fault::Full { .. } => own::STORE_FULL.code,
             Fault::Corrupt { .. } | Fault::Damaged { .. } => own::LOG_UNREADABLE.code,
-            Fault::InUse { .. } | Fault::TooNew { .. } => own::LOG_UNREADABLE.code,
+            Fault::InUse { .. } | Fault::TooNew { .. } | Fault::Unfit { .. } => own::LOG_UNREADABLE.code,
         },
         Denied::Unreadable(_) => own::LOG_UNREADABLE.code,
         Denied::Stopping => own::STOPPING.code,

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 pub use handover_engine::Settings as EngineSettings;
 pub use handover_engine::shard::Settings as ShardSettings;
-use handover_engine::{Engine, OnPublished};
+use handover_engine::{Engine, OnPublished, clock};
 pub use handover_kernel::Limits;
-use handover_store::{Fault, MemoryStore, Put, SqliteStore, Store};
+pub use handover_store::postgres;
+use handover_store::{Fault, MemoryStore, PostgresStore, Put, SqliteStore, Store};
 use prometheus_client::registry::Registry;
 
 use crate::access::Access;
@@ -61,6 +62,8 @@ pub enum Data {
     Directory(PathBuf),
     /// In memory, for as long as the process lives.
     Memory,
+    /// In a database that other nodes may use as well.
+    Database(Box<postgres::Options>),
     /// In a store that somebody else opened.
     Store(Arc<dyn Store>),
 }
@@ -100,6 +103,9 @@ pub enum Failed {
 fn shown(path: Option<&PathBuf>) -> String {
     path.map_or_else(String::new, |path| format!(" in {}", path.display()))
 }
+
+/// How far the machine's clock may be from that of the store before it is said.
+const APART_MAX_MS: u64 = 5000;
 
 /// What every face stands on. Cheap to clone; all clones are the same desk.
 #[derive(Clone)]
@@ -265,6 +271,10 @@ fn open_store(data: Data) -> Result<(Arc<dyn Store>, Option<PathBuf>), Failed> {
     match data {
         Data::Memory => Ok((Arc::new(MemoryStore::new()), None)),
         Data::Store(store) => Ok((store, None)),
+        Data::Database(options) => match PostgresStore::open(*options) {
+            Ok(store) => Ok((Arc::new(store), None)),
+            Err(fault) => Err(Failed::Store { path: None, fault }),
+        },
         Data::Directory(path) => match SqliteStore::open(&path) {
             Ok(store) => Ok((Arc::new(store), Some(path))),
             Err(fault @ Fault::InUse { .. }) => Err(Failed::InUse { path, fault }),
@@ -289,6 +299,17 @@ impl Desk {
     /// Whether the store can be written now, or else why not. May block.
     pub fn check_store(&self) -> Result<(), String> {
         self.store.probe().map_err(chain)
+    }
+
+    /// Where the data is and what this node is there, for the operator, if others may use it as well.
+    pub fn about_store(&self) -> Option<String> {
+        let about = self.store.about()?;
+        let (engine, machine) = (clock::now(), clock::machine());
+        let apart_ms = engine.0.abs_diff(machine.0);
+        match apart_ms > APART_MAX_MS {
+            true => Some(format!("{about}; the machine's clock is {} s off the database's", apart_ms / 1000)),
+            false => Some(about),
+        }
     }
 
     /// Write a copy of everything that was acknowledged to a file that is not there yet, while others go on. May block for long.

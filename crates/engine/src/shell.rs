@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Instant;
 
 use handover_kernel::command::Command;
-use handover_kernel::{AgentId, Limits, Session};
+use handover_kernel::{AgentId, Limits, Session, Timestamp};
 use handover_store::{Fault, Feed, OpenCount, Place, Position, SessionKey, Slot, Store};
 use tokio::sync::{Notify, oneshot};
 
@@ -23,7 +23,7 @@ use self::parts::{Locked, Reply};
 pub use self::threads::commit_on_this_thread;
 use self::threads::{Signal, spawn};
 use crate::answer::{Accepted, Answer, Denied};
-use crate::clock::{not_before, now};
+use crate::clock::{self as time, not_before, now};
 use crate::counters::Counters;
 use crate::errands::Waiting;
 use crate::hub::Hub;
@@ -99,6 +99,9 @@ impl Default for Settings {
     }
 }
 
+/// Who waits for a look, and hears whether it came to its end.
+type Asked = oneshot::Sender<Result<(), Arc<Fault>>>;
+
 /// A running engine. Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
 pub struct Engine {
@@ -123,7 +126,7 @@ pub(super) struct Inner {
     looker: Signal,
     on_heard: OnceLock<OnHeard>,
     /// Who waits for a look at what other nodes did, and for which.
-    asked: Mutex<Vec<(Round, oneshot::Sender<Result<(), Arc<Fault>>>)>>,
+    asked: Mutex<Vec<(Round, Asked)>>,
     /// When the last look began that came to its end.
     looked_at: Mutex<Instant>,
     /// Sessions may have started and ended unheard.
@@ -156,6 +159,9 @@ impl Engine {
         settings: Settings,
         counters: Arc<Counters>,
     ) -> Result<Engine, Fault> {
+        if let Some(at) = store.time()? {
+            time::go_by(Timestamp(at));
+        }
         index::refresh(&*store)?;
         go_on_from(&*store)?;
         // Before anything is counted: what comes later is heard of.

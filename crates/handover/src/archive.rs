@@ -11,12 +11,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use handover_engine::Denied;
 use handover_engine::archive::{self, Archived, Stored};
-use handover_store::{SessionKey, SqliteStore};
+use handover_store::SessionKey;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::backup::{new_file, progress, put_in_place};
+use crate::database::At;
 use crate::{Failure, chain};
 
 /// The version of the archive.
@@ -35,9 +36,8 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 pub struct ExportArgs {
     /// The archive, which must not be there yet
     file: PathBuf,
-    /// The directory that holds the logs
-    #[arg(long, value_name = "DIR", env = "HANDOVER_DATA", default_value = "./handover-data")]
-    data: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 const EXPORT_HELP: &str = "\
@@ -45,7 +45,8 @@ Every session of every tenant with everything that happened in it, replayed befo
 in it: handover backup copies everything. The server must not run meanwhile; of one that runs, restore a backup and export that.
 
 Examples:
-  handover export sessions.jsonl --data /var/lib/handover";
+  handover export sessions.jsonl --data /var/lib/handover
+  handover export sessions.jsonl --store postgres://handover@db.example.com/handover";
 
 /// What `handover import` can be told.
 #[derive(clap::Args)]
@@ -53,9 +54,8 @@ Examples:
 pub struct ImportArgs {
     /// The archive
     file: PathBuf,
-    /// The directory that holds the logs; made if it is not there
-    #[arg(long, value_name = "DIR", env = "HANDOVER_DATA", default_value = "./handover-data")]
-    data: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 const IMPORT_HELP: &str = "\
@@ -100,13 +100,10 @@ pub fn denied(doing: &str, denied: Denied) -> Failure {
 
 /// Run `handover export` to its end.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
-    if !args.data.is_dir() {
-        let found = args.data.display();
-        return Err(Failure::Usage(format!("expected a data directory, found none at {found}")));
-    }
-    let doing = format!("exporting {} to {}", args.data.display(), args.file.display());
+    args.at.must_be_there()?;
+    let doing = format!("exporting {} to {}", args.at.shown(), args.file.display());
     let failed = |error: io::Error| Failure::fault(&doing, &error);
-    let store = SqliteStore::open(&args.data).map_err(|fault| Failure::fault(&doing, &fault))?;
+    let store = args.at.open(&doing)?;
     let (file, partial) = new_file(&args.file)?;
     let mut out = BufWriter::new(file);
     let (mut hash, mut end) = (Sha256::new(), End::default());
@@ -114,7 +111,7 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     let head = serde_json::to_string(&Head { handover_archive: VERSION }).expect("a head is JSON");
     put_line(&mut out, Some(&mut hash), &head).map_err(failed)?;
     let mut write = || {
-        for archived in archive::sessions(&store) {
+        for archived in archive::sessions(&*store) {
             let archived = archived.map_err(|found| denied(&doing, found))?;
             let line = Session {
                 tenant: archived.key.tenant.to_string(),
@@ -159,12 +156,12 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let end = walk(&mut file, &args.file, "checking", |archived| {
         archived.replay().map(drop).map_err(|found| denied("replaying the archive", found))
     })?;
-    let doing = format!("importing {name} into {}", args.data.display());
+    let doing = format!("importing {name} into {}", args.at.shown());
     file.rewind().map_err(|error| Failure::fault(&doing, &error))?;
-    let store = SqliteStore::open(&args.data).map_err(|fault| Failure::fault(&doing, &fault))?;
+    let store = args.at.open(&doing)?;
     let (mut batch, mut bytes, mut counts, mut differing) = (Vec::new(), 0, [0_u64; 2], Vec::new());
     let mut flush = |batch: &mut Vec<Archived>| {
-        let stored = archive::import(&store, batch).map_err(|found| denied(&doing, found))?;
+        let stored = archive::import(&*store, batch).map_err(|found| denied(&doing, found))?;
         for (archived, stored) in batch.drain(..).zip(stored) {
             match stored {
                 Stored::New => counts[0] += 1,

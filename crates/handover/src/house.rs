@@ -1,13 +1,15 @@
 //! What every way of serving begins with: the configuration from its places, the data, and the signals that end it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
 use handover_desk::identity::Identity;
 use handover_desk::open::Failed;
 use handover_desk::shutdown::Shutdown;
 use handover_desk::{Data, Desk};
 use handover_server::config::{Config, File, Sources};
-use handover_server::house::House;
+use handover_server::house::{self as server, House};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -15,7 +17,11 @@ use crate::Failure;
 
 /// Open the data and start everything. `hint` follows when another process has the data.
 pub fn open(config: &Config, identity: Identity, shutdown: &Shutdown, hint: &str) -> Result<House, Failure> {
-    let data = Data::Directory(config.data.clone());
+    let data = server::data(config).map_err(Failure::Usage)?;
+    if let (Data::Database(_), Some(dir)) = (&data, config.audit_path().as_deref().and_then(Path::parent)) {
+        std::fs::create_dir_all(dir)
+            .map_err(|error| Failure::fault(format!("making {} for the audit log", dir.display()), &error))?;
+    }
     House::open(data, config, identity, shutdown.clone()).map_err(|failed| match failed {
         Failed::InUse { .. } => Failure::Fault(format!("{}{hint}", crate::chain(&failed))),
         Failed::Audit { ref error, .. } => {
@@ -68,22 +74,36 @@ pub fn count_hangups() -> Result<watch::Receiver<u64>, Failure> {
     Ok(hangups)
 }
 
-/// SIGTERM and SIGINT begin the shutdown; a second one does not wait for it.
-pub fn stop_on_signal() -> Result<Shutdown, Failure> {
+/// SIGTERM and SIGINT begin the shutdown so long after the first of them; a second one does not wait for it. Says from then on
+/// that it is told to stop.
+pub fn stop_on_signal(drain: Duration) -> Result<(Shutdown, watch::Receiver<bool>), Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::fault("listening for signals", &error));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let (trigger, shutdown) = Shutdown::new();
+    let (told, draining) = watch::channel(false);
     tokio::spawn(async move {
         let mut signalled = async || {
             tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" }
         };
         let signal = signalled().await;
+        told.send_replace(true);
+        if !drain.is_zero() {
+            tracing::info!(
+                signal,
+                seconds = drain.as_secs(),
+                "told to stop: not ready any more, and serving on"
+            );
+        }
+        let again = tokio::time::timeout(drain, signalled()).await;
         tracing::info!(signal, "stopping: no new requests, finishing those in flight");
         trigger.begin();
-        let signal = signalled().await;
+        let signal = match again {
+            Ok(signal) => signal,
+            Err(_) => signalled().await,
+        };
         tracing::warn!(signal, "stopping at once");
         // Nothing is lost: what was answered is durable, and the log is read again at the next start.
         std::process::exit(1);
     });
-    Ok(shutdown)
+    Ok((shutdown, draining))
 }

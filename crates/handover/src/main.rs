@@ -9,6 +9,7 @@
 //! - [`mod@bench`]: `handover bench`
 //! - [`doctor`]: `handover doctor`
 //! - [`archive`], [`backup`]: all sessions as one file; copies of everything
+//! - [`database`]: `handover nodes`, `handover migrate`
 //! - [`cli`]: the commands that use a running server
 
 use std::io::Write;
@@ -21,6 +22,7 @@ mod audit;
 mod backup;
 mod bench;
 mod cli;
+mod database;
 mod doctor;
 mod house;
 mod lanes;
@@ -76,6 +78,10 @@ enum Command {
     Export(archive::ExportArgs),
     /// Put the sessions of an archive into a data directory.
     Import(archive::ImportArgs),
+    /// List the nodes that share a database.
+    Nodes(database::NodesArgs),
+    /// Make the tables of a database, or bring them up to date.
+    Migrate(database::MigrateArgs),
     /// Make the index again from the logs.
     Rebuild(rebuild::Args),
     /// Make a token for an agent, or revoke one.
@@ -99,6 +105,8 @@ impl Command {
             | Command::Restore(_)
             | Command::Export(_)
             | Command::Import(_)
+            | Command::Nodes(_)
+            | Command::Migrate(_)
             | Command::Completions(_)
             | Command::Man(_)
             | Command::Mcp(_)
@@ -134,6 +142,8 @@ fn main() -> ExitCode {
         Command::Restore(args) => backup::restore(&args),
         Command::Export(args) => archive::export(&args),
         Command::Import(args) => archive::import(&args),
+        Command::Nodes(args) => database::nodes(&args),
+        Command::Migrate(args) => database::migrate(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),

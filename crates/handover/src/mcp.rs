@@ -2,6 +2,8 @@
 //!
 //! Standard output belongs to the protocol. Everything else goes to standard error.
 
+use std::time::Duration;
+
 use handover_client::bridge::{self, Endpoint};
 use handover_client::fetch;
 use handover_desk::identity::{Identity, Unauthenticated};
@@ -75,7 +77,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     telemetry::init(&loaded.config.log).map_err(|error| Failure::fault("starting the log", &error))?;
     let endpoint = args.server.as_deref().map(|server| endpoint(server, args)).transpose()?;
     let outcome = runtime.block_on(async {
-        let shutdown = house::stop_on_signal()?;
+        let (shutdown, _) = house::stop_on_signal(Duration::ZERO)?;
         match endpoint {
             Some(endpoint) => be_bridge(endpoint, shutdown).await,
             None => serve(&loaded.config, args.agent.as_deref().unwrap_or(AGENT), shutdown).await,

@@ -1,20 +1,18 @@
 //! `handover rebuild`: make the index again from the logs.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 
 use handover_engine::{Denied, index};
-use handover_store::SqliteStore;
 
+use crate::database::At;
 use crate::{Failure, chain};
 
 /// What `handover rebuild` can be told.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The directory that holds the logs
-    #[arg(long, value_name = "DIR", env = "HANDOVER_DATA", default_value = "./handover-data")]
-    data: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 const HELP: &str = "\
@@ -28,16 +26,11 @@ Examples:
 
 /// Run the command to its end.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let doing = format!("rebuilding the index of {}", args.data.display());
-    if !args.data.is_dir() {
-        return Err(Failure::Usage(format!(
-            "expected a data directory, found none at {}",
-            args.data.display()
-        )));
-    }
-    let store = SqliteStore::open(&args.data).map_err(|fault| Failure::fault(&doing, &fault))?;
+    let doing = format!("rebuilding the index of {}", args.at.shown());
+    args.at.must_be_there()?;
+    let store = args.at.open_alone(&doing)?;
     let mut progress = std::io::stderr();
-    let done = index::rebuild(&store, |done| {
+    let done = index::rebuild(&*store, |done| {
         if progress.is_terminal() {
             // Progress that nobody can see is no reason to stop.
             _ = write!(progress, "\r{done} sessions\r");

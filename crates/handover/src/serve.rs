@@ -26,6 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::Failure;
+use crate::database::no_password_in_flag;
 use crate::house;
 use crate::lanes::Lanes;
 use handover_desk::Desk;
@@ -38,6 +39,9 @@ pub struct Args {
     /// The directory that holds the logs; made if it is not there [default: ./handover-data]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    /// Keep everything in a PostgreSQL database that other nodes may use as well, such as postgres://user@host/database
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Where to serve HTTP; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
@@ -85,6 +89,9 @@ Examples:
   handover serve --print-config > handover.toml  begin a configuration file
   HANDOVER_LOG_LEVEL=debug handover serve --config handover.toml";
 
+/// How long a node serves on when it is told to stop, so that whoever sends it requests learns of it.
+const DRAIN_SECONDS: u64 = 5;
+
 /// How long threads that hang, such as a check of a disk that does not answer, may hold up the exit.
 const THREADS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -95,6 +102,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let hangups = runtime.block_on(async { house::count_hangups() })?;
     let flags = [
         ("data", &args.data),
+        ("store.url", &args.store),
         ("http", &args.http),
         ("macp", &args.macp),
         ("admin", &args.admin),
@@ -102,6 +110,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ("log.format", &args.log_format),
         ("mcp.strict_headers", &args.strict_headers.then(|| true.to_string())),
     ];
+    no_password_in_flag(args.store.as_deref())?;
     let sources = house::sources(&flags, args.config.as_ref())?;
     let loaded = config::load(&sources).map_err(|error| Failure::Usage(error.to_string()))?;
     if args.print_config {
@@ -135,7 +144,9 @@ async fn serve(
     dial: Dial,
     hangups: watch::Receiver<u64>,
 ) -> Result<(), Failure> {
-    let shutdown = house::stop_on_signal()?;
+    let drain =
+        config.drain_seconds.unwrap_or(if config.store.url.secret().is_some() { DRAIN_SECONDS } else { 0 });
+    let (shutdown, draining) = house::stop_on_signal(Duration::from_secs(drain))?;
     turn_on_signal(dial)?;
     let known = read_identity(config).await?;
     let tls = open_tls(config, &shutdown)?;
@@ -160,7 +171,10 @@ async fn serve(
         counters: metrics.connections(listener),
         lanes: Vec::new(),
     };
-    let mut probes = vec![store_probe(desk.clone()), engine_probe(desk.clone())];
+    let told_to_stop =
+        move || if *draining.borrow() { Err("the server is told to stop".to_owned()) } else { Ok(()) };
+    let mut probes =
+        vec![store_probe(desk.clone()), engine_probe(desk.clone()), Probe::new("serving", told_to_stop)];
     if let Some(verifier) = identity_probe {
         probes.push(Probe::new("identity", move || verifier.ready()));
     }
@@ -189,7 +203,8 @@ async fn serve(
     if let Some(told) = told {
         webhook::start(&told.at(address, tls.is_some()), &desk, &shutdown);
     }
-    if let Err(error) = print(&ready_line(json, at, config)) {
+    let about = about_store(&desk).await;
+    if let Err(error) = print(&ready_line(json, at, config, about.as_deref())) {
         tracing::warn!(%error, "standard output is closed: nobody was told that the server is ready");
     }
     let Room { http: http_room, macp: macp_room } = room;
@@ -306,7 +321,13 @@ fn engine_probe(desk: Desk) -> Probe {
 }
 
 fn store_probe(desk: Desk) -> Probe {
-    Probe::new("store", move || desk.check_store())
+    let about = desk.clone();
+    Probe::new("store", move || desk.check_store()).about(move || about.about_store())
+}
+
+async fn about_store(desk: &Desk) -> Option<String> {
+    let desk = desk.clone();
+    tokio::task::spawn_blocking(move || desk.about_store()).await.ok().flatten()
 }
 
 async fn bind(key: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
@@ -338,7 +359,7 @@ struct Places {
 }
 
 /// The one line that says where the server is.
-fn ready_line(json: bool, at: Places, config: &Config) -> String {
+fn ready_line(json: bool, at: Places, config: &Config, store: Option<&str>) -> String {
     let Places { http, macp, admin } = at;
     let tls = config.tls.certificate.is_some();
     let (short, identity) = match (&config.identity.tokens, &config.identity.jwt_keys) {
@@ -350,11 +371,14 @@ fn ready_line(json: bool, at: Places, config: &Config) -> String {
     if json {
         // Written by hand, because the order of the keys is part of the promise.
         let admin = admin.map_or_else(|| "null".to_owned(), |admin| format!("\"{admin}\""));
+        let store =
+            store.map_or_else(String::new, |store| format!(",\"store\":{}", serde_json::json!(store)));
         format!(
-            "{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\",\"tls\":{tls},\"identity\":\"{short}\",\"admin\":{admin}}}\n"
+            "{{\"ready\":true,\"http\":\"{http}\",\"macp\":\"{macp}\",\"tls\":{tls},\"identity\":\"{short}\",\"admin\":{admin}{store}}}\n"
         )
     } else {
-        let data = config.data.display();
+        let data = config.data.display().to_string();
+        let data = store.unwrap_or(&data);
         let (scheme, over) = if tls { ("https", " over TLS") } else { ("http", "") };
         let here = exposure::is_loopback(http) && exposure::is_loopback(macp);
         let here = if here { " (this machine only)" } else { "" };

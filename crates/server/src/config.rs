@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
+pub use self::kind::Url;
 use self::kind::{
     Kind, access_list, address, admin, approval_rules, audit_file, auto_or, directory, file_or_nothing,
-    hosts, networks, number, one_of, some_of, switch, text, text_or_nothing, texts,
+    hosts, networks, number, one_of, secret_url, some_of, switch, text, text_or_nothing, texts,
 };
 use self::network::Network;
 use handover_desk::identity::jwt::settings::ALGORITHMS;
@@ -75,8 +76,33 @@ keys! {
         macp: SocketAddr = "127.0.0.1:50051", address();
         /// Where metrics and readiness are served to the operator: an address, off, or auto for 127.0.0.1:8421, with a free port if http has port 0.
         admin: Admin = "auto", admin();
+        /// How long the server serves on when it is told to stop, and says that it is not ready; auto is 0, or 5 with a store.
+        drain_seconds: Option<u64> = "auto", auto_or(0..=3600);
         /// Networks or addresses of proxies in front of the server, with commas in between. They may have any number of connections.
         trusted_proxies: Vec<Network> = "", networks();
+    }
+    /// A database in the place of the data directory, for several nodes.
+    store: Store {
+        /// The PostgreSQL database, such as postgres://user@host/database. Without it everything is in the data directory. store alone says the same.
+        url: Url = "", secret_url();
+        /// The file of its password.
+        password_file: Option<PathBuf> = "", file_or_nothing();
+        /// The certificates in PEM that the database's own is checked against. Without them, those that the machine trusts.
+        ca: Option<PathBuf> = "", file_or_nothing();
+        /// The schema of the tables.
+        schema: String = "handover", text();
+        /// What this node is called where nodes are listed; auto is the name of the machine and its HTTP port.
+        node: String = "auto", text();
+        /// Whether tables that are not there, or of an older release, are made when the server starts.
+        migrate: bool = true, switch();
+        /// How long a node that is not seen keeps its place.
+        lease_seconds: u64 = 10, number(2..=600);
+        /// How long a command waits for a database that does not answer.
+        patience_seconds: u64 = 10, number(1..=600);
+        /// How often it is looked at what other nodes did, at least.
+        poll_ms: u64 = 20, number(1..=10_000);
+        /// How many events of other nodes may be unknown before this one starts over.
+        behind_max: u64 = 100_000, number(1000..=100_000_000);
     }
     /// What is logged to standard error.
     log: Log {
@@ -441,6 +467,10 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
     if let Some(file) = &sources.file {
         flatten("", &file.text.parse().map_err(|error| not_toml(file, &error))?, &mut in_file);
     }
+    // Short for the address alone.
+    if let Some(url) = in_file.remove("store") {
+        in_file.entry("store.url".to_owned()).or_insert(url);
+    }
     let mut merge = Merge { sources, in_file, entries: Vec::new() };
     let config = merge.config()?;
     let Merge { entries, in_file, .. } = merge;
@@ -522,12 +552,17 @@ impl Merge<'_> {
     }
 }
 
+/// What a key is called that stands for its whole part.
+fn short(key: &str) -> &str {
+    if key == "store.url" { "store" } else { key }
+}
+
 fn variable_of(key: &str) -> String {
-    format!("HANDOVER_{}", key.replace('.', "_").to_uppercase())
+    format!("HANDOVER_{}", short(key).replace('.', "_").to_uppercase())
 }
 
 fn flag_of(key: &str) -> String {
-    format!("--{}", key.replace(['.', '_'], "-"))
+    format!("--{}", short(key).replace(['.', '_'], "-"))
 }
 
 fn text_of(value: &Value) -> String {

@@ -8,7 +8,7 @@ use handover_desk::checks;
 use handover_desk::gate::{self, Rates};
 use handover_desk::identity::Identity;
 use handover_desk::memory;
-use handover_desk::open::{EngineSettings, Failed, Limits, ShardSettings};
+use handover_desk::open::{EngineSettings, Failed, Limits, ShardSettings, postgres};
 use handover_desk::shutdown::Shutdown;
 use handover_desk::wait;
 use handover_desk::{Data, Desk};
@@ -86,6 +86,47 @@ impl House {
     }
 }
 
+/// Where the configuration has everything kept, or else what was expected.
+pub fn data(config: &Config) -> Result<Data, String> {
+    Ok(match database(config)? {
+        Some(options) => Data::Database(Box::new(options)),
+        None => Data::Directory(config.data.clone()),
+    })
+}
+
+/// The database of the configuration, if it has one, or else what was expected.
+pub fn database(config: &Config) -> Result<Option<postgres::Options>, String> {
+    let config::Store { url, password_file, ca, schema, node, migrate, .. } = &config.store;
+    let Some(url) = url.secret() else { return Ok(None) };
+    let password = password_file.as_ref().map(|path| {
+        let unread = |error| {
+            format!("store.password_file: expected a file to read, found {}: {error}", path.display())
+        };
+        std::fs::read_to_string(path)
+            .map_err(unread)
+            .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
+    });
+    let password = password.transpose()?;
+    let database = postgres::Database::read(url, password.as_deref(), ca.as_deref());
+    let database = database.map_err(|what| format!("store: {what}"))?;
+    let node = match node.as_str() {
+        "auto" => format!("{}:{}", machine_name(), config.http.port()),
+        named => named.to_owned(),
+    };
+    Ok(Some(postgres::Options {
+        schema: schema.clone(),
+        node,
+        lease: Duration::from_secs(config.store.lease_seconds),
+        patience: Duration::from_secs(config.store.patience_seconds),
+        migrate: *migrate,
+        ..postgres::Options::new(database)
+    }))
+}
+
+fn machine_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// So many days; none for ever.
 fn days(count: u64) -> Option<u64> {
     (count > 0).then(|| count.saturating_mul(24 * 60 * 60 * 1000))
@@ -120,6 +161,8 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
             subscriber_queue_max: engine.subscriber_queue_max,
             retention_ms: days(retention.finished_days),
             tombstones_ms: days(retention.tombstone_days),
+            poll_ms: config.store.poll_ms,
+            behind_max: config.store.behind_max,
             ..EngineSettings::default()
         },
         gate: gate_settings(limits, identity),

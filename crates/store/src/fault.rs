@@ -50,6 +50,12 @@ pub enum Fault {
         /// The directory as it was given.
         dir: String,
     },
+    /// The database is not one that can be used.
+    #[error("{what}")]
+    Unfit {
+        /// What was expected, what was found, and what helps.
+        what: String,
+    },
     /// The data directory was written by a newer release.
     #[error("the data directory has schema version {found}, this release knows up to {known}")]
     TooNew {
@@ -66,7 +72,7 @@ impl Fault {
         match self {
             Fault::Unavailable { .. } | Fault::Full { .. } => true,
             Fault::Corrupt { .. } | Fault::Damaged { .. } => false,
-            Fault::InUse { .. } | Fault::TooNew { .. } => false,
+            Fault::InUse { .. } | Fault::TooNew { .. } | Fault::Unfit { .. } => false,
         }
     }
 }

@@ -659,4 +659,14 @@ pub trait Store: Send + Sync {
 
     /// Write something small, durably: shows that the store can take an append now.
     fn probe(&self) -> Result<(), Fault>;
+
+    /// The time that all writers go by, in milliseconds of the Unix epoch; none where it is the machine's.
+    fn time(&self) -> Result<Option<u64>, Fault> {
+        Ok(None)
+    }
+
+    /// Where it is and what this writer is there, for the operator, if that is not a directory. Names no secret.
+    fn about(&self) -> Option<String> {
+        None
+    }
 }

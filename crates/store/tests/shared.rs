@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use handover_store::postgres::Options;
+use handover_store::postgres::{self, Database, Options};
 use handover_store::{
     Append, Done, Fault, Feed, IndexRow, MemoryStore, Outcome, Place, PostgresStore, Put, Record, SessionKey,
     Slot, Store, Wake, is_full,
@@ -126,10 +126,10 @@ struct Operator {
 }
 
 impl Operator {
-    fn new(options: &Options) -> Operator {
+    fn new() -> Operator {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let url = options.url.clone();
+        let url = database::url().unwrap();
         let client = runtime.block_on(async move {
             let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
             tokio::spawn(connection);
@@ -149,7 +149,7 @@ fn appends_whose_connections_are_cut_have_one_effect_each() {
     let Some(options) = database::options(&schema) else { return };
     let options = Options { node: format!("cut {schema}"), ..options };
     let store = PostgresStore::open(options.clone()).unwrap();
-    let operator = Operator::new(&options);
+    let operator = Operator::new();
     let (done, acknowledged, cuts) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for writer in 0..3 {
@@ -199,7 +199,7 @@ fn a_node_whose_slot_was_taken_keeps_nothing_under_it_and_goes_on_in_another() {
     let Some(options) = database::options(&schema) else { return };
     let one = PostgresStore::open(options.clone()).unwrap();
     append(&one, item("s", 0, &["start"]));
-    let (before, operator) = (one.slot().unwrap(), Operator::new(&options));
+    let (before, operator) = (one.slot().unwrap(), Operator::new());
     // As if it had been silent for longer than its lease.
     operator.run(&format!("UPDATE {schema}.slots SET seen_at = '-infinity'"));
     let two = PostgresStore::open(options).unwrap();
@@ -231,4 +231,60 @@ fn several_nodes_that_start_at_once_make_the_tables_once() {
     distinct.sort();
     distinct.dedup();
     assert_eq!(distinct.len(), 6, "{slots:?}");
+}
+
+#[test]
+fn a_database_that_will_not_do_is_refused_in_one_line_that_says_what_helps() {
+    let Some(url) = database::url() else { return };
+    let operator = Operator::new();
+    let role = format!("guest_{}", std::process::id());
+    operator.run(&format!("CREATE ROLE {role} LOGIN"));
+    let refused = |url: &str, schema: &str| {
+        let options =
+            Options { schema: schema.to_owned(), ..Options::new(Database::read(url, None, None).unwrap()) };
+        let fault = PostgresStore::open(options).err().expect("it will not do");
+        assert!(matches!(fault, Fault::Unfit { .. }) && !fault.is_retryable(), "{fault:?}");
+        let what = fault.to_string();
+        assert!(what.starts_with("expected ") && what.contains("found") && !what.contains('\n'), "{what}");
+        what
+    };
+    let other = |with: &str| url.replace("/postgres", with);
+    assert!(refused(&other("/nowhere"), "handover").contains("createdb nowhere"));
+    assert!(refused(&url.replace("handover@", "nobody@"), "handover").contains("user nobody"));
+    let guest = url.replace("handover@", &format!("{role}@"));
+    assert!(refused(&guest, "not_mine").contains("GRANT CREATE ON DATABASE postgres"));
+    assert!(refused(&url, "no good").contains("letters, digits and _"));
+    assert!(refused("postgres://u@127.0.0.1:1/d", "handover").contains("that answers"));
+    let schema = database::fresh();
+    let options = database::options(&schema).unwrap();
+    let unmade =
+        PostgresStore::open(Options { migrate: false, ..options.clone() }).err().unwrap().to_string();
+    assert!(unmade.contains("handover migrate"), "{unmade}");
+    assert!(postgres::migrate(options.clone()).unwrap());
+    assert!(!postgres::migrate(options.clone()).unwrap(), "they are there");
+    PostgresStore::open(Options { migrate: false, ..options.clone() }).unwrap();
+    operator.run(&format!("UPDATE {schema}.facts SET value = 99 WHERE name = 'version'"));
+    assert!(matches!(PostgresStore::open(options), Err(Fault::TooNew { found: 99, .. })));
+    operator.run(&format!("DROP ROLE {role}"));
+}
+
+#[test]
+fn nodes_are_listed_until_they_give_back_their_slots() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let named = |name: &str| Options { node: name.to_owned(), ..options.clone() };
+    let (one, two) = (PostgresStore::open(named("one")).unwrap(), PostgresStore::open(named("two")).unwrap());
+    append(&one, item("s", 0, &["start", "request"]));
+    two.probe().unwrap();
+    let listed = || {
+        let nodes = postgres::nodes(options.clone()).unwrap();
+        nodes.into_iter().map(|node| (node.name, node.slot.0, node.behind)).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(), [("one".to_owned(), 0, 0), ("two".to_owned(), 1, 2)]);
+    let mut place = Place::default();
+    heard(&two, &mut place);
+    two.news(&place, 1).unwrap();
+    two.probe().unwrap();
+    drop(one);
+    assert_eq!(listed(), [("two".to_owned(), 1, 0)]);
 }

@@ -39,13 +39,16 @@ pub(super) struct Seen {
     others: OnceLock<Others>,
 }
 
+/// Tenant and agent.
+type Name = (Box<str>, AgentId);
+
 /// What nodes know of each other's agents.
 #[derive(Debug, Default)]
 struct Others {
     /// Whose presence the others have not been told.
-    untold: Mutex<BTreeSet<(Box<str>, AgentId)>>,
+    untold: Mutex<BTreeSet<Name>>,
     /// Who was seen at which other node.
-    elsewhere: Mutex<BTreeMap<Slot, BTreeMap<(Box<str>, AgentId), Presence>>>,
+    elsewhere: Mutex<BTreeMap<Slot, BTreeMap<Name, Presence>>>,
 }
 
 /// An agent that a node saw, as it tells the others.
@@ -146,7 +149,7 @@ impl Seen {
         let mut untold = lock(&others.untold);
         let told: Vec<_> = std::iter::from_fn(|| untold.pop_first()).take(max).collect();
         drop(untold);
-        let sighting = |(tenant, agent): (Box<str>, AgentId)| {
+        let sighting = |(tenant, agent): Name| {
             let Presence { online, last_seen } = self.here(&tenant, &agent);
             let (tenant, agent) = (tenant.into(), agent.as_str().to_owned());
             Sighting { tenant, agent, online, last_seen: last_seen.unwrap_or_default().0 }

@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use handover_kernel::Timestamp;
+
 use super::parts::Locked;
 use super::{Inner, chain};
-use crate::clock::{Watch, machine, now};
+use crate::clock::{Watch, go_by, machine, now};
 use crate::key::Key;
 use crate::locks::lock;
 use crate::node;
@@ -22,6 +24,9 @@ const CATCH_UP_MS: usize = 10;
 /// How often the engine looks for sessions that nobody needs in memory.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
+/// How often the store is asked for the time that all nodes go by, if it has one.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
 /// How often finished sessions past their time are deleted, and how many at a time.
 const RETENTION_EVERY: Duration = Duration::from_secs(1);
 const RETENTION_BATCH: usize = 500;
@@ -29,7 +34,7 @@ const RETENTION_BATCH: usize = 500;
 impl Inner {
     /// The watch over the clock: wakes what is due, lets go of what is idle, deletes what is past its time.
     pub(super) fn watch_the_clock(&self) {
-        let mut swept = Instant::now();
+        let (mut swept, mut asked) = (Instant::now(), Instant::now());
         let mut retained: Option<Instant> = None;
         let mut pace = Pace::new();
         let mut watch = Watch::new(now(), machine());
@@ -46,6 +51,13 @@ impl Inner {
                         apart_ms,
                         "the machine's clock was set: sessions go on by their own time"
                     );
+                }
+            }
+            if asked.elapsed() >= ASK_EVERY {
+                asked = Instant::now();
+                // One that does not answer now will later.
+                if let Ok(Some(at)) = self.store.time() {
+                    go_by(Timestamp(at));
                 }
             }
             if retained.is_none_or(|at| at.elapsed() >= RETENTION_EVERY) {

@@ -80,6 +80,58 @@ pub(super) fn text_or_nothing() -> Kind<Option<String>> {
     Kind { parse: Box::new(parse), print: Box::new(print) }
 }
 
+/// A URL that may hold a password, or nothing. What is shown of it does not.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Url(Option<String>);
+
+impl From<&str> for Url {
+    fn from(text: &str) -> Url {
+        Url((!text.is_empty()).then(|| text.to_owned()))
+    }
+}
+
+impl Url {
+    /// All of it, the password too.
+    pub fn secret(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
+    /// Whether it holds a password.
+    pub fn has_password(&self) -> bool {
+        self.0.as_deref().is_some_and(|url| without_password(url) != url)
+    }
+}
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0.as_deref().map(without_password))
+    }
+}
+
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    let (user, host) = rest.rsplit_once('@').map_or((None, rest), |(user, host)| (Some(user), host));
+    let user = user.map(|user| user.split(':').next().unwrap_or_default());
+    let query: Option<Vec<&str>> =
+        query.map(|query| query.split('&').filter(|part| !part.starts_with("password=")).collect());
+    let mut shown = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
+    user.into_iter().for_each(|user| shown += &format!("{user}@"));
+    shown += host;
+    query
+        .into_iter()
+        .filter(|query| !query.is_empty())
+        .for_each(|query| shown += &format!("?{}", query.join("&")));
+    shown
+}
+
+/// A URL that may hold a password, or nothing.
+pub(super) fn secret_url() -> Kind<Url> {
+    let parse = |text: &str| Ok(Url::from(text));
+    let print = |url: &Url| Value::String(url.0.as_deref().map(without_password).unwrap_or_default());
+    Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
 /// A text that is not empty.
 pub(super) fn text() -> Kind<String> {
     let parse = |text: &str| match text {

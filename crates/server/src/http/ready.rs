@@ -24,18 +24,25 @@ const GOOD_FOR: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub struct Probe {
     name: &'static str,
-    check: Arc<dyn Fn() -> Finding + Send + Sync>,
+    check: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    about: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// The last finding. Whoever checks holds it until the check has ended, so there is never a second one.
     last: Arc<Mutex<Option<(Instant, Finding)>>>,
 }
 
-/// Nothing, or why it does not work.
-type Finding = Result<(), String>;
+/// What there is to say about it, or why it does not work.
+type Finding = Result<Option<String>, String>;
 
 impl Probe {
     /// A probe that calls `check`, which may block and says why if it fails.
     pub fn new(name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Probe {
-        Probe { name, check: Arc::new(check), last: Arc::default() }
+        Probe { name, check: Arc::new(check), about: Arc::new(|| None), last: Arc::default() }
+    }
+
+    /// The same, with what an operator is told beside the finding. It may block as well.
+    pub fn about(mut self, about: impl Fn() -> Option<String> + Send + Sync + 'static) -> Probe {
+        self.about = Arc::new(about);
+        self
     }
 
     async fn finding(self) -> Finding {
@@ -47,7 +54,7 @@ impl Probe {
                 return finding.clone();
             }
             let look = move || {
-                let finding = (self.check)();
+                let finding = (self.check)().map(|()| (self.about)());
                 *last = Some((Instant::now(), finding.clone()));
                 finding
             };
@@ -98,7 +105,8 @@ impl Checks {
         let checks: Vec<_> = findings
             .into_iter()
             .map(|(name, finding)| match finding {
-                Ok(()) => json!({ "name": name, "ready": true }),
+                Ok(None) => json!({ "name": name, "ready": true }),
+                Ok(Some(about)) => json!({ "name": name, "ready": true, "about": about }),
                 Err(reason) => json!({ "name": name, "ready": false, "reason": reason }),
             })
             .collect();

@@ -33,7 +33,7 @@ pub(super) fn calls(batch: &[Append]) -> Vec<Vec<usize>> {
 }
 
 /// The statement of a call of `append_v1`, after the four values that say whose it is.
-pub(super) const APPEND: &str = "SELECT outcome, first, second FROM append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+pub(super) const APPEND: &str = "SELECT outcome, first, second FROM @append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
      $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)";
 
 /// What `append_v1` is called with.

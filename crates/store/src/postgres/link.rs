@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row, Socket};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Socket};
 
+use super::database::Database;
 use crate::fault::Fault;
 
 /// A value for a statement, and its type there.
@@ -27,7 +29,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// How to reach the database, and the thread that talks to it.
 pub(super) struct Link {
-    config: Config,
+    database: Database,
+    /// Stands in the place of `@` in what is asked: nothing rests on what a connection was told before, since behind a pooler it
+    /// may be another one each time.
     schema: String,
     runtime: Option<Runtime>,
 }
@@ -41,8 +45,9 @@ pub(super) struct Session {
 
 impl Link {
     /// `node` is what the database shows of whoever is connected.
-    pub(super) fn new(mut config: Config, schema: &str, node: &str) -> Result<Link, Fault> {
-        config
+    pub(super) fn new(mut database: Database, schema: &str, node: &str) -> Result<Link, Fault> {
+        database
+            .config
             .connect_timeout(CONNECT_WITHIN)
             .keepalives_idle(Duration::from_secs(10))
             .application_name(node);
@@ -55,7 +60,7 @@ impl Link {
                 doing: "starting the thread for the database",
                 source: source.into(),
             })?;
-        Ok(Link { config, schema: schema.to_owned(), runtime: Some(runtime) })
+        Ok(Link { database, schema: format!("\"{schema}\"."), runtime: Some(runtime) })
     }
 
     /// Wait for something that happens on the thread that talks to the database.
@@ -68,15 +73,22 @@ impl Link {
 
     /// A new connection.
     pub(super) fn connect(&self) -> Result<Arc<Session>, tokio_postgres::Error> {
-        let (config, schema) = (self.config.clone(), self.schema.clone());
+        let Database { config, tls } = self.database.clone();
         let warnings = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&warnings);
         let client = self.wait(async move {
-            let (client, connection) = config.connect(NoTls).await?;
-            tokio::spawn(serve(connection, counted));
-            let path = format!("SET search_path TO \"{schema}\"");
-            client.batch_execute(&path).await?;
-            Ok::<_, tokio_postgres::Error>(client)
+            match tls {
+                Some(tls) => {
+                    let (client, connection) = config.connect(tls).await?;
+                    tokio::spawn(serve(connection, counted));
+                    Ok::<_, tokio_postgres::Error>(client)
+                }
+                None => {
+                    let (client, connection) = config.connect(NoTls).await?;
+                    tokio::spawn(serve(connection, counted));
+                    Ok(client)
+                }
+            }
         })?;
         Ok(Arc::new(Session { client, warnings }))
     }
@@ -88,7 +100,7 @@ impl Link {
         sql: &str,
         values: Vec<Value>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let (session, sql) = (Arc::clone(session), sql.to_owned());
+        let (session, sql) = (Arc::clone(session), sql.replace('@', &self.schema));
         self.wait(async move {
             let values: Vec<(&(dyn ToSql + Sync), Type)> =
                 values.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
@@ -123,8 +135,8 @@ impl Drop for Link {
 }
 
 /// Carry a connection until it ends, and count what the database warns of.
-async fn serve(
-    mut connection: Connection<Socket, tokio_postgres::tls::NoTlsStream>,
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut connection: Connection<Socket, S>,
     warnings: Arc<AtomicU64>,
 ) {
     while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {

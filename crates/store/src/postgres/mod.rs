@@ -1,6 +1,7 @@
 //! The store of several nodes: logs and rows in a PostgreSQL database, to which each node appends in a slot of its own.
 //!
 //! - `schema-1.sql`: the tables, and the functions that write to them
+//! - [`database`]: which one it is, and whether it will do
 //! - `link`: connections
 //! - `append`: a batch as the database takes it
 //! - `read`: what is asked of it
@@ -9,6 +10,7 @@
 //! the slot's row if it was kept, and else it is sent again.
 
 mod append;
+pub mod database;
 mod link;
 mod read;
 
@@ -18,9 +20,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use tokio_postgres::Row;
 use tokio_postgres::error::{Severity, SqlState};
-use tokio_postgres::{Config, Row};
 
+pub use self::database::Database;
 use self::link::{Link, Pool, Session, Value, values};
 use crate::fault::Fault;
 use crate::log::{
@@ -47,10 +50,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Where the database is, and how a node uses it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    /// `postgres://user@host/database`. With a password it is a secret.
-    pub url: String,
+    /// Where it is.
+    pub database: Database,
     /// The schema of its own in which the tables are.
     pub schema: String,
     /// What this node is called where nodes are listed.
@@ -61,18 +64,21 @@ pub struct Options {
     pub patience: Duration,
     /// The most connections that read at once.
     pub readers_max: usize,
+    /// Whether tables that are not there, or old, are made.
+    pub migrate: bool,
 }
 
 impl Options {
-    /// For the database at this URL.
-    pub fn new(url: impl Into<String>) -> Options {
+    /// For this database.
+    pub fn new(database: Database) -> Options {
         Options {
-            url: url.into(),
+            database,
             schema: "handover".to_owned(),
             node: "handover".to_owned(),
             lease: Duration::from_secs(10),
             patience: Duration::from_secs(10),
             readers_max: 4,
+            migrate: true,
         }
     }
 }
@@ -92,6 +98,8 @@ struct Inner {
     held: Mutex<(Slot, i64)>,
     /// The last stamp of everything that was read.
     seen: AtomicU64,
+    /// How far the engine has read what other nodes did.
+    reached: Mutex<Place>,
     /// When this node was last seen by the database.
     beat: Mutex<Instant>,
     stopping: AtomicBool,
@@ -121,20 +129,7 @@ enum Refused {
 impl PostgresStore {
     /// Open the store as one of its nodes. Makes the tables if there are none.
     pub fn open(options: Options) -> Result<PostgresStore, Fault> {
-        let config: Config =
-            options.url.parse().map_err(|error| fault("reading the URL of the database", error))?;
-        let link = Link::new(config, &options.schema, &options.node)?;
-        let inner = Inner {
-            link,
-            readers: Pool::new(options.readers_max),
-            writer: Mutex::default(),
-            held: Mutex::default(),
-            seen: AtomicU64::new(0),
-            beat: Mutex::new(Instant::now()),
-            stopping: AtomicBool::new(false),
-            stopped: Default::default(),
-            options,
-        };
+        let inner = Inner::new(options)?;
         inner.migrate()?;
         inner.take_slot(&mut lock(&inner.writer))?;
         let inner = Arc::new(inner);
@@ -156,12 +151,73 @@ impl Drop for PostgresStore {
             _ = heart.join();
         }
         // Others need not wait for the lease to end.
-        let free = "UPDATE slots SET seen_at = '-infinity' WHERE slot = $1 AND epoch = $2";
+        let free = "UPDATE @slots SET seen_at = '-infinity' WHERE slot = $1 AND epoch = $2";
         _ = self.inner.ask("giving the slot back", free, || self.inner.whose());
     }
 }
 
+/// A node that holds a slot, or held one when it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What it is called.
+    pub name: String,
+    /// Its release.
+    pub release: String,
+    /// Its slot.
+    pub slot: Slot,
+    /// How many milliseconds ago it was last seen.
+    pub seen_ms_ago: u64,
+    /// How many events of the others it did not know then.
+    pub behind: u64,
+}
+
+/// Make the tables, or bring them up to date, and nothing else. Says whether there was anything to do.
+pub fn migrate(options: Options) -> Result<bool, Fault> {
+    Inner::new(Options { migrate: true, ..options })?.migrate()
+}
+
+/// The nodes that have not given back their slot.
+pub fn nodes(options: Options) -> Result<Vec<Node>, Fault> {
+    let inner = Inner::new(Options { migrate: false, ..options })?;
+    inner.migrate()?;
+    let sql =
+        "SELECT slot, node, release, (extract(epoch FROM clock_timestamp() - seen_at) * 1000)::bigint, behind
+               FROM @slots WHERE seen_at > '-infinity' ORDER BY slot";
+    let rows = inner.ask("reading which nodes are there", sql, Vec::new)?;
+    let node = |row: &Row| {
+        let slot = u16::try_from(row.try_get::<_, i32>(0)?).unwrap_or(u16::MAX);
+        Ok(Node {
+            slot: Slot(slot),
+            name: row.try_get(1)?,
+            release: row.try_get(2)?,
+            seen_ms_ago: natural(row.try_get::<_, i64>(3)?.max(0)),
+            behind: natural(row.try_get(4)?),
+        })
+    };
+    rows.iter().map(node).collect::<Result<_, _>>().map_err(unexpected)
+}
+
 impl Inner {
+    fn new(options: Options) -> Result<Inner, Fault> {
+        let schema = &options.schema;
+        if schema.is_empty() || !schema.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            let what = format!("expected letters, digits and _ in the name of a schema, found {schema:?}");
+            return Err(Fault::Unfit { what });
+        }
+        Ok(Inner {
+            link: Link::new(options.database.clone(), schema, &options.node)?,
+            readers: Pool::new(options.readers_max),
+            writer: Mutex::default(),
+            held: Mutex::default(),
+            seen: AtomicU64::new(0),
+            reached: Mutex::default(),
+            beat: Mutex::new(Instant::now()),
+            stopping: AtomicBool::new(false),
+            stopped: Default::default(),
+            options,
+        })
+    }
+
     fn slot(&self) -> Slot {
         lock(&self.held).0
     }
@@ -187,40 +243,53 @@ impl Inner {
         asked.map_err(|error| fault(doing, error))
     }
 
-    /// Make the tables, or find them. When several nodes start at once, one does.
-    fn migrate(&self) -> Result<(), Fault> {
-        let schema = &self.options.schema;
-        if schema.is_empty() || !schema.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            let source = format!("expected letters, digits and _ in the name of a schema, found {schema:?}");
-            return Err(Fault::Unavailable { doing: "making the tables", source: source.into() });
+    /// Make the tables, or find them. When several nodes start at once, one does. Says whether there was anything to do.
+    fn migrate(&self) -> Result<bool, Fault> {
+        let Options { schema, database, .. } = &self.options;
+        let refused = |error: tokio_postgres::Error| {
+            database.refuses(schema, &error).unwrap_or_else(|| fault("opening the database", error))
+        };
+        let about =
+            self.readers.with(&self.link, |session| self.link.ask(session, database::ABOUT, Vec::new()));
+        database::fit(about.map_err(refused)?.first().ok_or_else(|| empty("opening the database"))?)?;
+        let there = "SELECT to_regclass($1) IS NOT NULL";
+        let name = format!("\"{schema}\".facts");
+        let there = self.ask("looking for the tables", there, || values![name.clone() => TEXT])?;
+        let made = !first(&there, "looking for the tables")?;
+        if made && !self.options.migrate {
+            let at = database.shown();
+            let what = format!(
+                "expected the tables of this release in the schema {schema} of {at}, found none: handover migrate makes them"
+            );
+            return Err(Fault::Unfit { what });
         }
-        let made = self.readers.with(&self.link, |session| {
+        if made {
             let sql = format!(
                 "DO $make$ BEGIN
                      PERFORM pg_advisory_xact_lock(hashtext('{schema}.tables'));
                      IF to_regclass('\"{schema}\".facts') IS NULL THEN
                          CREATE SCHEMA IF NOT EXISTS \"{schema}\";
+                         PERFORM set_config('search_path', '\"{schema}\"', true);
                          EXECUTE $step${SCHEMA}$step$;
                          INSERT INTO facts VALUES ('version', {VERSION});
                      END IF;
                  END $make$"
             );
-            self.link.script(session, &sql)
-        });
-        made.map_err(|error| fault("making the tables", error))?;
-        let sql = "SELECT value FROM facts WHERE name = 'version'";
+            self.readers.with(&self.link, |session| self.link.script(session, &sql)).map_err(refused)?;
+        }
+        let sql = "SELECT value FROM @facts WHERE name = 'version'";
         let found = self.read_number("reading the version of the tables", sql, Vec::new)?.unwrap_or(0);
         if found > VERSION {
             let known = VERSION as u32;
             return Err(Fault::TooNew { found: u32::try_from(found).unwrap_or(u32::MAX), known });
         }
-        Ok(())
+        Ok(made)
     }
 
     /// Take a slot that nobody has.
     fn take_slot(&self, writer: &mut Writer) -> Result<(), Fault> {
         let Options { node, lease, .. } = &self.options;
-        let sql = "SELECT slot, epoch FROM take_slot_v1($1, $2, $3 * interval '1 second')";
+        let sql = "SELECT slot, epoch FROM @take_slot_v1($1, $2, $3 * interval '1 second')";
         let found = self.ask("taking a slot", sql, || {
             values![node.clone() => TEXT, env!("CARGO_PKG_VERSION") => TEXT, lease.as_secs_f64() => FLOAT8]
         })?;
@@ -236,9 +305,16 @@ impl Inner {
     /// Be seen, so that nobody takes the slot.
     fn beat(&self) -> Result<(), Fault> {
         let begun = Instant::now();
-        let sql =
-            "UPDATE slots SET seen_at = clock_timestamp() WHERE slot = $1 AND epoch = $2 RETURNING slot";
-        let seen = self.ask("being seen", sql, || self.whose())?;
+        let sql = "UPDATE @slots SET seen_at = clock_timestamp(), behind = (
+                       SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)
+                       FROM @slots s LEFT JOIN unnest($3, $4) AS r (slot, number) ON r.slot = s.slot WHERE s.slot <> $1)
+                   WHERE slot = $1 AND epoch = $2 RETURNING slot";
+        let (slots, numbers) = read::reached(&lock(&self.reached));
+        let seen = self.ask("being seen", sql, || {
+            let mut all = self.whose();
+            all.extend(values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY]);
+            all
+        })?;
         if seen.is_empty() {
             return Err(taken());
         }
@@ -261,7 +337,7 @@ impl Inner {
             }
             if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {
                 swept = Some(Instant::now());
-                let sql = "DELETE FROM notes WHERE written_at < now() - $1 * interval '1 second'";
+                let sql = "DELETE FROM @notes WHERE written_at < now() - $1 * interval '1 second'";
                 let kept = NEWS_KEPT.as_secs_f64();
                 // What could not be deleted now can be later.
                 _ = self.ask("deleting old notes", sql, || values![kept => FLOAT8]);
@@ -380,7 +456,7 @@ impl Inner {
         batch: i64,
         items: &[&Append],
     ) -> Result<Option<Vec<Outcome>>, tokio_postgres::Error> {
-        let held = "SELECT batch, before FROM hold_v1($1, $2)";
+        let held = "SELECT batch, before FROM @hold_v1($1, $2)";
         let session = match writer.session.take().filter(|session| session.is_open()) {
             Some(session) => session,
             None => self.link.connect()?,
@@ -393,8 +469,8 @@ impl Inner {
         }
         let mut outcomes = Vec::with_capacity(items.len());
         for item in items {
-            let sql = "SELECT e.number, e.stamp, (SELECT coalesce(max(h.seq), 0) FROM events h WHERE h.sid = $1)
-                       FROM (SELECT 1) one LEFT JOIN events e ON e.sid = $1 AND e.seq = $2 AND e.slot = $3 AND e.number > $4";
+            let sql = "SELECT e.number, e.stamp, (SELECT coalesce(max(h.seq), 0) FROM @events h WHERE h.sid = $1)
+                       FROM (SELECT 1) one LEFT JOIN @events e ON e.sid = $1 AND e.seq = $2 AND e.slot = $3 AND e.number > $4";
             let slot = self.slot();
             let values = values![sid(&item.key) => BYTEA, signed(item.expected + 1) => INT8, i32::from(slot.0) => INT4, before => INT8];
             let found = self.link.ask(&session, sql, values)?;
@@ -415,7 +491,7 @@ impl Inner {
     /// See to it that a batch in doubt is there or never will be: its number is used up.
     fn settle(&self, writer: &mut Writer) -> Result<(), Fault> {
         let sql =
-            "UPDATE slots SET batch = $3, before = number WHERE slot = $1 AND epoch = $2 AND batch = $3 - 1";
+            "UPDATE @slots SET batch = $3, before = number WHERE slot = $1 AND epoch = $2 AND batch = $3 - 1";
         let mut all = self.whose();
         all.extend(values![writer.batch + 1 => INT8]);
         match self.write(writer, sql, all) {
@@ -468,7 +544,7 @@ impl Store for PostgresStore {
     }
 
     fn live(&self) -> Result<Vec<Slot>, Fault> {
-        let sql = "SELECT slot FROM slots WHERE seen_at > clock_timestamp() - $1 * interval '1 second' ORDER BY slot";
+        let sql = "SELECT slot FROM @slots WHERE seen_at > clock_timestamp() - $1 * interval '1 second' ORDER BY slot";
         let lease = self.inner.options.lease.as_secs_f64();
         let rows = self.inner.ask("reading which nodes are there", sql, || values![lease => FLOAT8])?;
         rows.iter()
@@ -483,11 +559,12 @@ impl Store for PostgresStore {
 
     fn news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
         self.inner.must_be_seen()?;
+        *lock(&self.inner.reached) = after.clone();
         self.inner.read_news(after, max)
     }
 
     fn say(&self, bytes: &[u8]) -> Result<(), Fault> {
-        let sql = "SELECT say_v1($1, $2, $3, $4)";
+        let sql = "SELECT @say_v1($1, $2, $3, $4)";
         self.inner.write_own("telling the other nodes", sql, || values![bytes.to_vec() => BYTEA]).map(drop)
     }
 
@@ -515,13 +592,13 @@ impl Store for PostgresStore {
     }
 
     fn open_counts(&self) -> Result<Vec<OpenCount>, Fault> {
-        let sql = "SELECT tenant, requester, count(*) FROM listed WHERE finished_at IS NULL
+        let sql = "SELECT tenant, requester, count(*) FROM @listed WHERE finished_at IS NULL
                    GROUP BY tenant, requester ORDER BY tenant, requester";
         self.inner.read_counts("counting the open sessions", sql)
     }
 
     fn stored_bytes(&self) -> Result<Vec<StoredBytes>, Fault> {
-        let sql = "SELECT tenant, requester, sum(bytes)::bigint FROM stored
+        let sql = "SELECT tenant, requester, sum(bytes)::bigint FROM @stored
                    GROUP BY tenant, requester HAVING sum(bytes) > 0 ORDER BY tenant, requester";
         self.inner.read_counts("counting what is stored", sql)
     }
@@ -531,7 +608,7 @@ impl Store for PostgresStore {
     }
 
     fn change_records(&self, changes: &[Change]) -> Result<bool, Fault> {
-        let sql = "SELECT change_records_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let sql = "SELECT @change_records_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let names =
             |of: fn(&Change) -> &str| changes.iter().map(|change| of(change).to_owned()).collect::<Vec<_>>();
         let over = |change: &Change| match change.over {
@@ -558,7 +635,7 @@ impl Store for PostgresStore {
     }
 
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
-        let sql = "SELECT value FROM records WHERE space = $1 AND tenant = $2 AND key = $3";
+        let sql = "SELECT value FROM @records WHERE space = $1 AND tenant = $2 AND key = $3";
         let rows = self.inner.ask(
             "reading a record",
             sql,
@@ -574,7 +651,7 @@ impl Store for PostgresStore {
         after: Option<&str>,
         max: usize,
     ) -> Result<Vec<Record>, Fault> {
-        let sql = "SELECT key, value FROM records
+        let sql = "SELECT key, value FROM @records
                    WHERE space = $1 AND tenant = $2 AND ($3::text IS NULL OR key > $3) ORDER BY key LIMIT $4";
         let max = signed(max as u64).min(10_000);
         let rows = self.inner.ask("reading records", sql, || {
@@ -588,7 +665,7 @@ impl Store for PostgresStore {
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
-        let sql = "SELECT tenant, session, finished_at, requester, bytes FROM delete_finished_v1($1, $2, $3, $4, $5, $6)";
+        let sql = "SELECT tenant, session, finished_at, requester, bytes FROM @delete_finished_v1($1, $2, $3, $4, $5, $6)";
         let max = signed(max as u64).min(10_000);
         let rows = self.inner.write_own(
             "deleting sessions",
@@ -609,13 +686,12 @@ impl Store for PostgresStore {
     }
 
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
-        let sql = "SELECT deleted_at FROM sessions WHERE sid = $1";
+        let sql = "SELECT deleted_at FROM @sessions WHERE sid = $1";
         self.inner.read_number("reading a tombstone", sql, || values![sid(key) => BYTEA])
     }
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {
-        let sql =
-            "WITH gone AS (DELETE FROM sessions WHERE deleted_at < $1 RETURNING 1) SELECT count(*) FROM gone";
+        let sql = "WITH gone AS (DELETE FROM @sessions WHERE deleted_at < $1 RETURNING 1) SELECT count(*) FROM gone";
         let count = self.inner.read_number(
             "forgetting tombstones",
             sql,
@@ -629,7 +705,7 @@ impl Store for PostgresStore {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
-        let sql = "SELECT tenant, session, born FROM sessions WHERE deleted_at IS NULL AND born > $1 ORDER BY born LIMIT $2";
+        let sql = "SELECT tenant, session, born FROM @sessions WHERE deleted_at IS NULL AND born > $1 ORDER BY born LIMIT $2";
         self.inner.read_keys(sql, after, max)
     }
 
@@ -638,19 +714,19 @@ impl Store for PostgresStore {
         after: Option<Cursor>,
         max: usize,
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
-        let sql = "SELECT k.tenant, k.session, l.born FROM listed l JOIN sessions k ON k.sid = l.sid
+        let sql = "SELECT k.tenant, k.session, l.born FROM @listed l JOIN @sessions k ON k.sid = l.sid
                    WHERE l.finished_at IS NULL AND l.born > $1 ORDER BY l.born LIMIT $2";
         self.inner.read_keys(sql, after, max)
     }
 
     fn clear_index(&self) -> Result<(), Fault> {
-        let sql = "WITH a AS (DELETE FROM lists), b AS (DELETE FROM inbox), c AS (DELETE FROM snapshots), d AS (DELETE FROM listed)
-                   UPDATE facts SET value = 0 WHERE name = 'index_version'";
+        let sql = "WITH a AS (DELETE FROM @lists), b AS (DELETE FROM @inbox), c AS (DELETE FROM @snapshots), d AS (DELETE FROM @listed)
+                   UPDATE @facts SET value = 0 WHERE name = 'index_version'";
         self.inner.ask("clearing the index", sql, Vec::new).map(drop)
     }
 
     fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault> {
-        let sql = "SELECT restore_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+        let sql = "SELECT @restore_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
         for rows in unique(rows) {
             let values = || {
                 let mut all =
@@ -664,18 +740,33 @@ impl Store for PostgresStore {
     }
 
     fn index_version(&self) -> Result<u32, Fault> {
-        let sql = "SELECT value FROM facts WHERE name = 'index_version'";
+        let sql = "SELECT value FROM @facts WHERE name = 'index_version'";
         let version = self.inner.read_number("reading the index version", sql, Vec::new)?.unwrap_or(0);
         Ok(u32::try_from(version).unwrap_or(u32::MAX))
     }
 
     fn set_index_version(&self, version: u32) -> Result<(), Fault> {
-        let sql = "UPDATE facts SET value = $1 WHERE name = 'index_version'";
+        let sql = "UPDATE @facts SET value = $1 WHERE name = 'index_version'";
         self.inner.ask("setting the index version", sql, || values![i64::from(version) => INT8]).map(drop)
     }
 
     fn probe(&self) -> Result<(), Fault> {
         self.inner.beat()
+    }
+
+    fn time(&self) -> Result<Option<u64>, Fault> {
+        let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+        self.inner.read_number("reading the time", sql, Vec::new)
+    }
+
+    fn about(&self) -> Option<String> {
+        let Options { database, node, .. } = &self.inner.options;
+        let row = self.inner.ask("asking the database about itself", database::ABOUT, Vec::new).ok()?;
+        let standby = match row.first()?.get::<_, &str>(5) {
+            "" => "no synchronous standby",
+            _ => "a synchronous standby",
+        };
+        Some(format!("{}, slot {} as {node}, {standby}", database.shown(), self.inner.slot().0))
     }
 }
 

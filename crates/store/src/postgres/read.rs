@@ -26,7 +26,7 @@ const FEED_WINDOW: i64 = 8192;
 const EVENT: &str = "e.slot, e.number, e.stamp, e.seq, e.checksum, e.bytes";
 
 /// The slots that there are, and how far a reader is in each.
-const REACHED: &str = "(SELECT s.slot, coalesce(r.number, 0) AS number FROM slots s \
+const REACHED: &str = "(SELECT s.slot, coalesce(r.number, 0) AS number FROM @slots s \
       LEFT JOIN unnest($1, $2) AS r (slot, number) ON r.slot = s.slot)";
 
 fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Fault> {
@@ -76,7 +76,7 @@ fn row(row: &Row, at: usize) -> Result<IndexRow, Fault> {
     })
 }
 
-fn reached(place: &Place) -> (Vec<i32>, Vec<i64>) {
+pub(super) fn reached(place: &Place) -> (Vec<i32>, Vec<i64>) {
     place.positions().map(|position| (i32::from(position.slot.0), signed(position.number))).unzip()
 }
 
@@ -98,7 +98,7 @@ impl Inner {
             let more = limit(max - events.len());
             let sql = format!(
                 "SELECT {EVENT} FROM (SELECT *, sum(octet_length(bytes)) OVER (ORDER BY seq) - octet_length(bytes) AS before
-                     FROM events WHERE sid = $1 AND seq > $2 ORDER BY seq LIMIT $3) e
+                     FROM @events WHERE sid = $1 AND seq > $2 ORDER BY seq LIMIT $3) e
                  WHERE e.before < $4 ORDER BY e.seq"
             );
             let room = PAGE_BYTES_MAX as i64;
@@ -121,13 +121,13 @@ impl Inner {
     }
 
     pub(super) fn read_head(&self, of: &SessionKey) -> Result<Option<u64>, Fault> {
-        let sql = "SELECT coalesce((SELECT max(seq) FROM events WHERE sid = $1), 0) FROM sessions WHERE sid = $1 AND deleted_at IS NULL";
+        let sql = "SELECT coalesce((SELECT max(seq) FROM @events WHERE sid = $1), 0) FROM @sessions WHERE sid = $1 AND deleted_at IS NULL";
         let found = self.ask("reading a session's head", sql, || values![sid(of) => BYTEA])?;
         found.first().map(|row| number(row, 0)).transpose()
     }
 
     pub(super) fn read_snapshot(&self, of: &SessionKey) -> Result<Option<Snapshot>, Fault> {
-        let sql = "SELECT seq, checksum, bytes FROM snapshots WHERE sid = $1";
+        let sql = "SELECT seq, checksum, bytes FROM @snapshots WHERE sid = $1";
         let found = self.ask("reading a snapshot", sql, || values![sid(of) => BYTEA])?;
         let Some(row) = found.first() else { return Ok(None) };
         let snapshot = Snapshot { seq: number(row, 0)?, bytes: get(row, 2)? };
@@ -142,9 +142,9 @@ impl Inner {
             Feed::Everything => {
                 let sql = page_of(&format!(
                     "SELECT k.tenant, k.session, {EVENT} FROM {REACHED} r
-                     CROSS JOIN LATERAL (SELECT * FROM events e WHERE e.slot = r.slot AND e.number > r.number
+                     CROSS JOIN LATERAL (SELECT * FROM @events e WHERE e.slot = r.slot AND e.number > r.number
                                          ORDER BY e.number LIMIT $3) e
-                     JOIN sessions k ON k.sid = e.sid"
+                     JOIN @sessions k ON k.sid = e.sid"
                 ));
                 self.ask("reading the feed", &sql, || {
                     values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, limit(max) => INT8, PAGE_BYTES_MAX as i64 => INT8]
@@ -175,16 +175,16 @@ impl Inner {
                     PAGE_BYTES_MAX as i64 => INT8, tenant.to_owned() => TEXT, agent.to_owned() => TEXT]
         };
         let window = format!(
-            "SELECT min(e.stamp) FROM {REACHED} r CROSS JOIN LATERAL (SELECT stamp FROM events e
+            "SELECT min(e.stamp) FROM {REACHED} r CROSS JOIN LATERAL (SELECT stamp FROM @events e
                  WHERE e.slot = r.slot AND e.number > r.number + {FEED_WINDOW} ORDER BY e.number LIMIT 1) e"
         );
         let near = page_of(&format!(
             "SELECT k.tenant, k.session, {EVENT} FROM {REACHED} r
              CROSS JOIN LATERAL (
-                 SELECT * FROM events e WHERE e.slot = r.slot AND e.number > r.number AND e.number <= r.number + {FEED_WINDOW}
-                 AND EXISTS (SELECT 1 FROM lists l WHERE l.sid = e.sid AND l.agent = $6 AND l.tenant = $5)
+                 SELECT * FROM @events e WHERE e.slot = r.slot AND e.number > r.number AND e.number <= r.number + {FEED_WINDOW}
+                 AND EXISTS (SELECT 1 FROM @lists l WHERE l.sid = e.sid AND l.agent = $6 AND l.tenant = $5)
                  ORDER BY e.number LIMIT $3) e
-             JOIN sessions k ON k.sid = e.sid
+             JOIN @sessions k ON k.sid = e.sid
              WHERE e.stamp < coalesce(({window}), 9223372036854775807)"
         ));
         let found = self.ask("reading the feed of an agent", &near, values)?;
@@ -198,7 +198,7 @@ impl Inner {
             return Ok(found);
         }
         let far = page_of(&format!(
-            "SELECT k.tenant, k.session, {EVENT} FROM lists l JOIN events e ON e.sid = l.sid JOIN sessions k ON k.sid = l.sid
+            "SELECT k.tenant, k.session, {EVENT} FROM @lists l JOIN @events e ON e.sid = l.sid JOIN @sessions k ON k.sid = l.sid
              JOIN {REACHED} r ON r.slot = e.slot AND e.number > r.number
              WHERE l.tenant = $5 AND l.agent = $6"
         ));
@@ -216,13 +216,13 @@ impl Inner {
                  SELECT * FROM (
                      (SELECT slot, number, stamp, sid, seq, checksum, bytes, NULL::smallint AS kind, NULL AS tenant, NULL AS space,
                              NULL AS key
-                      FROM events WHERE slot = r.slot AND number > r.number ORDER BY number LIMIT $3)
+                      FROM @events WHERE slot = r.slot AND number > r.number ORDER BY number LIMIT $3)
                      UNION ALL
                      (SELECT slot, number, stamp, NULL, 0, 0, bytes, kind, tenant, space, key
-                      FROM notes WHERE slot = r.slot AND number > r.number ORDER BY number LIMIT $3)
+                      FROM @notes WHERE slot = r.slot AND number > r.number ORDER BY number LIMIT $3)
                  ) u ORDER BY number LIMIT $3
              ) e
-             LEFT JOIN sessions k ON k.sid = e.sid LEFT JOIN listed l ON l.sid = e.sid
+             LEFT JOIN @sessions k ON k.sid = e.sid LEFT JOIN @listed l ON l.sid = e.sid
              WHERE r.slot <> {own}"
         ));
         let (slots, numbers) = reached(after);
@@ -252,16 +252,16 @@ impl Inner {
         };
         // The index that finds the fewest; the rest is filtered.
         let scan = match (&filter.tenant, &filter.agent) {
-            (Some(_), Some(_)) => "SELECT sid, born FROM lists WHERE tenant = $2 AND agent = $3",
-            (None, Some(_)) => "SELECT sid, born FROM lists WHERE agent = $3",
-            (Some(_), None) => "SELECT sid, born FROM listed WHERE tenant = $2",
-            (None, None) => "SELECT sid, born FROM listed WHERE true",
+            (Some(_), Some(_)) => "SELECT sid, born FROM @lists WHERE tenant = $2 AND agent = $3",
+            (None, Some(_)) => "SELECT sid, born FROM @lists WHERE agent = $3",
+            (Some(_), None) => "SELECT sid, born FROM @listed WHERE tenant = $2",
+            (None, None) => "SELECT sid, born FROM @listed WHERE true",
         };
         let sql = format!(
             "WITH scanned AS MATERIALIZED ({scan} AND born {beyond} $1 AND ($2::text IS NULL OR true) AND ($3::text IS NULL OR true)
                  ORDER BY born {direction} LIMIT {SCAN_MAX}),
              found AS (
-                 SELECT k.tenant, k.session, l.born, {ROW} FROM scanned c JOIN listed l ON l.sid = c.sid JOIN sessions k ON k.sid = c.sid
+                 SELECT k.tenant, k.session, l.born, {ROW} FROM scanned c JOIN @listed l ON l.sid = c.sid JOIN @sessions k ON k.sid = c.sid
                  WHERE ($4 = 0 OR (l.status < 64 AND ($4 >> l.status::int) & 1 = 1)) AND ($5::smallint IS NULL OR l.kind = $5)
                  AND ($6::bigint IS NULL OR l.created_at >= $6) AND ($7::bigint IS NULL OR l.created_at < $7)
                  ORDER BY l.born {direction} LIMIT $8)
@@ -307,7 +307,7 @@ impl Inner {
     ) -> Result<InboxPage, Fault> {
         let sql = format!(
             "SELECT k.tenant, k.session, l.born, b.kinds, {ROW}
-             FROM inbox b JOIN listed l ON l.sid = b.sid JOIN sessions k ON k.sid = b.sid
+             FROM @inbox b JOIN @listed l ON l.sid = b.sid JOIN @sessions k ON k.sid = b.sid
              WHERE b.tenant = $1 AND b.agent = $2 AND b.born > $3 AND b.kinds & $4 <> 0 ORDER BY b.born LIMIT $5"
         );
         let from = after.map_or(-1, |Cursor(after)| signed(after));
@@ -325,7 +325,7 @@ impl Inner {
     }
 
     pub(super) fn read_row(&self, of: &SessionKey) -> Result<Option<IndexRow>, Fault> {
-        let sql = format!("SELECT {ROW} FROM listed l WHERE l.sid = $1");
+        let sql = format!("SELECT {ROW} FROM @listed l WHERE l.sid = $1");
         let found = self.ask("reading an index row", &sql, || values![sid(of) => BYTEA])?;
         found.first().map(|found| row(found, 0)).transpose()
     }
@@ -336,7 +336,8 @@ impl Inner {
         until: u64,
         max: usize,
     ) -> Result<DuePage, Fault> {
-        let sql = "SELECT k.tenant, k.session, l.wake, l.born FROM listed l JOIN sessions k ON k.sid = l.sid
+        let sql =
+            "SELECT k.tenant, k.session, l.wake, l.born FROM @listed l JOIN @sessions k ON k.sid = l.sid
                    WHERE l.wake <= $1 AND (l.wake, l.born) > ($2, $3) ORDER BY l.wake, l.born LIMIT $4";
         let (at, place) = after.map_or((-1, -1), |cursor| (signed(cursor.at), signed(cursor.place)));
         let wanted = signed(max as u64).min(100_000);
@@ -373,7 +374,7 @@ impl Inner {
     }
 
     pub(super) fn read_last_place(&self) -> Result<Place, Fault> {
-        let found = self.ask("reading the last place", "SELECT slot, number FROM slots", Vec::new)?;
+        let found = self.ask("reading the last place", "SELECT slot, number FROM @slots", Vec::new)?;
         let mut place = Place::default();
         for row in &found {
             place.reach(Position { slot: slot(row, 0)?, number: number(row, 1)? });

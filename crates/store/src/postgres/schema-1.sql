@@ -1,4 +1,4 @@
--- The tables of version 1, in the schema that the connection's search path names first. Steps only add: nodes of the version
+-- The tables of version 1, in the schema that the search path names first while they are made. Steps only add: nodes of the version
 -- before go on beside those of this one, and functions carry a version in their name.
 
 -- What there is one of: the versions of the tables and of the index.
@@ -17,6 +17,8 @@ CREATE TABLE slots (
     node text NOT NULL,
     release text NOT NULL,
     seen_at timestamptz NOT NULL,
+    -- How many events of the others it did not know when it was last seen.
+    behind bigint NOT NULL DEFAULT 0,
     number bigint NOT NULL DEFAULT 0,
     stamp bigint NOT NULL DEFAULT 0,
     -- The last batch of the holder, and the number before its first event: so a lost answer can be found out.
@@ -136,7 +138,7 @@ CREATE INDEX notes_by_time ON notes (written_at);
 
 -- Only the holder of a slot writes to it, and one batch after the other.
 CREATE FUNCTION hold_v1(p_slot integer, p_epoch bigint) RETURNS slots
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE held slots;
 BEGIN
     SELECT * INTO held FROM slots WHERE slot = p_slot FOR NO KEY UPDATE;
@@ -148,7 +150,7 @@ END $$;
 
 -- A slot that nobody has been seen to hold for a while, or a new one.
 CREATE FUNCTION take_slot_v1(p_node text, p_release text, p_lease interval) RETURNS slots
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE taken slots;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext(current_schema() || '.slots'));
@@ -175,7 +177,7 @@ CREATE FUNCTION append_v1(
     p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[],
     p_snapshot_checksum bigint[], p_snapshot bytea[]
 ) RETURNS TABLE (outcome smallint, first bigint, second bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     held slots;
@@ -320,7 +322,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION say_v1(p_slot integer, p_epoch bigint, p_seen bigint, p_bytes bytea) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM hold_v1(p_slot, p_epoch);
     PERFORM note_v1(p_slot, p_seen, 3::smallint, '', '', '', p_bytes);
@@ -332,7 +334,7 @@ CREATE FUNCTION change_records_v1(
     p_slot integer, p_epoch bigint, p_seen bigint, p_space text[], p_tenant text[], p_key text[], p_over smallint[],
     p_before bytea[], p_value bytea[]
 ) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM hold_v1(p_slot, p_epoch);
     IF array_length(p_over, 1) > 1 OR p_over[1] = 3 THEN
@@ -370,7 +372,7 @@ END $$;
 CREATE FUNCTION delete_finished_v1(
     p_slot integer, p_epoch bigint, p_seen bigint, p_finished_before bigint, p_now bigint, p_max bigint
 ) RETURNS TABLE (tenant text, session text, finished_at bigint, requester text, bytes bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
     held slots;
@@ -405,7 +407,7 @@ CREATE FUNCTION restore_v1(
     p_finished_at bigint[], p_summary bytea[], p_agent_of integer[], p_agent text[], p_waits_of integer[],
     p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[]
 ) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE there boolean[]; tenants text[]; births bigint[];
 BEGIN
     SELECT array_agg(s.born IS NOT NULL ORDER BY i.item), array_agg(s.tenant ORDER BY i.item), array_agg(s.born ORDER BY i.item)

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use handover_store::PostgresStore;
-use handover_store::postgres::Options;
+use handover_store::postgres::{Database, Options};
 
 /// Where it is. Without one the tests that want it show nothing, which is not enough in CI.
 pub fn url() -> Option<String> {
@@ -17,7 +17,8 @@ pub fn url() -> Option<String> {
 
 /// How a node opens a schema.
 pub fn options(schema: &str) -> Option<Options> {
-    Some(Options { schema: schema.to_owned(), ..Options::new(url()?) })
+    let database = Database::read(&url()?, None, None).unwrap();
+    Some(Options { schema: schema.to_owned(), ..Options::new(database) })
 }
 
 /// Open a schema as one of its nodes.

@@ -23,6 +23,12 @@ pub struct Counters {
     pub streams_open: Gauge,
     /// Bytes that are held in memory on behalf of agents now.
     pub memory_held: Gauge,
+    /// Spans that were exported.
+    pub spans_told: Counter,
+    /// Spans that were refused where they were to be exported to.
+    pub spans_dropped: Counter,
+    /// Events whose spans are still to be exported.
+    pub traces_behind: Gauge,
 }
 
 impl Counters {
@@ -52,6 +58,11 @@ impl Counters {
         registry.register("streams_open", open, self.streams_open.clone());
         let held = "Bytes that are held in memory on behalf of agents now: requests, answers, streams";
         registry.register("memory_held_bytes", held, self.memory_held.clone());
+        registry.register("spans_exported", "Spans that were exported", self.spans_told.clone());
+        let dropped = "Spans that were refused where they were to be exported to";
+        registry.register("spans_dropped", dropped, self.spans_dropped.clone());
+        let behind = "Events whose spans are still to be exported";
+        registry.register("spans_behind_events", behind, self.traces_behind.clone());
     }
 
     /// Count a request that reached a limit.

@@ -36,6 +36,7 @@
 //! - [`directory`]: the agents, their skills, and who is there
 //! - [`schema`]: JSON Schemas of what skills take and questions ask for
 //! - [`timeline`]: everything that happened in a session, in words
+//! - [`traces`]: the same as spans
 //! - [`state`]: where a task is, in one word
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`id`]: ids that we mint
@@ -93,6 +94,7 @@ pub mod signins;
 pub mod state;
 pub mod tell;
 pub mod timeline;
+pub mod traces;
 pub mod visible;
 pub mod wait;
 pub mod waiting;

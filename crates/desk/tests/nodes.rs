@@ -181,7 +181,7 @@ on_shared_stores! {
         act(one, &helper, "below", accept()).await;
         act(two, &helper, "below", complete()).await;
         act(one, &worker, "above", complete()).await;
-        one.commit(&planner, &*one.session(&planner, "above").await.unwrap(), true, "done".into(), None).await.unwrap();
+        one.commit(&planner, &one.session(&planner, "above").await.unwrap(), true, "done".into(), None).await.unwrap();
         let mut heads = 0;
         for (agent, session) in [(&planner, "above"), (&worker, "below")] {
             heads += one.session(agent, session).await.unwrap().head.0 as usize;

@@ -42,6 +42,7 @@
 //! - [`id`]: ids that we mint
 //! - [`calendar`]: a moment in words
 //! - [`private`]: what only its owner may read
+//! - `census`: how many sessions are open, and for whom they wait
 //! - [`counters`]: what is counted for the operator
 //! - [`shutdown`]: how the parts learn that the server is to stop
 //!
@@ -59,6 +60,7 @@ pub mod audit;
 pub mod bucket;
 pub mod calendar;
 pub mod caller;
+mod census;
 pub mod checks;
 pub mod codes;
 pub mod contract;

@@ -157,6 +157,8 @@ async fn serve(
     let traced = traces::Settings::new(config).map_err(Failure::Usage)?;
     let House { desk, macp, metrics, console, .. } = house;
     tokio::spawn(async move { console.watch().await });
+    let counted = desk.clone();
+    tokio::spawn(async move { counted.count_open().await });
     reload_on_hangup(hangups, &known, tls.clone());
     known.keep_fresh(config, &desk, &shutdown);
     let wire = |protocols: &[&[u8]]| match &tls {

@@ -129,6 +129,8 @@ def check(receiver, trace_id, root, outcome=None):
     """One trace, every span of which hangs together with the caller's."""
     spans = until(lambda: is_over(receiver), "the span of the task came")
     assert {span.trace_id.hex() for span in spans} == {trace_id}
+    # The host's own spans come last: they end when it has its answer.
+    until(lambda: "planning" in named(receiver.of("agents")), "the host's span came")
     everybody = {span.span_id: span for span in [*receiver.of("agents"), *spans] if span.trace_id.hex() == trace_id}
     tops = [span.name for span in everybody.values() if span.parent_span_id not in everybody]
     assert tops == ["planning"], tops
@@ -139,7 +141,7 @@ def check(receiver, trace_id, root, outcome=None):
     assert attributes(work)["gen_ai.operation.name"] == "invoke_agent"
     assert attributes(work)["gen_ai.agent.id"] == "digger"
     # What the agent did is part of its work, and says to which of the agent's own spans it belongs.
-    (own,) = [span for span in receiver.of("agents") if span.name == "digging"]
+    (own,) = until(lambda: [span for span in receiver.of("agents") if span.name == "digging"], "the agent's own span came")
     for name in ("updated", "completed"):
         assert found[name].parent_span_id == work.span_id, name
         (link,) = found[name].links

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use handover_engine::codec;
 use handover_kernel::Event;
@@ -25,6 +26,9 @@ const PAGE: usize = 256;
 
 /// Of how many sessions it is kept in memory how far they are: a few hundred bytes each. The others are read again.
 const STORIES_MAX: usize = 8192;
+
+/// How often it is written down how far everything was told, at least while there is more to tell: that takes a sync.
+const KEPT_EVERY: Duration = Duration::from_secs(1);
 
 /// How many levels up the root of a subtask is looked for.
 const LEVELS_MAX: usize = 64;
@@ -57,31 +61,40 @@ impl Page {
 impl Desk {
     /// Spans of what happens from where they were left; from now on if nobody ever asked.
     pub fn traces(&self) -> Traces {
-        let teller = Teller { store: Arc::clone(&self.store), stories: BTreeMap::new() };
-        Traces { desk: self.clone(), teller: Some(teller) }
+        Traces { desk: self.clone(), teller: None }
     }
 }
 
 impl Traces {
     /// What is to be told next, possibly nothing. The same again until it is done.
     pub async fn next(&mut self) -> Result<Page, No> {
-        let fresh = || Teller { store: Arc::clone(&self.desk.store), stories: BTreeMap::new() };
+        let fresh = || Teller::new(Arc::clone(&self.desk.store));
         let mut teller = self.teller.take().unwrap_or_else(fresh);
-        let looked = blocking(move || Ok((teller.look(), teller))).await?;
-        let (page, teller) = looked;
+        let (page, teller) = blocking(move || Ok((teller.look(), teller))).await?;
         self.teller = Some(teller);
         let page = page.map_err(|fault| No::from(handover_engine::Denied::Fault(Arc::new(fault))))?;
         self.desk.counters.traces_behind.set(page.behind as i64);
         Ok(page)
     }
 
-    /// A page was told, or given up: the next one follows, also after a restart.
-    pub async fn done(&self, page: Page, told: bool) -> Result<(), No> {
+    /// A page was told, or given up: the next one follows, and after a restart those of the last second.
+    pub async fn done(&mut self, page: Page, told: bool) -> Result<(), No> {
         let counters = &self.desk.counters;
         let counter = if told { &counters.spans_told } else { &counters.spans_dropped };
         counter.inc_by(page.spans.len() as u64);
-        let store = Arc::clone(&self.desk.store);
-        Ok(blocking(move || page.reached.iter().try_for_each(|position| keep(&*store, *position))).await?)
+        let Some(teller) = &mut self.teller else { return Ok(()) };
+        teller.reached.extend(page.reached.iter().map(|position| (position.slot, position.number)));
+        if page.behind > 0 && teller.kept_at.is_some_and(|at| at.elapsed() < KEPT_EVERY) {
+            return Ok(());
+        }
+        teller.kept_at = Some(Instant::now());
+        let (store, reached) = (Arc::clone(&self.desk.store), teller.reached.clone());
+        let kept = move || {
+            reached
+                .iter()
+                .try_for_each(|(slot, number)| keep(&*store, Position { slot: *slot, number: *number }))
+        };
+        Ok(blocking(kept).await?)
     }
 }
 
@@ -100,11 +113,20 @@ fn kept(store: &dyn Store, slot: Slot) -> Result<Option<u64>, Fault> {
 struct Teller {
     store: Arc<dyn Store>,
     stories: BTreeMap<SessionKey, Story>,
+    /// Up to where the slots were told that this node tells of.
+    reached: BTreeMap<Slot, u64>,
+    /// When that was last written down.
+    kept_at: Option<Instant>,
 }
 
 impl Teller {
+    fn new(store: Arc<dyn Store>) -> Teller {
+        Teller { store, stories: BTreeMap::new(), reached: BTreeMap::new(), kept_at: None }
+    }
+
     fn look(&mut self) -> Result<Page, Fault> {
         let (last, ours) = self.ours()?;
+        self.reached.retain(|slot, _| ours.contains(slot));
         let mut page = Page::default();
         let mut from = Place::default();
         for slot in &ours {
@@ -142,12 +164,19 @@ impl Teller {
     }
 
     /// Up to which number a slot was told; from now on if it never was.
-    fn told(&self, last: Position) -> Result<u64, Fault> {
-        if let Some(number) = kept(&*self.store, last.slot)? {
-            return Ok(number);
+    fn told(&mut self, last: Position) -> Result<u64, Fault> {
+        if let Some(number) = self.reached.get(&last.slot) {
+            return Ok(*number);
         }
-        keep(&*self.store, last)?;
-        Ok(last.number)
+        let number = match kept(&*self.store, last.slot)? {
+            Some(number) => number,
+            None => {
+                keep(&*self.store, last)?;
+                last.number
+            }
+        };
+        self.reached.insert(last.slot, number);
+        Ok(number)
     }
 
     /// The spans that end with an event; none if its session cannot be read.
@@ -191,13 +220,15 @@ impl Teller {
 
     /// What a session is part of: the trace of its caller, or else that of the task above it, or else one of its own.
     fn root(&self, key: &SessionKey, first: &Event) -> Result<Root, Fault> {
-        let mut above: Vec<(SessionKey, Event)> = vec![(key.clone(), first.clone())];
+        let mut above = vec![(key.clone(), story::without_content(first))];
+        let mut parent = story::parent(first).cloned();
         while above.len() < LEVELS_MAX {
-            let (key, event) = &above[above.len() - 1];
-            let Some(parent) = story::parent(event).filter(|_| event.trace.is_none()) else { break };
-            let parent = SessionKey::new(key.tenant.clone(), parent.as_str());
-            let Some(first) = self::first(&*self.store, &parent)? else { break };
-            above.push((parent, first));
+            let is_told = above.last().is_some_and(|(_, event)| event.trace.is_some());
+            let Some(id) = parent.filter(|_| !is_told) else { break };
+            let key = SessionKey::new(key.tenant.clone(), id.as_str());
+            let Some(first) = self::first(&*self.store, &key)? else { break };
+            parent = story::parent(&first).cloned();
+            above.push((key, story::without_content(&first)));
         }
         let mut root = None;
         for (key, event) in above.iter().rev() {

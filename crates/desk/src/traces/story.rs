@@ -121,6 +121,23 @@ pub(super) fn parent(first: &Event) -> Option<&SessionId> {
     started.start.parent.as_ref()
 }
 
+/// An event without what it says, which may be large.
+pub(super) fn without_content(event: &Event) -> Event {
+    Event {
+        seq: event.seq,
+        at: event.at,
+        author: event.author.clone(),
+        face: event.face,
+        ordinal: None,
+        id: None,
+        id_scope: event.id_scope,
+        verbatim: None,
+        sent_at: None,
+        trace: event.trace.clone(),
+        fact: Fact::Checkpointed,
+    }
+}
+
 fn is_sampled(parent: &str) -> bool {
     u8::from_str_radix(&parent[53..], 16).is_ok_and(|flags| flags & 1 == 1)
 }
@@ -210,8 +227,7 @@ impl Story {
             mode: start.mode,
             requester: first.author.agent().cloned().unwrap_or_else(|| AgentId::from("")),
             skill: start.contract.as_ref().map(|contract| Text::clone(&contract.skill)),
-            // Its facts are of no use any more, and may be large.
-            first: Event { fact: Fact::Checkpointed, verbatim: None, ..first.clone() },
+            first: without_content(first),
             head: Seq(0),
             work: None,
             assignee: None,

@@ -71,6 +71,11 @@ impl Link {
         answer.recv().expect("work for the database ends with an answer")
     }
 
+    /// The schema of the tables.
+    pub(super) fn schema(&self) -> &str {
+        self.schema.trim_matches(['"', '.'])
+    }
+
     /// A new connection.
     pub(super) fn connect(&self) -> Result<Arc<Session>, tokio_postgres::Error> {
         let Database { config, tls } = self.database.clone();

@@ -5,11 +5,13 @@
 //! - `link`: connections
 //! - `append`: a batch as the database takes it
 //! - `read`: what is asked of it
+//! - `bare`: the database without the store, for benchmarks
 //!
 //! An append is one call of one function, which commits by itself. A call whose answer is lost is looked for: its number is in
 //! the slot's row if it was kept, and else it is sent again.
 
 mod append;
+mod bare;
 pub mod database;
 mod link;
 mod read;
@@ -23,6 +25,7 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
 use tokio_postgres::error::{Severity, SqlState};
 
+pub use self::bare::Bare;
 pub use self::database::Database;
 use self::link::{Link, Pool, Session, Value, values};
 use crate::fault::Fault;
@@ -174,6 +177,13 @@ pub struct Node {
 /// Make the tables, or bring them up to date, and nothing else. Says whether there was anything to do.
 pub fn migrate(options: Options) -> Result<bool, Fault> {
     Inner::new(Options { migrate: true, ..options })?.migrate()
+}
+
+/// Remove the schema with everything in it: for what was made to be measured.
+pub fn remove(options: Options) -> Result<(), Fault> {
+    let inner = Inner::new(options)?;
+    let sql = format!("DROP SCHEMA IF EXISTS \"{}\" CASCADE", inner.options.schema);
+    inner.ask("removing the schema", &sql, Vec::new).map(drop)
 }
 
 /// The nodes that have not given back their slot.

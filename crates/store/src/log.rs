@@ -542,6 +542,15 @@ pub trait Store: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Call this when another writer has done something, as soon as that is known. It must not block. Nothing may rest on it:
+    /// not every call comes.
+    fn on_hint(&self, _wake: Box<dyn Fn() + Send + Sync>) {}
+
+    /// Whether what others do is hinted at, as far as is known.
+    fn hints(&self) -> bool {
+        false
+    }
+
     /// Let the other writers hear something that is not kept. Nobody hears it where there is one writer.
     fn say(&self, _bytes: &[u8]) -> Result<(), Fault> {
         Ok(())

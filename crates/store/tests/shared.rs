@@ -4,16 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use handover_store::postgres::{self, Database, Options};
 use handover_store::{
     Append, Done, Fault, Feed, IndexRow, MemoryStore, Outcome, Place, PostgresStore, Put, Record, SessionKey,
     Slot, Store, Wake, is_full,
 };
-use tokio_postgres::NoTls;
+use tokio_postgres::{AsyncMessage, NoTls};
 
 #[path = "postgres/mod.rs"]
 mod database;
@@ -125,6 +126,41 @@ struct Operator {
     client: tokio_postgres::Client,
 }
 
+/// A connection that listens to what nodes tell each other.
+struct Listener {
+    _runtime: tokio::runtime::Runtime,
+    _client: tokio_postgres::Client,
+    heard: Arc<AtomicU64>,
+}
+
+impl Listener {
+    fn on(channel: &str) -> Listener {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let heard = Arc::new(AtomicU64::new(0));
+        let (url, counted, listen) =
+            (database::url().unwrap(), Arc::clone(&heard), format!("LISTEN \"{channel}\""));
+        let client = runtime.block_on(async move {
+            let (client, mut connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+            tokio::spawn(async move {
+                while let Some(Ok(message)) =
+                    std::future::poll_fn(|context| connection.poll_message(context)).await
+                {
+                    let is_one = matches!(message, AsyncMessage::Notification(_));
+                    counted.fetch_add(u64::from(is_one), Ordering::SeqCst);
+                }
+            });
+            client.batch_execute(&listen).await.unwrap();
+            client
+        });
+        Listener { _runtime: runtime, _client: client, heard }
+    }
+
+    fn heard(&self) -> u64 {
+        self.heard.load(Ordering::SeqCst)
+    }
+}
+
 impl Operator {
     fn new() -> Operator {
         let runtime =
@@ -141,6 +177,87 @@ impl Operator {
     fn run(&self, sql: &str) -> u64 {
         self.runtime.block_on(self.client.execute(sql, &[])).unwrap()
     }
+}
+
+/// Wait until it is so.
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(3));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_hint_of_what_one_node_wrote_reaches_the_others_and_not_itself() {
+    let schema = database::fresh();
+    let (Some(one), Some(two)) = (database::open(&schema), database::open(&schema)) else { return };
+    let counted = |store: &PostgresStore| {
+        let count = Arc::new(AtomicU64::new(0));
+        let hints = Arc::clone(&count);
+        store.on_hint(Box::new(move || _ = hints.fetch_add(1, Ordering::SeqCst)));
+        count
+    };
+    let (at_one, at_two) = (counted(&one), counted(&two));
+    until("both hear", || one.hints() && two.hints());
+    // What each said when it came may still be on its way.
+    let mut head = 0;
+    until("one is heard", || {
+        append(&one, item("s", head, &["event"]));
+        head += 1;
+        at_two.load(Ordering::SeqCst) >= 3
+    });
+    assert!(
+        at_one.load(Ordering::SeqCst) <= 1,
+        "it hears what the other said when it came, and nothing else"
+    );
+    let before = at_one.load(Ordering::SeqCst);
+    two.say(b"hello").unwrap();
+    until("what is said is heard", || at_one.load(Ordering::SeqCst) > before);
+}
+
+#[test]
+fn a_node_that_is_alone_tells_nobody_until_another_comes() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let options = Options { lease: Duration::from_millis(400), ..options };
+    let one = PostgresStore::open(options.clone()).unwrap();
+    until("it hears", || one.hints());
+    one.probe().unwrap();
+    let listener = Listener::on(&schema);
+    for head in 0..50 {
+        append(&one, item("s", head, &["event"]));
+    }
+    assert_eq!(listener.heard(), 0);
+    let two = PostgresStore::open(options).unwrap();
+    until("it comes", || listener.heard() > 0 && two.hints());
+    let mut head = 50;
+    let before = listener.heard();
+    until("it is told", || {
+        append(&one, item("s", head, &["event"]));
+        head += 1;
+        listener.heard() > before + 3
+    });
+}
+
+#[test]
+fn a_node_whose_listening_is_cut_goes_on() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let named = Options { node: format!("deaf {schema}"), ..options.clone() };
+    let (one, two) = (PostgresStore::open(named).unwrap(), PostgresStore::open(options).unwrap());
+    until("it hears", || one.hints());
+    let cut = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'deaf {schema}' AND query LIKE '%pg_notify%'"
+    );
+    assert_eq!(Operator::new().run(&cut), 1);
+    until("it knows", || !one.hints());
+    let mut place = one.last_place().unwrap();
+    append(&two, item("s", 0, &["start"]));
+    assert_eq!(heard(&one, &mut place), ["s 1 start"]);
+    append(&one, item("s", 1, &["next"]));
 }
 
 #[test]

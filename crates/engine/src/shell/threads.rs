@@ -20,6 +20,9 @@ use crate::shard::Round;
 /// How much of what other nodes did is read at a time.
 const NEWS_MAX: usize = 512;
 
+/// How often it is looked at what other nodes did when nobody follows and nothing hints at anything.
+const SELDOM: Duration = Duration::from_millis(500);
+
 impl Inner {
     /// The committer: one durable commit for whatever waits in all shards, then publish, then answer.
     pub(super) fn commit_batches(&self) {
@@ -113,16 +116,36 @@ impl Inner {
         }
     }
 
-    /// The tail: looks at what other nodes did, whenever somebody waits for that, and now and then.
+    /// The tail: looks at what other nodes did whenever somebody waits for that, and now and then. Where it is hinted at what
+    /// they do and nobody follows, seldom.
     pub(super) fn look_at_others(&self) {
+        let every = Duration::from_millis(self.settings.poll_ms);
+        let (mut wanted, mut looked) = (true, Instant::now());
         while !self.looked.load(Ordering::Acquire) {
-            if !self.look_once() {
-                // The store does not answer: whoever waits for it goes on waiting.
-                thread::sleep(Duration::from_millis(self.settings.poll_ms));
-                continue;
+            let hinted = self.hinted.swap(false, Ordering::AcqRel) || !self.store.hints();
+            if wanted || hinted || self.is_followed() || looked.elapsed() >= SELDOM {
+                looked = Instant::now();
+                if !self.look_once() {
+                    // The store does not answer: whoever waits for it goes on waiting.
+                    thread::sleep(every);
+                    wanted = true;
+                    continue;
+                }
             }
-            self.looker.wait(Duration::from_millis(self.settings.poll_ms));
+            wanted = self.looker.wait(every.min(SELDOM));
         }
+    }
+
+    /// Another node has done something. Who follows hears of it at once, and everybody else soon.
+    pub(super) fn hint(&self) {
+        self.hinted.store(true, Ordering::Release);
+        if self.is_followed() {
+            self.looker.raise();
+        }
+    }
+
+    fn is_followed(&self) -> bool {
+        !lock(&self.hub).is_empty()
     }
 
     fn look_once(&self) -> bool {
@@ -254,13 +277,14 @@ impl Signal {
         }
     }
 
-    pub(super) fn wait(&self, at_most: Duration) {
+    /// Says whether it was raised.
+    pub(super) fn wait(&self, at_most: Duration) -> bool {
         let raised = lock(&self.raised);
         let (mut raised, _) = self
             .changed
             .wait_timeout_while(raised, at_most, |raised| !*raised)
             .unwrap_or_else(PoisonError::into_inner);
-        *raised = false;
+        std::mem::take(&mut *raised)
     }
 }
 

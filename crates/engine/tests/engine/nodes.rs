@@ -142,3 +142,24 @@ on_shared_stores! {
         }
     }
 }
+
+/// Nodes that look by themselves so seldom that only a hint can be in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_hears_at_once_of_what_another_node_did() {
+    let schema = database::fresh();
+    let settings = Settings { poll_ms: 10_000, ..Settings::default() };
+    let node = || {
+        let store = Arc::new(database::open(&schema)?) as Arc<dyn Store>;
+        Some(Stage::with(&store, settings.clone()))
+    };
+    let (Some(one), Some(two)) = (node(), node()) else { return };
+    in_time(async {
+        until("they hear", || one.store.hints() && two.store.hints()).await;
+        let mut following = two.subscribe(Topic::Everything, 0);
+        one.life("s").await;
+        let begun = std::time::Instant::now();
+        assert_eq!(take(&mut following, LIFE.len()).await.len(), LIFE.len());
+        assert!(begun.elapsed().as_millis() < 400, "{:?}", begun.elapsed());
+    })
+    .await;
+}

@@ -4,6 +4,7 @@
 //! - [`database`]: which one it is, and whether it will do
 //! - `link`: connections
 //! - `append`: a batch as the database takes it
+//! - `hint`: letting other nodes know that there is something to read
 //! - `read`: what is asked of it
 //!
 //! An append is one call of one function, which commits by itself. A call whose answer is lost is looked for: its number is in
@@ -11,6 +12,7 @@
 
 mod append;
 pub mod database;
+mod hint;
 mod link;
 mod read;
 
@@ -24,6 +26,7 @@ use tokio_postgres::Row;
 use tokio_postgres::error::{Severity, SqlState};
 
 pub use self::database::Database;
+use self::hint::Hints;
 use self::link::{Link, Pool, Session, Value, values};
 use crate::fault::Fault;
 use crate::log::{
@@ -93,6 +96,7 @@ struct Inner {
     link: Link,
     options: Options,
     readers: Pool,
+    hints: Arc<Hints>,
     writer: Mutex<Writer>,
     /// Slot and epoch, as they are now.
     held: Mutex<(Slot, i64)>,
@@ -132,6 +136,8 @@ impl PostgresStore {
         let inner = Inner::new(options)?;
         inner.migrate()?;
         inner.take_slot(&mut lock(&inner.writer))?;
+        let (hints, channel) = (Arc::clone(&inner.hints), inner.options.schema.clone());
+        inner.link.begin(|database| hints.carry(database, channel));
         let inner = Arc::new(inner);
         let beating = Arc::clone(&inner);
         let heart = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beating.keep_beating());
@@ -207,6 +213,7 @@ impl Inner {
         Ok(Inner {
             link: Link::new(options.database.clone(), schema, &options.node)?,
             readers: Pool::new(options.readers_max),
+            hints: Arc::new(Hints::new()),
             writer: Mutex::default(),
             held: Mutex::default(),
             seen: AtomicU64::new(0),
@@ -308,16 +315,17 @@ impl Inner {
         let sql = "UPDATE @slots SET seen_at = clock_timestamp(), behind = (
                        SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)
                        FROM @slots s LEFT JOIN unnest($3, $4) AS r (slot, number) ON r.slot = s.slot WHERE s.slot <> $1)
-                   WHERE slot = $1 AND epoch = $2 RETURNING slot";
+                   WHERE slot = $1 AND epoch = $2
+                   RETURNING (SELECT count(*) FROM @slots WHERE slot <> $1 AND seen_at > clock_timestamp() - $5 * interval '1 second')";
         let (slots, numbers) = read::reached(&lock(&self.reached));
         let seen = self.ask("being seen", sql, || {
             let mut all = self.whose();
-            all.extend(values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY]);
+            let lease = self.options.lease.as_secs_f64();
+            all.extend(values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, lease => FLOAT8]);
             all
         })?;
-        if seen.is_empty() {
-            return Err(taken());
-        }
+        let Some(seen) = seen.first() else { return Err(taken()) };
+        self.hints.set_others(seen.try_get::<_, i64>(0).map_err(unexpected)? > 0);
         *lock(&self.beat) = begun;
         Ok(())
     }
@@ -367,6 +375,7 @@ impl Inner {
             Ok(_) if warned => Err(Refused::Warned),
             Ok(rows) => {
                 writer.session = Some(kept);
+                self.hints.wrote();
                 Ok(rows)
             }
             Err(error) if refuses(&error) => {
@@ -561,6 +570,14 @@ impl Store for PostgresStore {
         self.inner.must_be_seen()?;
         *lock(&self.inner.reached) = after.clone();
         self.inner.read_news(after, max)
+    }
+
+    fn on_hint(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.inner.hints.on_hint(wake);
+    }
+
+    fn hints(&self) -> bool {
+        self.inner.hints.come()
     }
 
     fn say(&self, bytes: &[u8]) -> Result<(), Fault> {

@@ -335,6 +335,65 @@ fn a_node_whose_slot_was_taken_keeps_nothing_under_it_and_goes_on_in_another() {
     assert_eq!(slots.into_values().collect::<Vec<_>>(), [vec![1, 3], vec![2]]);
 }
 
+/// Append to one session as often as one gets to, so long between reading and writing. How often that was, and the longest
+/// wait for it.
+fn hammer(store: &PostgresStore, slow_by: Duration, until: Instant) -> (u64, Duration) {
+    let (mut count, mut longest, mut last) = (0, Duration::ZERO, Instant::now());
+    while Instant::now() < until {
+        let head = store.head(&key("s")).unwrap().unwrap();
+        thread::sleep(slow_by);
+        if let [Outcome::Appended { .. }] = store.append(&[item("s", head, &["event"])]).unwrap()[..] {
+            count += 1;
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+    }
+    (count, longest.max(last.elapsed()))
+}
+
+#[test]
+fn a_slow_node_gets_its_turn_at_a_session_that_others_hammer() {
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    append(&stores[0], item("s", 0, &["start"]));
+    let time = Duration::from_secs(2);
+    let slow_by = [Duration::from_millis(2), Duration::ZERO, Duration::ZERO];
+    let (alone, _) = hammer(&stores[0], slow_by[0], Instant::now() + time);
+    let end = Instant::now() + time;
+    let shares: Vec<(u64, Duration)> = thread::scope(|scope| {
+        let hammers: Vec<_> = stores
+            .iter()
+            .zip(slow_by)
+            .map(|(store, slow_by)| scope.spawn(move || hammer(store, slow_by, end)))
+            .collect();
+        hammers.into_iter().map(|hammer| hammer.join().unwrap()).collect()
+    });
+    assert!(shares[0].0 >= alone / 10, "alone {alone}, with others {shares:?}");
+    assert!(shares.iter().all(|(count, longest)| *count > 10 && *longest < time / 2), "{shares:?}");
+}
+
+#[test]
+fn a_claim_that_nobody_uses_holds_nobody_up_for_long() {
+    let schema = database::fresh();
+    let (Some(one), Some(two)) = (database::open(&schema), database::open(&schema)) else { return };
+    append(&one, item("s", 0, &["start"]));
+    for _ in 0..3 {
+        assert_eq!(two.append(&[item("s", 0, &["late"])]).unwrap(), [Outcome::Conflict { head: 1 }]);
+    }
+    let begun = Instant::now();
+    assert_eq!(one.append(&[item("s", 1, &["next"])]).unwrap(), [Outcome::Conflict { head: 1 }]);
+    until("the claim ends", || {
+        matches!(one.append(&[item("s", 1, &["next"])]).unwrap()[..], [Outcome::Appended { .. }])
+    });
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    // One that is used ends at once.
+    for _ in 0..3 {
+        two.append(&[item("s", 0, &["late"])]).unwrap();
+    }
+    append(&two, item("s", 2, &["in turn"]));
+    append(&one, item("s", 3, &["at once"]));
+}
+
 #[test]
 fn several_nodes_that_start_at_once_make_the_tables_once() {
     let Some(options) = database::options(&database::fresh()) else { return };

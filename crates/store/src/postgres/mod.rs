@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
 use tokio_postgres::error::{Severity, SqlState};
 
+use self::append::Races;
 pub use self::database::Database;
 use self::hint::Hints;
 use self::link::{Link, Pool, Session, Value, values};
@@ -118,6 +119,8 @@ struct Writer {
     batch: i64,
     /// Whether it is unknown what became of the one after it.
     in_doubt: bool,
+    /// The sessions for which others were first.
+    races: Races,
 }
 
 /// Why something could not be written.
@@ -349,6 +352,7 @@ impl Inner {
                 let kept = NEWS_KEPT.as_secs_f64();
                 // What could not be deleted now can be later.
                 _ = self.ask("deleting old notes", sql, || values![kept => FLOAT8]);
+                _ = self.ask("deleting old claims", "DELETE FROM @turns WHERE until < now()", Vec::new);
             }
         }
     }
@@ -416,13 +420,13 @@ impl Inner {
         }
         let batch = writer.batch + 1;
         loop {
-            let (slot, epoch) = *lock(&self.held);
+            let held = *lock(&self.held);
             let seen = self.seen.load(Ordering::Acquire);
-            let values = append::arguments(slot, epoch, batch, seen, items);
+            let values = append::arguments(held, batch, seen, items, &writer.races);
             let lost = match self.write(writer, append::APPEND, values) {
                 Ok(rows) => {
                     writer.batch = batch;
-                    return rows.iter().map(|row| append::outcome(slot, row)).collect();
+                    return append::outcomes(held.0, &rows, items, &mut writer.races);
                 }
                 Err(Refused::Said(error)) if is(&error, TAKEN) => {
                     self.take_slot(writer)?;

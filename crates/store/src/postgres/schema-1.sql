@@ -120,6 +120,14 @@ CREATE TABLE records (
     PRIMARY KEY (space, tenant, key)
 );
 
+-- Who lost the race for a session again and again comes next: until then others leave it alone. Never for long, so that a node
+-- that stops in between holds nobody up.
+CREATE UNLOGGED TABLE turns (
+    sid bytea PRIMARY KEY,
+    slot integer NOT NULL,
+    until timestamptz NOT NULL
+);
+
 -- What others must hear of beside events, at positions like theirs.
 CREATE TABLE notes (
     slot integer NOT NULL,
@@ -166,8 +174,9 @@ BEGIN
 END $$;
 
 -- Everything that a batch asks for, for each session at most once. Arrays have one element for each item, those of events one
--- for each event, in the order of the items. Answers with one row for each item: what became of it (1 appended, 2 somebody
--- was first, 3 deleted), and for each of these two numbers: the first number and stamp; the head; the time.
+-- for each event, in the order of the items. Who claims the next turn has lost several times in a row. Answers with one row for
+-- each item: what became of it (1 appended, 2 somebody was first, 3 deleted, 4 it is another's turn), and for each of these two
+-- numbers: the first number and stamp; the head; the time; the head.
 CREATE FUNCTION append_v1(
     p_slot integer, p_epoch bigint, p_batch bigint, p_seen bigint,
     p_sid bytea[], p_tenant text[], p_session text[], p_expected bigint[], p_count integer[],
@@ -175,7 +184,7 @@ CREATE FUNCTION append_v1(
     p_has_row boolean[], p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[],
     p_finished_at bigint[], p_summary bytea[], p_agent_of integer[], p_agent text[], p_waits_of integer[],
     p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[],
-    p_snapshot_checksum bigint[], p_snapshot bytea[]
+    p_snapshot_checksum bigint[], p_snapshot bytea[], p_claims boolean[]
 ) RETURNS TABLE (outcome smallint, first bigint, second bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
@@ -183,6 +192,7 @@ DECLARE
     held slots;
     base_stamp bigint;
     won boolean[];
+    waits boolean[];
     heads bigint[];
     gone bigint[];
     births bigint[];
@@ -203,14 +213,17 @@ BEGIN
     ON CONFLICT DO NOTHING;
     PERFORM 1 FROM sessions WHERE sid = ANY (p_sid) ORDER BY sid FOR NO KEY UPDATE;
     -- Nobody else writes to these sessions now.
-    SELECT array_agg(coalesce(s.deleted_at IS NULL AND i.expected = h.head AND (h.head > 0 OR i.count > 0), false) ORDER BY i.item),
+    SELECT array_agg(coalesce(s.deleted_at IS NULL AND i.expected = h.head AND (h.head > 0 OR i.count > 0) AND t.sid IS NULL, false)
+                     ORDER BY i.item),
+           array_agg(t.sid IS NOT NULL AND i.expected = h.head ORDER BY i.item),
            array_agg(coalesce(h.head, 0) ORDER BY i.item),
            array_agg(s.deleted_at ORDER BY i.item),
            array_agg(s.born ORDER BY i.item),
            greatest(p_seen, held.stamp, coalesce(max(h.stamp), 0))
-    INTO won, heads, gone, births, base_stamp
+    INTO won, waits, heads, gone, births, base_stamp
     FROM unnest(p_sid, p_expected, p_count) WITH ORDINALITY AS i (sid, expected, count, item)
     LEFT JOIN sessions s ON s.sid = i.sid
+    LEFT JOIN turns t ON t.sid = i.sid AND t.slot <> p_slot AND t.until > clock_timestamp()
     LEFT JOIN LATERAL (
         SELECT coalesce(max(seq), 0) AS head, coalesce(max(stamp), 0) AS stamp
         FROM (SELECT e.seq, e.stamp FROM events e WHERE e.sid = i.sid ORDER BY e.seq DESC LIMIT 1) last
@@ -250,11 +263,20 @@ BEGIN
         AS i (sid, expected, count, won, checksum, bytes)
     WHERE i.won AND i.bytes IS NOT NULL
     ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, checksum = excluded.checksum, bytes = excluded.bytes;
+    IF true = ANY (p_claims) THEN
+        DELETE FROM turns t USING unnest(p_sid, p_claims, won) AS i (sid, claims, won)
+        WHERE t.sid = i.sid AND t.slot = p_slot AND i.claims AND i.won;
+        INSERT INTO turns (sid, slot, until)
+        SELECT i.sid, p_slot, clock_timestamp() + interval '50 milliseconds'
+        FROM unnest(p_sid, p_claims, won, gone) AS i (sid, claims, won, gone)
+        WHERE i.claims AND NOT i.won AND i.gone IS NULL
+        ON CONFLICT (sid) DO UPDATE SET slot = excluded.slot, until = excluded.until WHERE turns.until <= clock_timestamp();
+    END IF;
     RETURN QUERY
-    SELECT CASE WHEN i.won THEN 1 WHEN i.gone IS NOT NULL THEN 3 ELSE 2 END::smallint,
+    SELECT CASE WHEN i.won THEN 1 WHEN i.gone IS NOT NULL THEN 3 WHEN i.waits THEN 4 ELSE 2 END::smallint,
            CASE WHEN i.won THEN held.number + i.start + 1 WHEN i.gone IS NOT NULL THEN i.gone ELSE i.head END,
            CASE WHEN i.won THEN base_stamp + i.start + 1 ELSE 0 END
-    FROM unnest(won, starts, gone, heads) WITH ORDINALITY AS i (won, start, gone, head, item) ORDER BY i.item;
+    FROM unnest(won, starts, gone, heads, waits) WITH ORDINALITY AS i (won, start, gone, head, waits, item) ORDER BY i.item;
 END $$;
 
 -- Index rows, lists, inboxes and wake times of the items that won. Agents come with the number of the item that they belong

@@ -22,6 +22,7 @@ use crate::checks::{self, Checks};
 use crate::contract::Contracts;
 use crate::counters::Counters;
 use crate::directory::Directory;
+use crate::gate::lender::Lender;
 use crate::gate::{self, Gate};
 use crate::id::Secret;
 use crate::identity::Identity;
@@ -182,7 +183,13 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
     let engine_counters = handover_engine::Counters::new();
     let engine =
         Engine::start(Arc::clone(&store), engine_settings, Arc::clone(&engine_counters)).map_err(failed)?;
-    let gate = Gate::new(identity, engine.clone(), settings.gate, audit.clone(), Arc::clone(&counters));
+    let lender = engine.slot().map(|_| {
+        let store = Arc::clone(&store);
+        Lender::begin(Box::new(move |asks| store.lend(asks))).map_err(failed)
+    });
+    let lender = lender.transpose()?;
+    let gate =
+        Gate::new(identity, engine.clone(), settings.gate, lender, audit.clone(), Arc::clone(&counters));
     let parts = Parts {
         directory: Directory::with(
             Arc::clone(&store),

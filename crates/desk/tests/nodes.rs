@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use handover_desk::caller::Caller;
 use handover_desk::directory::{Agent, Skill};
+use handover_desk::gate;
 use handover_desk::identity::Identity;
+use handover_desk::limit::Kind;
 use handover_desk::policies::Policy;
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, Settings};
@@ -25,9 +27,12 @@ struct Node {
 
 impl Node {
     fn on(store: Arc<dyn Store>) -> Node {
+        Node::with(store, Settings::default())
+    }
+
+    fn with(store: Arc<dyn Store>, settings: Settings) -> Node {
         let (trigger, shutdown) = Shutdown::new();
-        let opened =
-            handover_desk::open(Data::Store(store), Settings::default(), Identity::Development, shutdown);
+        let opened = handover_desk::open(Data::Store(store), settings, Identity::Development, shutdown);
         Node { desk: opened.unwrap(), _trigger: trigger }
     }
 }
@@ -161,4 +166,39 @@ on_shared_stores! {
         ended.await;
         two.signed_in(&secret, Face::Console, None).await.unwrap_err();
     }
+}
+
+/// How many of a kind three nodes let through together, and in which time.
+fn let_through(nodes: &[Node], kind: Kind, most: u64) -> (u64, Duration) {
+    let begun = Instant::now();
+    let count = std::thread::scope(|scope| {
+        let one = |node: &Node| {
+            let (desk, ada) = (node.desk.clone(), caller("ada"));
+            move || (0..most).take_while(|_| desk.gate.admit(&ada, kind).is_ok()).count() as u64
+        };
+        let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(one(node))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    (count, begun.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_nodes_together_let_an_agent_do_no_more_than_it_may() {
+    let schema = database::fresh();
+    // A burst is 60, a portion 6, and a second brings 10.
+    let rates = gate::Settings { messages_per_minute: 600, ..gate::Settings::default() };
+    let open = || {
+        let store = Arc::new(database::open(&schema)?);
+        Some(Node::with(store, Settings { gate: rates.clone(), ..Settings::default() }))
+    };
+    let Some(nodes) = (0..3).map(|_| open()).collect::<Option<Vec<Node>>>() else { return };
+    let (at_one, took) = let_through(&nodes[..1], Kind::Message, 30);
+    assert_eq!(at_one, 30, "within {took:?}");
+    let (more, later) = let_through(&nodes, Kind::Message, 1000);
+    let brought = (took + later).as_millis() as u64 / 100 + 1;
+    assert!(at_one + more <= 60 + brought, "{at_one} and {more} within {took:?} and {later:?}");
+    assert!(at_one + more >= 60 - 3 * 6, "{at_one} and {more} within {took:?} and {later:?}");
+    // What has no rate asks nobody, and others have their own.
+    assert_eq!(let_through(&nodes, Kind::Start, 100).0, 300);
+    nodes[1].desk.gate.admit(&caller("ben"), Kind::Message).unwrap();
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use handover_store::postgres::{self, Database, Options};
 use handover_store::{
-    Append, Done, Fault, Feed, IndexRow, MemoryStore, Outcome, Place, PostgresStore, Put, Record, SessionKey,
-    Slot, Store, Wake, is_full,
+    Append, Ask, Done, Fault, Feed, IndexRow, Lent, MemoryStore, Outcome, Place, PostgresStore, Put, Record,
+    SessionKey, Slot, Store, Wake, is_full,
 };
 use tokio_postgres::{AsyncMessage, NoTls};
 
@@ -392,6 +392,57 @@ fn a_claim_that_nobody_uses_holds_nobody_up_for_long() {
     }
     append(&two, item("s", 2, &["in turn"]));
     append(&one, item("s", 3, &["at once"]));
+}
+
+/// One of a rate of a hundred a second, of which so many may come at once.
+fn ask(agent: &str, burst: u64, has: u64, wants: u64) -> Ask {
+    Ask { of: ("acme".into(), agent.into(), 1), every: 10_000_000, burst, has, wants, owes: 0 }
+}
+
+fn lend(store: &dyn Store, ask: &Ask) -> Lent {
+    store.lend(std::slice::from_ref(ask)).unwrap()[0]
+}
+
+#[test]
+fn nodes_together_are_lent_no_more_than_the_burst_and_the_rate() {
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    let begun = Instant::now();
+    let brought = |since: Instant| since.elapsed().as_millis() as u64 / 10 + 1;
+    let all = || {
+        stores
+            .iter()
+            .cycle()
+            .map(|store| lend(store, &ask("ada", 60, 0, 6)).count)
+            .take_while(|lent| *lent > 0)
+    };
+    let lent: u64 = all().take(1000).sum();
+    assert!((40..=60 + brought(begun)).contains(&lent), "{lent}");
+    let none = lend(&stores[0], &ask("ada", 60, 0, 6));
+    assert!(none.count > 0 || (1..=10_000_000 * 60).contains(&none.after), "{none:?}");
+    // What a node holds may be used at any moment: it is missing for the others for as long, however full it would be.
+    let held: u64 = stores[..2].iter().map(|store| lend(store, &ask("ben", 60, 0, 6)).count).sum();
+    assert_eq!(held, 12);
+    let since = Instant::now();
+    until("it would be full again", || brought(since) > 40);
+    let begun = Instant::now();
+    let third = || lend(&stores[2], &ask("ben", 60, 0, 60)).count;
+    let lent: u64 = std::iter::from_fn(|| Some(third()).filter(|lent| *lent > 0)).take(1000).sum();
+    assert!((40..=48 + brought(begun)).contains(&lent), "{lent}");
+}
+
+#[test]
+fn what_was_used_without_having_been_lent_is_waited_for_and_another_rate_counts_at_once() {
+    let schema = database::fresh();
+    let Some(store) = database::open(&schema) else { return };
+    let owed = Ask { owes: 1000, ..ask("ada", 60, 0, 6) };
+    let none = lend(&store, &owed);
+    assert!(none.count == 0 && (9_000_000_000..=9_500_000_000).contains(&none.after), "{none:?}");
+    // At a thousand times the rate nothing is missing any more.
+    let fast = Ask { every: 10_000, ..ask("ada", 6, 0, 6) };
+    until("it is there", || lend(&store, &fast).count > 0);
+    let many: Vec<Ask> = (0..200).map(|agent| ask(&format!("agent{agent:03}"), 60, 0, 6)).collect();
+    assert!(store.lend(&many).unwrap().iter().all(|lent| lent.count == 6));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_store::{Fault, NEWS_KEPT, is_full};
+use handover_store::{Done, Fault, NEWS_KEPT, News, is_full};
 
 use super::parts::Locked;
 use super::{Inner, chain, count_open};
@@ -171,6 +171,7 @@ impl Inner {
             let full = is_full(&news, NEWS_MAX);
             looked += news.len() as u64;
             news.iter().for_each(|news| _ = place.reach(news.position));
+            self.count_stored_by(&news);
             node::heard(parts, news);
             if !full && !too_late {
                 node::look_ends(parts, round);
@@ -185,6 +186,15 @@ impl Inner {
             *lock(&self.looked_at) = begun;
             self.looked(round, Ok(()));
             return true;
+        }
+    }
+
+    /// What other nodes stored counts for whoever started the session.
+    fn count_stored_by(&self, news: &[News]) {
+        for news in news {
+            if let Done::Appended { key, bytes, requester, .. } = &news.what {
+                self.stored.add(&key.tenant, requester, bytes.len() as u64);
+            }
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use handover_engine::{Settings, Topic};
-use handover_kernel::command::{Act, Answer, Need, NewQuestion, Progress, Reply, TaskAct};
-use handover_kernel::{Blob, Charter, QuestionKey, Text};
+use handover_kernel::command::{Act, Answer, Command, Need, NewQuestion, Progress, Reply, TaskAct};
+use handover_kernel::{Blob, Charter, Face, QuestionKey, Text};
 use handover_store::{MemoryStore, Place, Slot, Store};
 
 use crate::database;
@@ -102,6 +102,28 @@ on_shared_stores! {
             nodes[0].ok(&name, "planner", cancel()).await;
             assert_eq!(nodes[1].refused(&name, "worker", update("half")).await.code(), "SESSION_ENDED");
         }
+    }
+
+    async fn open_sessions_and_what_is_stored_are_counted_over_all_nodes(nodes) {
+        let begin = |node: &Arc<Stage>, session: &str| {
+            let (node, key) = (Arc::clone(node), key(session));
+            let start = start(task(Charter::macp()));
+            let command = Command::by(&agent("planner"), Face::Macp, start).in_session_scope();
+            async move { node.engine.submit_within(key, command, 3).await }
+        };
+        for round in 0..3 {
+            begin(&nodes[0], &format!("s{round}")).await.unwrap();
+        }
+        nodes[1].engine.fresh().await.unwrap();
+        assert_eq!(refusal(begin(&nodes[1], "s3").await).code(), "TOO_MANY_SESSIONS");
+        nodes[2].ok("s0", "planner", cancel()).await;
+        nodes[1].engine.fresh().await.unwrap();
+        begin(&nodes[1], "s3").await.unwrap();
+        for node in &nodes {
+            node.engine.fresh().await.unwrap();
+        }
+        let stored = |node: &Arc<Stage>| node.engine.stored(TENANT, "planner");
+        assert!(stored(&nodes[0]).0 > 0 && nodes.iter().all(|node| stored(node) == stored(&nodes[0])));
     }
 
     async fn followers_on_every_node_hear_everything_once_and_in_order(nodes) {

@@ -31,9 +31,9 @@ use self::hint::Hints;
 use self::link::{Link, Pool, Session, Value, values};
 use crate::fault::Fault;
 use crate::log::{
-    Append, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    NEWS_KEPT, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot, Store, StoredBytes,
-    StoredEvent, Wake, cut,
+    Append, Ask, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
+    LENT_FOR, Lent, NEWS_KEPT, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot,
+    Store, StoredBytes, StoredEvent, Wake, cut,
 };
 use crate::number::{natural, signed};
 use crate::place::{Place, Position, Slot};
@@ -52,6 +52,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 
 /// How often notes that everybody has heard are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// The longest that anybody has to wait for what was used without having been lent, in nanoseconds: five years.
+const OWED_MAX: u64 = 5 * 365 * 24 * 3600 * 1_000_000_000;
 
 /// Where the database is, and how a node uses it.
 #[derive(Clone, Debug)]
@@ -353,6 +356,12 @@ impl Inner {
                 // What could not be deleted now can be later.
                 _ = self.ask("deleting old notes", sql, || values![kept => FLOAT8]);
                 _ = self.ask("deleting old claims", "DELETE FROM @turns WHERE until < now()", Vec::new);
+                let sql = "DELETE FROM @lent l USING (
+                               SELECT tenant, agent, kind FROM @lent
+                               WHERE greatest(full_at, (SELECT max(u) FROM unnest(until) u)) < extract(epoch FROM now()) * 1e9
+                               FOR UPDATE SKIP LOCKED) g
+                           WHERE (l.tenant, l.agent, l.kind) = (g.tenant, g.agent, g.kind)";
+                _ = self.ask("forgetting who owes nothing", sql, Vec::new);
             }
         }
     }
@@ -587,6 +596,31 @@ impl Store for PostgresStore {
     fn say(&self, bytes: &[u8]) -> Result<(), Fault> {
         let sql = "SELECT @say_v1($1, $2, $3, $4)";
         self.inner.write_own("telling the other nodes", sql, || values![bytes.to_vec() => BYTEA]).map(drop)
+    }
+
+    fn lend(&self, asks: &[Ask]) -> Result<Vec<Lent>, Fault> {
+        let sql = "SELECT count, after FROM @lend_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let of = |of: fn(&Ask) -> &str| asks.iter().map(|ask| of(ask).to_owned()).collect::<Vec<_>>();
+        let numbers = |of: fn(&Ask) -> u64| asks.iter().map(|ask| signed(of(ask))).collect::<Vec<_>>();
+        let owed = |ask: &Ask| ask.owes.saturating_mul(ask.every).min(OWED_MAX);
+        // A little longer than a node keeps it.
+        let kept = LENT_FOR.as_nanos() as i64 / 60 * 61;
+        let rows = self.inner.ask("lending", sql, || {
+            values![
+                i32::from(self.inner.slot().0) => INT4,
+                kept => INT8,
+                of(|ask| &ask.of.0) => TEXT_ARRAY,
+                of(|ask| &ask.of.1) => TEXT_ARRAY,
+                asks.iter().map(|ask| i16::from(ask.of.2)).collect::<Vec<_>>() => INT2_ARRAY,
+                numbers(|ask| ask.every.max(1)) => INT8_ARRAY,
+                numbers(|ask| ask.burst) => INT8_ARRAY,
+                numbers(|ask| ask.has) => INT8_ARRAY,
+                numbers(|ask| ask.wants) => INT8_ARRAY,
+                asks.iter().map(|ask| signed(owed(ask))).collect::<Vec<_>>() => INT8_ARRAY,
+            ]
+        })?;
+        let number = |row: &Row, at| row.try_get::<_, i64>(at).map(natural).map_err(unexpected);
+        rows.iter().map(|row| Ok(Lent { count: number(row, 0)?, after: number(row, 1)? })).collect()
     }
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {

@@ -128,6 +128,20 @@ CREATE UNLOGGED TABLE turns (
     until timestamptz NOT NULL
 );
 
+-- What comes at a rate and is shared by all nodes: when all of it will be there again, in nanoseconds of the Unix epoch, if nobody
+-- takes any more. What a node was lent it may use until its time is up, so that much less is there for everybody.
+CREATE UNLOGGED TABLE lent (
+    tenant text COLLATE "C" NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    kind smallint NOT NULL,
+    every bigint NOT NULL,
+    full_at bigint NOT NULL,
+    slots integer[] NOT NULL DEFAULT '{}',
+    until bigint[] NOT NULL DEFAULT '{}',
+    held bigint[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (tenant, agent, kind)
+) WITH (fillfactor = 50);
+
 -- What others must hear of beside events, at positions like theirs.
 CREATE TABLE notes (
     slot integer NOT NULL,
@@ -438,4 +452,41 @@ BEGIN
     LEFT JOIN sessions s ON s.sid = i.sid AND s.deleted_at IS NULL;
     PERFORM index_v1(p_sid, tenants, births, there, there, p_kind, p_status, p_requester, p_created_at, p_finished_at,
                      p_summary, p_agent_of, p_agent, p_waits_of, p_waits_for, p_waits_kinds, p_sets_wake, p_wake, true);
+END $$;
+
+-- Lend what comes at a rate, to one node, in an order that all nodes keep to. Whatever is held by a node, its own included, counts
+-- as used just now: it may be used at any moment. Answers with how many were lent, and in how many nanoseconds there is one.
+CREATE FUNCTION lend_v1(
+    p_slot integer, p_for bigint, p_tenant text[], p_agent text[], p_kind smallint[], p_every bigint[], p_burst bigint[],
+    p_has bigint[], p_wants bigint[], p_owes bigint[]
+) RETURNS TABLE (count bigint, after bigint)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    b lent;
+    at bigint;
+    room bigint;
+BEGIN
+    FOR i IN 1 .. coalesce(array_length(p_kind, 1), 0) LOOP
+        INSERT INTO lent AS l (tenant, agent, kind, every, full_at) VALUES (p_tenant[i], p_agent[i], p_kind[i], p_every[i], 0)
+        ON CONFLICT (tenant, agent, kind) DO UPDATE SET every = l.every RETURNING * INTO b;
+        at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000;
+        -- Under another rate as many are missing as before.
+        b.full_at := at + ceil(greatest(b.full_at - at, 0)::numeric * p_every[i] / b.every);
+        -- What was held until its time was up has been there again from then on at the earliest.
+        SELECT greatest(b.full_at, max(least(at, h.until) + p_every[i] * (
+                   SELECT sum(l.held) FROM unnest(b.until, b.held) AS l (until, held) WHERE l.until >= h.until)))
+        INTO b.full_at FROM unnest(b.until) AS h (until);
+        b.full_at := greatest(b.full_at, at) + p_owes[i];
+        room := (at + p_burst[i] * p_every[i] - b.full_at) / p_every[i];
+        count := least(p_wants[i], greatest(room, 0));
+        after := CASE WHEN count > 0 THEN 0 ELSE greatest(b.full_at + p_every[i] - at - p_burst[i] * p_every[i], 0) END;
+        UPDATE lent SET every = p_every[i], full_at = b.full_at + count * p_every[i],
+            slots = k.slots || p_slot, until = k.until || at + p_for, held = k.held || p_has[i] + count
+        FROM (SELECT coalesce(array_agg(l.slot), '{}') AS slots, coalesce(array_agg(l.until), '{}') AS until,
+                     coalesce(array_agg(l.held), '{}') AS held
+              FROM unnest(b.slots, b.until, b.held) AS l (slot, until, held) WHERE l.slot <> p_slot AND l.until > at) k
+        WHERE lent.tenant = p_tenant[i] AND lent.agent = p_agent[i] AND lent.kind = p_kind[i];
+        RETURN NEXT;
+    END LOOP;
 END $$;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use handover_engine::Settings as EngineSettings;
+pub use handover_engine::codec::EVENTS;
 pub use handover_engine::shard::Settings as ShardSettings;
 use handover_engine::{Engine, OnPublished, clock};
 pub use handover_kernel::Limits;

@@ -44,6 +44,14 @@ macro_rules! keys {
             pub struct $Part {
                 $( #[doc = $part_help] pub $part_key: $part_type, )*
             }
+
+            impl $Part {
+                /// Each of its keys with its value, to compare.
+                pub fn entries(&self) -> BTreeMap<String, String> {
+                    let entries = [$( (concat!(stringify!($part), ".", stringify!($part_key)), plain(&self.$part_key)), )*];
+                    entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+                }
+            }
         )*
 
         impl Merge<'_> {
@@ -62,6 +70,16 @@ macro_rules! keys {
             }
         }
     };
+}
+
+/// A value as it would be set.
+fn plain(value: &impl fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    match text.strip_prefix("Some(").and_then(|text| text.strip_suffix(')')) {
+        Some(set) => set.to_owned(),
+        None if text == "None" => "auto".to_owned(),
+        None => text,
+    }
 }
 
 keys! {

@@ -474,6 +474,24 @@ impl Over {
     }
 }
 
+/// How a writer stands among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How many there are, itself included.
+    pub nodes: u64,
+    /// How much that others did it has not read.
+    pub behind: u64,
+    /// How often it was found out what became of an append in doubt, since it began.
+    pub doubts_settled: u64,
+}
+
+impl Default for Standing {
+    /// Alone.
+    fn default() -> Self {
+        Standing { nodes: 1, behind: 0, doubts_settled: 0 }
+    }
+}
+
 /// What a writer wants of something that comes at a rate, and that all writers share: so many at once, and one more after each
 /// interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -559,6 +577,11 @@ pub trait Store: Send + Sync {
     /// The slots of the writers that are there, as far as is known; none where there is one writer.
     fn live(&self) -> Result<Vec<Slot>, Fault> {
         Ok(Vec::new())
+    }
+
+    /// How this writer stands among the others, as it was known a moment ago.
+    fn standing(&self) -> Standing {
+        Standing::default()
     }
 
     /// Return when nothing that a failed append left in doubt can take effect any more: it has, or never will.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_store::postgres::{self, Database, Options};
+use handover_store::postgres::{self, Database, Options, Says};
 use handover_store::{
     Append, Ask, Done, Fault, Feed, IndexRow, Lent, MemoryStore, Outcome, Place, PostgresStore, Put, Record,
     SessionKey, Slot, Store, Wake, is_full,
@@ -514,4 +514,97 @@ fn nodes_are_listed_until_they_give_back_their_slots() {
     two.probe().unwrap();
     drop(one);
     assert_eq!(listed(), [("two".to_owned(), 1, 0)]);
+}
+
+/// A node that is set so.
+fn set(name: &str, settings: &[(&str, &str)], days: Option<u64>) -> impl Fn(Options) -> Options {
+    let says = Says {
+        settings: settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        finished_kept_ms: days.map(|days| days * DAY),
+        tombstones_kept_ms: days.map(|days| days * DAY),
+        ..Says::default()
+    };
+    let node = name.to_owned();
+    move |options| Options {
+        node: node.clone(),
+        says: says.clone(),
+        lease: Duration::from_secs(2),
+        ..options
+    }
+}
+
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+#[test]
+fn nodes_say_in_what_others_are_set_otherwise_until_they_are_gone() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let open = |set: &dyn Fn(Options) -> Options| PostgresStore::open(set(options.clone())).unwrap();
+    let one = open(&set("one", &[("limits.a", "1"), ("limits.b", "2"), ("limits.c", "3")], None));
+    let same = open(&set("same", &[("limits.a", "1"), ("limits.b", "2")], None));
+    let tool = open(&set("tool", &[], None));
+    let two = open(&set("two", &[("limits.a", "1"), ("limits.b", "20")], None));
+    let about = |store: &PostgresStore| store.about().unwrap();
+    until("one knows", || about(&one).ends_with("; limits.b is 2 here and 20 at two"));
+    until("two knows", || {
+        about(&two).ends_with("; limits.b is 20 here and 2 at one; limits.b is 20 here and 2 at same")
+    });
+    assert!(!about(&tool).contains("limits"));
+    drop((two, same, tool));
+    until("it is gone", || !about(&one).contains("limits"));
+}
+
+#[test]
+fn sessions_and_tombstones_are_kept_as_long_as_the_node_says_that_keeps_them_longest() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let open = |name, days| PostgresStore::open(set(name, &[("a", "1")], days)(options.clone())).unwrap();
+    let short = open("short", Some(1));
+    let now = short.time().unwrap().unwrap();
+    for (name, days) in [("new", 2), ("old", 20)] {
+        let row = item("", 0, &[]).row.map(|row| IndexRow { finished_at: Some(now - days * DAY), ..row });
+        append(&short, Append { row, ..item(name, 0, &["all"]) });
+    }
+    let deleted = || {
+        let deleted = short.delete_finished(now - DAY, now - 15 * DAY, 10).unwrap();
+        let days_later = short.delete_finished(now - DAY, now, 10).unwrap();
+        deleted.into_iter().chain(days_later).map(|deleted| deleted.key.session).collect::<Vec<_>>()
+    };
+    let ever = open("ever", None);
+    assert!(deleted().is_empty(), "one of them keeps them for ever");
+    drop(ever);
+    let long = open("long", Some(10));
+    assert_eq!(deleted(), ["old".into()]);
+    assert_eq!(short.forget_tombstones(now).unwrap(), 0, "it was deleted today");
+    drop(long);
+    assert_eq!(deleted(), ["new".into()]);
+}
+
+#[test]
+fn a_node_that_writes_what_a_living_one_cannot_read_does_not_start() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let events = |node: &str, reads, writes| Options {
+        node: node.to_owned(),
+        says: Says { reads, writes, ..Says::default() },
+        ..options.clone()
+    };
+    let refused = |node: &str, reads, writes| {
+        let fault = PostgresStore::open(events(node, reads, writes)).err().expect("it does not start");
+        assert!(matches!(fault, Fault::Unfit { .. }) && !fault.is_retryable(), "{fault:?}");
+        let what = fault.to_string();
+        assert!(what.starts_with("expected ") && !what.contains('\n'), "{what}");
+        what
+    };
+    let old = PostgresStore::open(events("old", 1, 1)).unwrap();
+    let what = refused("new", 2, 2);
+    assert!(what.contains("version 2, which this one writes, found that old (release"), "{what}");
+    assert!(what.contains("reads up to version 1: upgrade it, or stop it first"), "{what}");
+    let careful = PostgresStore::open(events("careful", 2, 1)).unwrap();
+    drop(old);
+    let new = PostgresStore::open(events("new", 2, 2)).unwrap();
+    drop(careful);
+    let what = refused("old", 1, 1);
+    assert!(what.contains("found that new (release") && what.contains("start that release"), "{what}");
+    append(&new, item("s", 0, &["start"]));
 }

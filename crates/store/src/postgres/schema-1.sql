@@ -23,7 +23,15 @@ CREATE TABLE slots (
     stamp bigint NOT NULL DEFAULT 0,
     -- The last batch of the holder, and the number before its first event: so a lost answer can be found out.
     batch bigint NOT NULL DEFAULT 0,
-    before bigint NOT NULL DEFAULT 0
+    before bigint NOT NULL DEFAULT 0,
+    -- The newest kind of events that the holder can read, and that it writes.
+    reads bigint NOT NULL,
+    writes bigint NOT NULL,
+    -- How the holder is set, a line for each setting, and how long it wants things kept; null for ever. One that does not serve
+    -- says nothing and wants nothing.
+    settings text NOT NULL,
+    finished_ms bigint,
+    tombstones_ms bigint
 ) WITH (fillfactor = 50);
 
 -- A row stays as the tombstone when its session is deleted.
@@ -170,22 +178,47 @@ BEGIN
     RETURN held;
 END $$;
 
--- A slot that nobody has been seen to hold for a while, or a new one.
-CREATE FUNCTION take_slot_v1(p_node text, p_release text, p_lease interval) RETURNS slots
+-- A slot that nobody has been seen to hold for a while, or a new one. Nobody takes one who could not read what living nodes write,
+-- or writes what they cannot read.
+CREATE FUNCTION take_slot_v1(
+    p_node text, p_release text, p_lease interval, p_reads bigint, p_writes bigint, p_settings text, p_finished_ms bigint,
+    p_tombstones_ms bigint
+) RETURNS slots
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE taken slots;
+DECLARE
+    taken slots;
+    other slots;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext(current_schema() || '.slots'));
-    UPDATE slots SET epoch = epoch + 1, node = p_node, release = p_release, seen_at = clock_timestamp(), batch = 0
+    SELECT * INTO other FROM slots
+    WHERE seen_at > clock_timestamp() - p_lease AND (reads < p_writes OR writes > p_reads) ORDER BY slot LIMIT 1;
+    IF other.reads < p_writes THEN
+        RAISE EXCEPTION 'expected that every node can read events of version %, which this one writes, found that % (release %) reads up to version %: upgrade it, or stop it first',
+            p_writes, other.node, other.release, other.reads USING ERRCODE = 'HO003';
+    ELSIF other.writes > p_reads THEN
+        RAISE EXCEPTION 'expected events up to version %, which this release reads, found that % (release %) writes version %: start that release, or a later one',
+            p_reads, other.node, other.release, other.writes USING ERRCODE = 'HO003';
+    END IF;
+    UPDATE slots SET epoch = epoch + 1, node = p_node, release = p_release, seen_at = clock_timestamp(), batch = 0,
+        reads = p_reads, writes = p_writes, settings = p_settings, finished_ms = p_finished_ms, tombstones_ms = p_tombstones_ms
     WHERE slot = (SELECT slot FROM slots WHERE seen_at <= clock_timestamp() - p_lease ORDER BY slot LIMIT 1)
     RETURNING * INTO taken;
     IF NOT FOUND THEN
-        INSERT INTO slots (slot, epoch, node, release, seen_at)
-        SELECT coalesce(max(slot) + 1, 0), 1, p_node, p_release, clock_timestamp() FROM slots
+        INSERT INTO slots (slot, epoch, node, release, seen_at, reads, writes, settings, finished_ms, tombstones_ms)
+        SELECT coalesce(max(slot) + 1, 0), 1, p_node, p_release, clock_timestamp(), p_reads, p_writes, p_settings, p_finished_ms,
+               p_tombstones_ms
+        FROM slots
         RETURNING * INTO taken;
     END IF;
     RETURN taken;
 END $$;
+
+-- How long finished sessions and tombstones are kept: as long as the living node says that wants it longest.
+CREATE FUNCTION kept_v1(p_lease interval) RETURNS TABLE (finished bigint, tombstones bigint)
+LANGUAGE sql SET search_path FROM CURRENT AS $$
+    SELECT coalesce(max(coalesce(finished_ms, 1000000000000000)), 0), coalesce(max(coalesce(tombstones_ms, 1000000000000000)), 0)
+    FROM slots WHERE settings <> '' AND seen_at > clock_timestamp() - p_lease
+$$;
 
 -- Everything that a batch asks for, for each session at most once. Arrays have one element for each item, those of events one
 -- for each event, in the order of the items. Who claims the next turn has lost several times in a row. Answers with one row for
@@ -406,7 +439,7 @@ END $$;
 
 -- Finished sessions, the oldest first. What somebody writes to is passed over.
 CREATE FUNCTION delete_finished_v1(
-    p_slot integer, p_epoch bigint, p_seen bigint, p_finished_before bigint, p_now bigint, p_max bigint
+    p_slot integer, p_epoch bigint, p_seen bigint, p_finished_before bigint, p_now bigint, p_max bigint, p_lease interval
 ) RETURNS TABLE (tenant text, session text, finished_at bigint, requester text, bytes bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
@@ -415,6 +448,7 @@ DECLARE
     found_one record;
 BEGIN
     held := hold_v1(p_slot, p_epoch);
+    p_finished_before := least(p_finished_before, p_now - (SELECT finished FROM kept_v1(p_lease)));
     FOR found_one IN
         SELECT l.sid, s.tenant, s.session, l.finished_at, l.requester,
                (SELECT coalesce(sum(octet_length(e.bytes)), 0) FROM events e WHERE e.sid = l.sid)::bigint AS bytes

@@ -22,6 +22,9 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 /// How often it is looked which nodes are there.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
+/// How often a node that starts tries to be heard once more.
+const ASKED_AGAIN_MAX: usize = 3;
+
 /// How many agents are told of at once.
 const SIGHTINGS_MAX: usize = 1000;
 
@@ -64,7 +67,15 @@ pub(crate) fn begin(desk: &Desk) -> Result<(), Fault> {
             heard(&parts, elsewhere);
         }
     })));
-    desk.store.say(&Said { asks: true, ..Said::default() }.encode_to_vec())?;
+    let question = Said { asks: true, ..Said::default() }.encode_to_vec();
+    // While commits hang for longer than the lease, a slot may be taken before anything was written under it.
+    let mut asked = desk.store.say(&question);
+    for _ in 0..ASKED_AGAIN_MAX {
+        if asked.as_ref().is_err_and(Fault::is_retryable) {
+            asked = desk.store.say(&question);
+        }
+    }
+    asked?;
     thread::Builder::new()
         .name("presence".to_owned())
         .spawn(move || tell_who_is_there(&parts))

@@ -156,13 +156,17 @@ impl Deref for Desk {
 
 /// Open the data and start everything.
 pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdown) -> Result<Desk, Failed> {
+    let node = match &data {
+        Data::Database(options) => options.node.clone(),
+        Data::Directory(_) | Data::Memory | Data::Store(_) => String::new(),
+    };
     let (store, path) = open_store(data)?;
     let failed = |fault| Failed::Store { path: path.clone(), fault };
     let counters = Counters::new(Limit::ALL.map(Limit::name));
     let audit = match &settings.audit {
         None => Audit::default(),
         // The data directory is there by now.
-        Some((path, bytes_max)) => Audit::open(path, *bytes_max, Arc::clone(&counters))
+        Some((path, bytes_max)) => Audit::open(path, *bytes_max, &node, Arc::clone(&counters))
             .map_err(|error| Failed::Audit { path: path.clone(), error })?,
     };
     warn_of_readers(path.as_deref(), settings.audit.as_ref().map(|(path, _)| path.as_path()));
@@ -353,7 +357,7 @@ mod tests {
         let path = dir.path().join("audit.jsonl");
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let start = |rules: &str, tokens: &str| {
-            let audit = Audit::open(&path, 1_000_000, Counters::new([])).unwrap();
+            let audit = Audit::open(&path, 1_000_000, "", Counters::new([])).unwrap();
             let tokens = Tokens::parse(tokens).unwrap();
             note_access(&*store, &audit, &Access::parse(rules).unwrap(), &Rules::default(), Some(&tokens))
                 .unwrap();

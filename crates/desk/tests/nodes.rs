@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use handover_desk::caller::Caller;
+use handover_desk::delegate::{Profile, Work};
 use handover_desk::directory::{Agent, Skill};
 use handover_desk::gate;
 use handover_desk::identity::Identity;
 use handover_desk::limit::Kind;
+use handover_desk::open::postgres::Options;
 use handover_desk::policies::Policy;
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, Settings};
-use handover_kernel::{AgentId, Face};
+use handover_kernel::charter::Charter;
+use handover_kernel::command::Act;
+use handover_kernel::{AgentId, Face, Text};
 use handover_store::{MemoryStore, Slot, Store};
 
 #[path = "../../store/tests/postgres/mod.rs"]
@@ -31,8 +35,12 @@ impl Node {
     }
 
     fn with(store: Arc<dyn Store>, settings: Settings) -> Node {
+        Node::open(Data::Store(store), settings)
+    }
+
+    fn open(data: Data, settings: Settings) -> Node {
         let (trigger, shutdown) = Shutdown::new();
-        let opened = handover_desk::open(Data::Store(store), settings, Identity::Development, shutdown);
+        let opened = handover_desk::open(data, settings, Identity::Development, shutdown);
         Node { desk: opened.unwrap(), _trigger: trigger }
     }
 }
@@ -69,6 +77,9 @@ macro_rules! on_shared_stores {
         }
     )+};
 }
+
+const PROFILE: Profile =
+    Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -201,4 +212,41 @@ async fn all_nodes_together_let_an_agent_do_no_more_than_it_may() {
     // What has no rate asks nobody, and others have their own.
     assert_eq!(let_through(&nodes, Kind::Start, 100).0, 300);
     nodes[1].desk.gate.admit(&caller("ben"), Kind::Message).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_is_in_one_audit_log_alone_and_its_line_names_the_node() {
+    let Some(options) = database::options(&database::fresh()) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let log = |name: &str| dir.path().join(name);
+    let open = |name: &str| {
+        let options = Options { node: name.to_owned(), ..options.clone() };
+        let settings = Settings { audit: Some((log(name), 1_000_000)), ..Settings::default() };
+        Node::open(Data::Database(Box::new(options)), settings)
+    };
+    let nodes = ["one", "two", "three"].map(open);
+    let work = || Work { agents: vec![AgentId::from("worker")], task: Text::from("dig"), ..Work::default() };
+    for (round, node) in nodes.iter().cycle().take(12).enumerate() {
+        let name = format!("s{round}");
+        node.desk.delegate(&caller("planner"), &name, None, &PROFILE, work()).await.unwrap();
+        let elsewhere = &nodes[(round + 1) % 3].desk;
+        elsewhere.act(&caller("planner"), &name, Act::cancel("not needed")).await.unwrap();
+    }
+    for node in &nodes {
+        node.desk.session(&caller("planner"), "s0").await.unwrap();
+    }
+    drop(nodes);
+    let mut ended = std::collections::BTreeMap::<String, String>::new();
+    for name in ["one", "two", "three"] {
+        for line in std::fs::read_to_string(log(name)).unwrap().lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            if line["event"] == "session_cancelled" {
+                assert_eq!(line["node"], name);
+                let session = line["session"].as_str().unwrap().to_owned();
+                assert_eq!(ended.insert(session.clone(), name.to_owned()), None, "{session} ended twice");
+            }
+        }
+    }
+    let at = |session: &str| ended[session].as_str();
+    assert_eq!((ended.len(), at("s0"), at("s1"), at("s2")), (12, "two", "three", "one"));
 }

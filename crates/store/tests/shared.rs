@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use handover_store::postgres::{self, Database, Options, Says};
 use handover_store::{
     Append, Ask, Done, Fault, Feed, IndexRow, Lent, MemoryStore, Outcome, Place, PostgresStore, Put, Record,
-    SessionKey, Slot, Store, Wake, is_full,
+    SessionKey, Slot, Standing, Store, Wake, is_full,
 };
 use tokio_postgres::{AsyncMessage, NoTls};
 
@@ -308,6 +308,7 @@ fn appends_whose_connections_are_cut_have_one_effect_each() {
         cuts.load(Ordering::Relaxed) > 60 && acknowledged.load(Ordering::Relaxed) > 100,
         "{cuts:?} {acknowledged:?}"
     );
+    assert!(store.standing().doubts_settled > 0);
 }
 
 #[test]
@@ -503,6 +504,7 @@ fn nodes_are_listed_until_they_give_back_their_slots() {
     let (one, two) = (PostgresStore::open(named("one")).unwrap(), PostgresStore::open(named("two")).unwrap());
     append(&one, item("s", 0, &["start", "request"]));
     two.probe().unwrap();
+    assert_eq!(two.standing(), Standing { nodes: 2, behind: 2, doubts_settled: 0 });
     let listed = || {
         let nodes = postgres::nodes(options.clone()).unwrap();
         nodes.into_iter().map(|node| (node.name, node.slot.0, node.behind)).collect::<Vec<_>>()

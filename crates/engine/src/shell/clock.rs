@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use handover_kernel::Timestamp;
+use handover_store::Standing;
 
 use super::parts::Locked;
 use super::{Inner, chain};
@@ -131,6 +132,11 @@ impl Inner {
         self.counters.subscribers.set(subscribers as i64);
         self.counters.subscriber_bytes.set(signed(queued));
         self.counters.stored_bytes.set(signed(self.stored.total()));
+        let Standing { nodes, behind, doubts_settled } = self.store.standing();
+        self.counters.nodes.set(signed(nodes));
+        self.counters.tail_behind_events.set(signed(behind));
+        let known = self.counters.doubts_settled.get();
+        self.counters.doubts_settled.inc_by(doubts_settled.saturating_sub(known));
         if let Err(fault) = self.store.count_stored() {
             tracing::error!(error = %chain(&fault), "what is stored could not be counted");
         }

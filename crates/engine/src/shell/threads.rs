@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_store::{Done, Fault, NEWS_KEPT, News, is_full};
+use handover_store::{Done, Fault, NEWS_KEPT, News, Outcome, is_full};
 
 use super::parts::Locked;
 use super::{Inner, chain, count_open};
@@ -91,7 +91,9 @@ impl Inner {
         self.counters.commit_seconds.observe(took.as_secs_f64());
         tracing::trace!(sessions = commit.batch.len(), events = commit.events(), ?took, "wrote a commit");
         match &result {
-            Ok(_) => {
+            Ok(outcomes) => {
+                let lost = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Conflict { .. }));
+                self.counters.conflicts.inc_by(lost.count() as u64);
                 self.counters.commits.inc();
                 self.counters.events_appended.inc_by(commit.events() as u64);
             }

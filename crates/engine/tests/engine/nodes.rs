@@ -185,3 +185,33 @@ async fn a_follower_hears_at_once_of_what_another_node_did() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metrics_of_a_node_show_how_it_stands_among_the_others() {
+    let schema = database::fresh();
+    let node = |_| database::open(&schema).map(|store| Arc::new(store) as Arc<dyn Store>);
+    let Some(stores) = (0..3).map(node).collect() else { return };
+    let nodes = stages(stores);
+    in_time(async {
+        nodes[0].working("s", task(Charter::macp())).await;
+        let lost = || nodes.iter().map(|node| node.metrics.conflicts.get()).sum::<u64>();
+        while lost() == 0 {
+            let [one, two] = [&nodes[0], &nodes[1]].map(|node| node.ok("s", "worker", update("half")));
+            tokio::join!(one, two);
+        }
+        nodes[2].store.probe().unwrap();
+        let metrics = &nodes[2].metrics;
+        until("it knows of the others", || metrics.nodes.get() == 3).await;
+        nodes[2].engine.fresh().await.unwrap();
+        nodes[2].store.probe().unwrap();
+        until("it knows what they did", || metrics.tail_behind_events.get() == 0).await;
+    })
+    .await;
+    let mut registry = prometheus_client::registry::Registry::default();
+    nodes[0].metrics.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for name in ["tail_behind_events", "conflicts_total", "doubts_settled_total", "nodes"] {
+        assert!(text.lines().any(|line| line.starts_with(&format!("{name} "))), "{name} in {text}");
+    }
+}

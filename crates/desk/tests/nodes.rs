@@ -16,9 +16,11 @@ use handover_desk::policies::Policy;
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, Settings};
 use handover_kernel::charter::Charter;
-use handover_kernel::command::Act;
-use handover_kernel::{AgentId, Face, Text};
+use handover_kernel::command::{Act, Need, NewQuestion, Progress, TaskAct};
+use handover_kernel::{AgentId, Blob, Face, Text};
 use handover_store::{MemoryStore, Slot, Store};
+
+use tokio::sync::mpsc;
 
 #[path = "../../store/tests/postgres/mod.rs"]
 mod database;
@@ -166,6 +168,58 @@ on_shared_stores! {
         drop(present);
         until(|| !two.directory.presence("default", &ada).online).await;
         assert!(two.directory.knows("default", &ada).await.unwrap());
+    }
+
+    async fn what_newly_waits_is_told_by_one_node_until_it_is_gone_and_then_by_another(one, two) {
+        let ask = |desk: &Desk, round: usize| {
+            let (desk, name) = (desk.clone(), format!("s{round}"));
+            async move {
+                let work = Work { agents: vec![AgentId::from("worker")], task: Text::from("dig"), ..Work::default() };
+                desk.delegate(&caller("ada"), &name, None, &PROFILE, work).await.unwrap();
+                let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+                desk.act(&caller("worker"), &name, Act::Task(accept)).await.unwrap();
+                let question = NewQuestion { key: None, need: Need::Input, text: Text::from("which?"), schema: Blob::default(), wire: None };
+                let ask = TaskAct::Ask { task: None, questions: vec![question], progress: Progress::default() };
+                desk.act(&caller("worker"), &name, Act::Task(ask)).await.unwrap();
+            }
+        };
+        let (told, mut heard) = mpsc::unbounded_channel();
+        let tell = |node: &'static str, desk: &Desk| {
+            let (desk, told) = (desk.clone(), told.clone());
+            tokio::spawn(async move {
+                let mut announcements = desk.announcements("default", &AgentId::from("ada")).await.unwrap();
+                loop {
+                    let next = announcements.next().await.unwrap();
+                    told.send((node, next.id.clone(), next.session.as_str().to_owned())).unwrap();
+                    announcements.done(&next).await.unwrap();
+                }
+            })
+        };
+        let begun = tell("one", one);
+        // What happened before anybody asked is not told.
+        let mut round = 0;
+        while heard.is_empty() {
+            ask(one, round).await;
+            round += 1;
+        }
+        let next = tell("two", two);
+        while heard.recv().await.unwrap().2 != format!("s{}", round - 1) {}
+        for round in round..round + 6 {
+            ask(if round % 2 == 0 { one } else { two }, round).await;
+            let (node, _, session) = heard.recv().await.unwrap();
+            assert_eq!((node, session), ("one", format!("s{round}")));
+        }
+        begun.abort();
+        begun.await.unwrap_err();
+        let mut ids = std::collections::BTreeSet::new();
+        for round in round + 6..round + 9 {
+            ask(one, round).await;
+            let (node, id, session) = heard.recv().await.unwrap();
+            assert_eq!((node, session), ("two", format!("s{round}")));
+            assert!(ids.insert(id));
+        }
+        next.abort();
+        assert!(heard.try_recv().is_err(), "nothing was told twice");
     }
 
     async fn who_signs_out_at_one_is_signed_out_at_the_other(one, two) {

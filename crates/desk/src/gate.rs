@@ -300,6 +300,11 @@ impl Gate {
         held.map_err(|limited| self.limited(caller, limited))
     }
 
+    /// Hold so many bytes for an agent that is served by another node, if there is room for them.
+    pub fn hold_for(&self, tenant: &str, agent: &str, bytes: u64) -> Result<Lease, Limited> {
+        self.inner.memory.room(tenant, agent, None).take(bytes)
+    }
+
     /// Whether what a command adds to a session may be stored. What leads to the session's end always may.
     pub fn may_store(&self, caller: &Caller, key: &SessionKey, command: &Command) -> Result<(), Limited> {
         if command.always_fits() {

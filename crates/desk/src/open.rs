@@ -131,6 +131,7 @@ pub struct Parts {
     pub(crate) approvals: Rules,
     pub(crate) waits: wait::Settings,
     pub(crate) signals: Signals,
+    pub(crate) faces: others::Faces,
     /// What makes derived ids unguessable.
     pub(crate) secret: Secret,
     /// When everything is to end.
@@ -208,6 +209,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         approvals: settings.approvals,
         waits: settings.waits,
         signals: Signals::default(),
+        faces: others::Faces::default(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,
         engine,

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -309,6 +309,28 @@ fn appends_whose_connections_are_cut_have_one_effect_each() {
         "{cuts:?} {acknowledged:?}"
     );
     assert!(store.standing().doubts_settled > 0);
+}
+
+#[test]
+fn of_nodes_that_put_a_record_at_once_where_nothing_is_one_does() {
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    let together = Barrier::new(stores.len());
+    let put = |store: &PostgresStore, round: usize| {
+        let key = format!("nonce{round}").into();
+        let record = Record { space: "nonce".into(), tenant: "".into(), key, value: Vec::new() };
+        together.wait();
+        store.put_record(&record, Put::IfAbsent).unwrap()
+    };
+    let put = &put;
+    let first: Vec<Vec<bool>> = thread::scope(|scope| {
+        let nodes: Vec<_> = stores
+            .iter()
+            .map(|store| scope.spawn(move || (0..50).map(|round| put(store, round)).collect()))
+            .collect();
+        nodes.into_iter().map(|node| node.join().unwrap()).collect()
+    });
+    assert!((0..50).all(|round| first.iter().filter(|node| node[round]).count() == 1), "{first:?}");
 }
 
 #[test]

@@ -166,6 +166,7 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
 pub fn of_limited(limited: &Limited) -> Meaning {
     match limited {
         Limited::Rate { .. }
+        | Limited::Unknown { .. }
         | Limited::Streams { .. }
         | Limited::Memory { .. }
         | Limited::Storage { .. }
@@ -177,7 +178,7 @@ pub fn of_limited(limited: &Limited) -> Meaning {
 /// The code of having asked for more than one may.
 pub fn code_of_limited(limited: &Limited) -> &'static str {
     match limited {
-        Limited::Rate { .. } | Limited::Streams { .. } => own::RATE_LIMITED.code,
+        Limited::Rate { .. } | Limited::Unknown { .. } | Limited::Streams { .. } => own::RATE_LIMITED.code,
         Limited::Memory { .. } => own::MEMORY_BUDGET_SPENT.code,
         Limited::Storage { .. } => own::STORAGE_BUDGET_SPENT.code,
         Limited::Checks { .. } => own::CHECKS_BUSY.code,

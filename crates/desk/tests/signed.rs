@@ -14,7 +14,7 @@ use handover_desk::identity::{Identity, Unauthenticated};
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, No, Settings};
 use handover_kernel::Face;
-use handover_store::{MemoryStore, Store};
+use handover_store::{MemoryStore, Slot, Store};
 use serde_json::{Value, json};
 
 /// A key, and what signs with it.
@@ -155,6 +155,30 @@ async fn a_request_counts_once_also_after_a_restart_and_however_it_is_written() 
     body["nonce"] = value["nonce"].clone();
     stage.ask(&other.sign(body)).await.unwrap();
     assert_eq!(stage.nonces(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_sent_to_several_nodes_at_once_counts_at_one() {
+    let store = MemoryStore::new();
+    let nodes = [0, 1, 2].map(|slot| Arc::new(Stage::over(Arc::new(store.writer(Slot(slot))))));
+    let signer = Signer::new(1);
+    nodes[0].bind("t-worker", &signer).await.unwrap();
+    for _ in 0..20 {
+        let request: Arc<[u8]> = signer.request().into();
+        let ask = |node: &Arc<Stage>| {
+            let (node, request) = (Arc::clone(node), Arc::clone(&request));
+            tokio::spawn(async move { node.ask(&request).await.is_ok() })
+        };
+        let mut let_in = 0;
+        for asked in nodes.each_ref().map(ask) {
+            let_in += usize::from(asked.await.unwrap());
+        }
+        assert_eq!(let_in, 1);
+    }
+    for node in nodes {
+        let desk = node.desk.clone();
+        tokio::task::spawn_blocking(move || desk.stop()).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -75,9 +75,10 @@ cli: ## try every command of the release binary, and use it from a real terminal
 browser: ## use the console in a real Chromium: journeys, and every page on a desk and a phone, light and dark
 	@scripts/browser
 
-nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, and clients of every face at a load balancer
+nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer, and engines behind a pooler
 	@scripts/nodes
 	@scripts/soak --short
+	POOLED=1 scripts/postgres cargo test $(LOCKED) --package handover-engine --test engine -- --quiet on_a_database
 
 soak: ## what takes too long for every run: the clients' suites at three nodes, and SOAK_MINUTES (10) of everything going wrong
 	@scripts/soak
@@ -93,6 +94,7 @@ bench-toy: ## run every benchmark at toy size: shows that it works, not how fast
 	cargo run $(LOCKED) --release --package handover -- bench scale --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench console --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --toy --data target
+	scripts/postgres cargo run $(LOCKED) --release --package handover -- bench nodes --toy
 
 bench: ## run the benchmarks at full size; takes about half an hour and wants a quiet machine
 	cargo run $(LOCKED) --release --package handover -- bench engine --part all --data target
@@ -102,6 +104,7 @@ bench: ## run the benchmarks at full size; takes about half an hour and wants a 
 	cargo run $(LOCKED) --release --package handover -- bench scale --data target
 	cargo run $(LOCKED) --release --package handover -- bench console --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --data target
+	scripts/postgres cargo run $(LOCKED) --release --package handover -- bench nodes
 
 clean: ## remove everything that was built
 	cargo clean

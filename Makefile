@@ -77,6 +77,7 @@ browser: ## use the console in a real Chromium: journeys, and every page on a de
 
 nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer, and engines behind a pooler
 	@scripts/nodes
+	@scripts/nodes --rolling
 	@scripts/soak --short
 	POOLED=1 scripts/postgres cargo test $(LOCKED) --package handover-engine --test engine -- --quiet on_a_database
 

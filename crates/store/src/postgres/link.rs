@@ -155,13 +155,14 @@ async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
     hear: impl Fn(&str),
 ) {
     while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
-        match message {
-            AsyncMessage::Notice(notice) if notice.severity() == "WARNING" => {
-                warnings.fetch_add(1, Ordering::AcqRel);
-                tracing::warn!(message = notice.message(), "the database warns");
-            }
-            AsyncMessage::Notification(notification) => hear(notification.payload()),
-            _ => {}
+        if let AsyncMessage::Notice(notice) = &message
+            && notice.severity() == "WARNING"
+        {
+            warnings.fetch_add(1, Ordering::AcqRel);
+            tracing::warn!(message = notice.message(), "the database warns");
+        }
+        if let AsyncMessage::Notification(notification) = &message {
+            hear(notification.payload());
         }
     }
 }

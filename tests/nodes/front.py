@@ -59,8 +59,11 @@ class Front:
         length is known: then the client's connection goes on."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                if head.startswith(b"PRI * HTTP/2.0"):
+                head = await reader.readexactly(1)
+                is_tls = head == b"\x16"
+                head += b"" if is_tls else await reader.readuntil(b"\r\n\r\n")
+                # What cannot be taken apart goes to one node as it is.
+                if is_tls or head.startswith(b"PRI * HTTP/2.0"):
                     other = await self._connect(0)
                     other[1].write(head)
                     await both_ways(reader, writer, *other)

@@ -38,13 +38,17 @@ class Node:
         self.begin()
         return self.wait()
 
-    def begin(self):
+    def begin(self, *more, preexec_fn=None):
         flags = {"--data": self.place, "--http": self.http, "--macp": self.macp, "--admin": self.admin}
         texts = (text if name == "--data" else "{}:{}".format(*text) for name, text in flags.items())
-        command = [BINARY, "serve", "--json", *(word for pair in zip(flags, texts, strict=True) for word in pair)]
-        log = (self.place / "log").open("a")
+        command = [BINARY, "serve", "--json", *(word for pair in zip(flags, texts, strict=True) for word in pair), *more]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self.environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(self.place / "log").open("a"),
+            env=self.environment,
+            preexec_fn=preexec_fn,
         )
 
     def wait(self):

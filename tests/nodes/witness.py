@@ -1,8 +1,10 @@
 """Compares what agents asked and heard with what is stored, as the database and a node that has just started have it."""
 
 import collections
+import copy
 import itertools
 import json
+from dataclasses import replace
 
 from lives import Caller
 
@@ -31,6 +33,29 @@ class Witness:
         for check in (self.tables, self.writes, self.real_time, self.reads, self.races):
             check()
         return self.wrong
+
+    def can_fail(self):
+        """What each check says of a record that is wrong in one way; what it says of none is a check that shows nothing."""
+        read = next(read for read in self.record.reads if len(read.events) > 3)
+        write = next(write for write in self.record.writes if write.refused is None and write.session == read.session)
+        first, last = self.places[read.session][0][0], self.places[read.session][-1][0]
+        session, *_ = self.record.won
+        tampered = {
+            "an answer without an event": ([replace(write, mark="mark-never-")], [], {}),
+            "a refusal with an event": ([replace(write, refused="FORBIDDEN")], [], {}),
+            "an order that is not that of the time": (
+                [replace(first, asked=last.heard + 1, heard=last.heard + 2), replace(last, asked=0)], [], {}),
+            "a read without what was acknowledged": ([write], [replace(read, asked=write.heard + 1, events=[])], {}),
+            "a read of what was not asked yet": ([last], [replace(read, heard=last.asked - 1, events=self.logs[read.session])], {}),
+            "a read of something else": ([], [replace(read, events=read.events[1:])], {}),
+            "two that have one task": ([], [], {session: ["worker", "helper"]}),
+        }
+        for what, (writes, reads, won) in tampered.items():
+            other = copy.copy(self)
+            other.record, other.wrong = replace(self.record, writes=writes, reads=reads, won=won), []
+            other.writes(), other.real_time(), other.reads(), other.races()
+            if not other.wrong:
+                self.say("nobody noticed", what)
 
     def say(self, *words):
         self.wrong.append(" ".join(str(word) for word in words))

@@ -118,6 +118,11 @@ impl Counters {
         self.commands.get_or_create(&[("outcome", outcome)]).inc();
     }
 
+    /// How many sessions have ended so.
+    pub fn ended(&self, end: End) -> u64 {
+        self.sessions_ended.get_or_create(&[("how", end.name())]).get()
+    }
+
     /// Count a session that has ended.
     pub fn count_end(&self, end: End) {
         self.sessions_ended.get_or_create(&[("how", end.name())]).inc();

@@ -55,7 +55,8 @@ impl In {
         Ok(loaded.config)
     }
 
-    fn options(&self) -> Result<Option<Options>, Failure> {
+    /// How to open it, if one was named.
+    pub fn options(&self) -> Result<Option<Options>, Failure> {
         server::database(&self.config()?).map_err(Failure::Usage)
     }
 

@@ -79,6 +79,11 @@ impl Link {
         answer.recv().expect("work for the database ends with an answer")
     }
 
+    /// The schema of the tables.
+    pub(super) fn schema(&self) -> &str {
+        self.schema.trim_matches(['"', '.'])
+    }
+
     /// A new connection.
     pub(super) fn connect(&self) -> Result<Arc<Session>, tokio_postgres::Error> {
         let warnings = Arc::new(AtomicU64::new(0));
@@ -155,14 +160,14 @@ async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
     hear: impl Fn(&str),
 ) {
     while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
-        if let AsyncMessage::Notice(notice) = &message
-            && notice.severity() == "WARNING"
-        {
-            warnings.fetch_add(1, Ordering::AcqRel);
-            tracing::warn!(message = notice.message(), "the database warns");
-        }
-        if let AsyncMessage::Notification(notification) = &message {
-            hear(notification.payload());
+        match message {
+            AsyncMessage::Notice(notice) if notice.severity() == "WARNING" => {
+                warnings.fetch_add(1, Ordering::AcqRel);
+                tracing::warn!(message = notice.message(), "the database warns");
+            }
+            AsyncMessage::Notification(notification) => hear(notification.payload()),
+            // There may be others in a later version.
+            AsyncMessage::Notice(_) | _ => {}
         }
     }
 }

@@ -8,11 +8,13 @@
 //! - `append`: a batch as the database takes it
 //! - `hint`: letting other nodes know that there is something to read
 //! - `read`: what is asked of it
+//! - `bare`: the database without the store, for benchmarks
 //!
 //! An append is one call of one function, which commits by itself. A call whose answer is lost is looked for: its number is in
 //! the slot's row if it was kept, and else it is sent again.
 
 mod append;
+mod bare;
 pub mod database;
 mod hint;
 mod link;
@@ -31,10 +33,11 @@ use tokio_postgres::Row;
 use tokio_postgres::error::{Severity, SqlState};
 
 use self::append::Races;
+pub use self::bare::Bare;
 pub use self::database::Database;
 use self::hint::Hints;
 use self::link::{Link, Pool, Session, Value, values};
-pub use self::schema::migrate;
+pub use self::schema::{migrate, remove};
 pub use self::slot::{Node, Says, nodes};
 use crate::fault::Fault;
 use crate::log::{

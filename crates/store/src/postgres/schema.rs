@@ -19,6 +19,13 @@ pub fn migrate(options: Options) -> Result<bool, Fault> {
     Inner::new(Options { migrate: true, ..options })?.migrate(&STEPS)
 }
 
+/// Remove the schema with everything in it: for what was made to be measured.
+pub fn remove(options: Options) -> Result<(), Fault> {
+    let inner = Inner::new(options)?;
+    let sql = format!("DROP SCHEMA IF EXISTS \"{}\" CASCADE", inner.options.schema);
+    inner.ask("removing the schema", &sql, Vec::new).map(drop)
+}
+
 impl Inner {
     /// Make the tables, or find them. When several nodes start at once, one does. Says whether there was anything to do.
     pub(super) fn migrate(&self, steps: &[Step]) -> Result<bool, Fault> {

@@ -368,7 +368,8 @@ mod tests {
         let streams = Limited::Streams { max: 1 };
         let memory = Limited::Memory { whose: Whose::Agent, max: 1 };
         let storage = Limited::Storage { whose: Whose::Tenant, max: 1 };
-        for limited in [rate, streams, memory, storage, Limited::Checks { retry_after_ms: 1 }] {
+        let unknown = Limited::Unknown { kind: Kind::Message, retry_after_ms: 1 };
+        for limited in [rate, unknown, streams, memory, storage, Limited::Checks { retry_after_ms: 1 }] {
             assert!(Limit::ALL.contains(&limited.limit()));
             let meaning = of_limited(&limited);
             assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));

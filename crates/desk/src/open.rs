@@ -31,7 +31,7 @@ use crate::identity::bound::Keys;
 use crate::identity::signins::SignIns;
 use crate::identity::tokens::Tokens;
 use crate::limit::Limit;
-use crate::others;
+use crate::others::{self, Others};
 use crate::policies::Policies;
 use crate::private;
 use crate::shutdown::Shutdown;
@@ -131,7 +131,7 @@ pub struct Parts {
     pub(crate) approvals: Rules,
     pub(crate) waits: wait::Settings,
     pub(crate) signals: Signals,
-    pub(crate) faces: others::Faces,
+    pub(crate) others: Others,
     /// What makes derived ids unguessable.
     pub(crate) secret: Secret,
     /// When everything is to end.
@@ -209,7 +209,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         approvals: settings.approvals,
         waits: settings.waits,
         signals: Signals::default(),
-        faces: others::Faces::default(),
+        others: Others::default(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,
         engine,

@@ -2,6 +2,7 @@
 //! Nothing of it is kept: whatever must not be lost is an event or a record.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -59,14 +60,19 @@ struct SaidByFace {
 /// Is told what its face said at another node. It must not block.
 type Hear = Box<dyn Fn(&[u8]) + Send + Sync>;
 
-/// The faces that say something to themselves at other nodes.
+/// What is to be heard, and to be asked.
 #[derive(Default)]
-pub(crate) struct Faces(Mutex<BTreeMap<&'static str, Hear>>);
+pub(crate) struct Others {
+    /// The faces that say something to themselves at other nodes.
+    faces: Mutex<BTreeMap<&'static str, Hear>>,
+    /// It may have been missed who is there.
+    asks: AtomicBool,
+}
 
 impl Desk {
     /// Have a face hear what it says at other nodes, from now on.
     pub fn hear_own(&self, face: &'static str, hear: Hear) {
-        lock(&self.faces.0).insert(face, hear);
+        lock(&self.others.faces).insert(face, hear);
     }
 
     /// Let a face hear something at the other nodes, if there can be any. It is not kept, and a node that is just starting misses it.
@@ -140,6 +146,8 @@ fn heard(parts: &Parts, elsewhere: Elsewhere<'_>) {
             parts.directory.heard(None);
             parts.policies.heard();
             parts.sign_ins.heard();
+            parts.keys.missed();
+            parts.others.asks.store(true, Ordering::Release);
         }
     }
 }
@@ -150,7 +158,7 @@ fn told(parts: &Parts, by: Slot, said: Said) {
         parts.signals.tell(&tenant, Signal { sender, about, proven, body: body.into() });
     }
     if let Some(SaidByFace { face, body }) = said.by_face
-        && let Some(hear) = lock(&parts.faces.0).get(&*face)
+        && let Some(hear) = lock(&parts.others.faces).get(&*face)
     {
         hear(&body);
     }
@@ -179,9 +187,11 @@ fn tell_who_is_there(parts: &Weak<Parts>) {
         thread::sleep(TELL_EVERY);
         let Some(parts) = parts.upgrade().filter(|parts| !parts.shutdown.has_begun()) else { return };
         let sightings = parts.directory.untold(SIGHTINGS_MAX);
-        if !sightings.is_empty()
-            && let Err(error) = parts.store.say(&Said { sightings, ..Said::default() }.encode_to_vec())
+        let asks = parts.others.asks.swap(false, Ordering::AcqRel);
+        if (asks || !sightings.is_empty())
+            && let Err(error) = parts.store.say(&Said { sightings, asks, ..Said::default() }.encode_to_vec())
         {
+            parts.others.asks.fetch_or(asks, Ordering::AcqRel);
             tracing::warn!(%error, "the other nodes could not be told who is there");
             parts.directory.tell_again();
         }

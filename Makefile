@@ -1,7 +1,7 @@
 # The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid cli browser fuzz bench bench-toy clean
+.PHONY: help run build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid cli browser docs demo install pictures fuzz bench bench-toy clean
 
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
@@ -10,13 +10,16 @@ LOCKED := $(if $(filter true,$(CI)),--locked)
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
 # What `make test` runs, in this order. A new check is a recipe below and its name here.
-CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid cli browser bench-toy
+CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid cli browser docs bench-toy
 
 help: ## list the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## start a server of the release build on this machine
 	cargo run --release --package handover -- serve
+
+install: ## build the release binary and put it on the PATH: into ~/.cargo/bin, or under CARGO_INSTALL_ROOT
+	cargo install --locked --path crates/handover
 
 build: ## build the release binary, target/release/handover, and beside it handover.debug for debuggers and profilers
 	@scripts/build
@@ -71,6 +74,9 @@ cli: ## try every command of the release binary, and use it from a real terminal
 
 browser: ## use the console in a real Chromium: journeys, and every page on a desk and a phone, light and dark
 	@scripts/browser
+
+docs: ## run every block of README, docs and examples as it is written
+	@scripts/docs
 
 fuzz: ## fuzz everything that reads bytes from outside, FUZZ_RUNS executions of each target
 	@scripts/fuzz

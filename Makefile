@@ -15,8 +15,11 @@ CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-c
 help: ## list the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## start a server of the release build on this machine
-	cargo run --release --package handover -- serve
+run: ## start a server of the release build on this machine, with the settings of the demo
+	cargo run --release --package handover -- serve --config examples/demo/handover.toml
+
+demo: ## have three agents work together at the server that make run has started
+	@python=$$(scripts/python tests/docs) && exec "$$python" examples/demo/demo.py
 
 install: ## build the release binary and put it on the PATH: into ~/.cargo/bin, or under CARGO_INSTALL_ROOT
 	cargo install --locked --path crates/handover
@@ -74,6 +77,10 @@ cli: ## try every command of the release binary, and use it from a real terminal
 
 browser: ## use the console in a real Chromium: journeys, and every page on a desk and a phone, light and dark
 	@scripts/browser
+
+pictures: ## make the pictures of README.md again, by the browser test that does what it says
+	@scripts/browser "first ten minutes"
+	cp target/browser/screenshots/first-*.png docs/pictures/
 
 docs: ## run every block of README, docs and examples as it is written
 	@scripts/docs

@@ -56,6 +56,9 @@ def work(task, asked):
         call("task/update", taskId=task, state="working", message=step)
         say(step)
         time.sleep(pace)
+        # Reading is the moment at which steers and messages of the sender are handed over.
+        for message in call("task/read", taskId=task)["messages"]:
+            asked += f" ({text_of([message])})"
     text = f"Report. {asked}"
     if checker:
         text += f" Checked by {checker}: {checked(task, text)}"

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -45,7 +46,7 @@ class Terminal:
         done = script.with_suffix(".done")
         script.write_text(text)
         self.seen = len(self.log.read_text(errors="replace"))
-        self.shell.stdin.write(f". ./{script.name} </dev/null; : >{done.name}\n")
+        self.shell.stdin.write(f". {script} </dev/null; : >{done}\n")
         self.shell.stdin.flush()
         deadline = time.monotonic() + PATIENCE
         while not (done.exists() or (until and until in self.shown())):
@@ -84,6 +85,8 @@ class Reader:
         (programs / "handover").symlink_to(BINARY)
         # Examples may leave things behind, so they are a copy; the rest is only read.
         shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        for settings in (place / "examples").rglob("*.toml"):
+            settings.write_text(self.local(settings.read_text()))
         for name in ("crates", "docs"):
             (place / name).symlink_to(ROOT / name)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HANDOVER_")}
@@ -103,6 +106,13 @@ class Reader:
         for host in ("127.0.0.1", "localhost", "0.0.0.0"):
             for port, mine in self.ports.items():
                 text = text.replace(f"{host}:{port}", f"{host}:{mine}")
+        return text
+
+    def typed(self, text):
+        """What is typed. Where a configuration file says the addresses, they are not said by the environment as well."""
+        names = re.findall(r"--config (\S+\.toml)", text)
+        if any("\nhttp =" in file.read_text() for name in names for file in self.place.rglob(pathlib.Path(name).name)):
+            return "unset HANDOVER_HTTP HANDOVER_MACP HANDOVER_ADMIN\n" + text
         return text
 
     def terminal(self, name):

@@ -42,10 +42,11 @@ def run(reader, block):
         saved.write_text(text)
         saved.chmod(0o755)
     elif block.language == "sh":
-        terminal.run(text, block.words.get("until"))
+        terminal.run(reader.typed(text), block.words.get("until"))
     elif block.language == "python":
-        (reader.place / "block.py").write_text(text)
-        terminal.run("python block.py")
+        saved = reader.place / "block.py"
+        saved.write_text(text)
+        terminal.run(f"python {saved}")
     elif block.language == "toml":
         (reader.place / "block.toml").write_text(text)
         option = "HANDOVER_IDENTITY_TOKENS=block.toml" if "[[token]]" in text else "HANDOVER_CONFIG=block.toml"

@@ -110,8 +110,8 @@ class Reader:
 
     def typed(self, text):
         """What is typed. Where a configuration file says the addresses, they are not said by the environment as well."""
-        names = re.findall(r"--config (\S+\.toml)", text)
-        if any("\nhttp =" in file.read_text() for name in names for file in self.place.rglob(pathlib.Path(name).name)):
+        names = tuple(re.findall(r"--config (\S+\.toml)", text))
+        if any("\nhttp =" in file.read_text() for file in self.place.rglob("*.toml") if str(file).endswith(names)):
             return "unset HANDOVER_HTTP HANDOVER_MACP HANDOVER_ADMIN\n" + text
         return text
 

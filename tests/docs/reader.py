@@ -13,7 +13,7 @@ import time
 from pages import ROOT
 
 BINARY = pathlib.Path(os.environ.get("HANDOVER_BINARY", ROOT / "target/docs/bin/handover")).resolve()
-PATIENCE = 60.0
+PATIENCE = 30.0
 
 
 def free_ports(count):

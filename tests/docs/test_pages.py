@@ -2,10 +2,11 @@
 
 import json
 import re
+import time
 
 import pytest
 from pages import CHECKED, LOOKED_AT, ROOT, anchors, blocks, pages, prose
-from reader import Reader
+from reader import PATIENCE, Reader
 from settings import tools_of
 
 
@@ -25,12 +26,16 @@ def reader(tmp_path):
     it.ended()
 
 
-def shows(block, shown):
-    """Each line of the block was shown, in order; an ellipsis stands for anything."""
+def shows(block, terminal):
+    """Each line of the block is shown, in order; an ellipsis stands for anything."""
     pattern = r"[^\n]*\n(?:.*\n)*?".join(
         ".*?".join(re.escape(part) for part in line.split("…")) for line in block.text.splitlines() if line.strip()
     )
-    assert re.search(pattern, shown + "\n"), f"expected\n{block.text}\nfound\n{shown}"
+    pattern = re.compile("^" + pattern, re.M)
+    deadline = time.monotonic() + PATIENCE
+    while not pattern.search(terminal.shown()):
+        assert time.monotonic() < deadline, f"expected\n{block.text}\nfound\n{terminal.shown()}"
+        time.sleep(0.05)
 
 
 def run(reader, block):
@@ -68,7 +73,7 @@ def test_a_page_does_what_it_says(page, reader):
     for block in work:
         try:
             if "output" in block.words:
-                shows(block, last.shown())
+                shows(block, last)
             else:
                 run(reader, block)
                 if block.language in ("sh", "python"):

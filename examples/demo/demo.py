@@ -31,7 +31,10 @@ except urllib.error.URLError as error:
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 # The analyst and the writer are the agents of the other examples.
 agents = [["macp/analyst.py", pace], ["grid/writer.py", pace, "analyst"], ["demo/lead.py", pace]]
-running = [subprocess.Popen([sys.executable, HERE.parent / agent, *arguments]) for agent, *arguments in agents]
+# In sessions of their own: Ctrl-C is for this program, which then ends them.
+running = [
+    subprocess.Popen([sys.executable, HERE.parent / agent, *arguments], start_new_session=True) for agent, *arguments in agents
+]
 try:
     task = {"to": "lead", "title": "Sales report", "message": "Please have a report made about the sales of Q4.", "queue": True}
     sent = grid("you", "/a2a/you", {"jsonrpc": "2.0", "id": 1, "method": "task/send", "params": task})

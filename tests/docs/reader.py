@@ -1,5 +1,6 @@
 """Somebody who types what a page says into terminals: a directory of their own, and `handover` and `python` on the PATH."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -56,20 +57,15 @@ class Terminal:
         assert not until or until in self.shown(), f"expected {until!r}:\n{self.shown()}"
 
     def close(self):
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self.shell.pid, sign)
-            except ProcessLookupError:
-                break
+        """End the shell and everything that it has started: in order, or after five seconds not."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.shell.pid, signal.SIGTERM)
             deadline = time.monotonic() + 5
-            while sign == signal.SIGTERM and time.monotonic() < deadline:
-                # A shell that waits for a program in the foreground ends after it.
+            while time.monotonic() < deadline:
                 self.shell.poll()
-                try:
-                    os.killpg(self.shell.pid, 0)
-                except ProcessLookupError:
-                    break
+                os.killpg(self.shell.pid, 0)
                 time.sleep(0.02)
+            os.killpg(self.shell.pid, signal.SIGKILL)
         self.shell.wait()
 
 

@@ -53,9 +53,10 @@ def run(reader, block):
         saved.write_text(text)
         terminal.run(f"python {saved}")
     elif block.language == "toml":
-        (reader.place / "block.toml").write_text(text)
-        option = "HANDOVER_IDENTITY_TOKENS=block.toml" if "[[token]]" in text else "HANDOVER_CONFIG=block.toml"
-        terminal.run(f"{option} handover serve --print-config >block.out")
+        saved = reader.place / "block.toml"
+        saved.write_text(text)
+        option = "HANDOVER_IDENTITY_TOKENS" if "[[token]]" in text else "HANDOVER_CONFIG"
+        terminal.run(f"{option}={saved} handover serve --print-config >/dev/null")
     elif block.language == "json":
         settings = [json.loads(line) for line in text.splitlines()] if text.count("\n{") else [json.loads(text)]
         for host in settings:
@@ -104,8 +105,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_summary_lists_every_page_once():
-    summary = ROOT / "docs/SUMMARY.md"
-    listed = [target for target in re.findall(r"\]\(([^)#]+)\)", summary.read_text()) if target.startswith(("..", "errors")) or "/" not in target]
+    listed = re.findall(r"\]\((.*?)\)", (ROOT / "docs/SUMMARY.md").read_text())
+    assert len(set(listed)) == len(listed), "a page is listed twice"
     there = {path.name for path in ROOT.glob("docs/*.md")} - {"SUMMARY.md"}
-    assert sorted(set(listed)) == sorted(listed), "a page is listed twice"
     assert there == {target for target in listed if "/" not in target}

@@ -55,8 +55,10 @@ def run(reader, block):
     elif block.language == "toml":
         saved = reader.place / "block.toml"
         saved.write_text(text)
-        option = "HANDOVER_IDENTITY_TOKENS" if "[[token]]" in text else "HANDOVER_CONFIG"
-        terminal.run(f"{option}={saved} handover serve --print-config >/dev/null")
+        if "[[token]]" in text:
+            terminal.run(f"HANDOVER_IDENTITY_TOKENS={saved} handover doctor")
+        else:
+            terminal.run(f"handover serve --config {saved} --print-config")
     elif block.language == "json":
         settings = [json.loads(line) for line in text.splitlines()] if text.count("\n{") else [json.loads(text)]
         for host in settings:

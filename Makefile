@@ -1,7 +1,7 @@
 # The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid cli browser docs demo install pictures fuzz bench bench-toy clean
+.PHONY: help run demo cluster install build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid cli browser pictures docs nodes soak fuzz bench bench-toy clean
 
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
@@ -10,7 +10,7 @@ LOCKED := $(if $(filter true,$(CI)),--locked)
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
 # What `make test` runs, in this order. A new check is a recipe below and its name here.
-CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid cli browser docs bench-toy
+CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid cli browser docs nodes bench-toy
 
 help: ## list the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ demo: ## have three agents work together at the server that make run has started
 
 install: ## build the release binary and put it on the PATH: into ~/.cargo/bin, or under CARGO_INSTALL_ROOT
 	cargo install --locked --path crates/handover
+
+cluster: ## start three nodes on a PostgreSQL of their own behind a small load balancer, until Ctrl-C
+	@scripts/cluster
 
 build: ## build the release binary, target/release/handover, and beside it handover.debug for debuggers and profilers
 	@scripts/build
@@ -85,6 +88,15 @@ pictures: ## make the pictures of README.md again, by the browser test that does
 docs: ## run every block of README, docs and examples as it is written
 	@scripts/docs
 
+nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer, and engines behind a pooler
+	@scripts/nodes
+	@scripts/nodes --rolling
+	@scripts/soak --short
+	POOLED=1 scripts/postgres cargo test $(LOCKED) --package handover-engine --test engine -- --quiet on_a_database
+
+soak: ## what takes too long for every run: the clients' suites at three nodes, and SOAK_MINUTES (10) of everything going wrong
+	@scripts/soak
+
 fuzz: ## fuzz everything that reads bytes from outside, FUZZ_RUNS executions of each target
 	@scripts/fuzz
 
@@ -96,6 +108,7 @@ bench-toy: ## run every benchmark at toy size: shows that it works, not how fast
 	cargo run $(LOCKED) --release --package handover -- bench scale --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench console --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --toy --data target
+	scripts/postgres cargo run $(LOCKED) --release --package handover -- bench nodes --toy
 
 bench: ## run the benchmarks at full size; takes about half an hour and wants a quiet machine
 	cargo run $(LOCKED) --release --package handover -- bench engine --part all --data target
@@ -105,6 +118,7 @@ bench: ## run the benchmarks at full size; takes about half an hour and wants a 
 	cargo run $(LOCKED) --release --package handover -- bench scale --data target
 	cargo run $(LOCKED) --release --package handover -- bench console --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --data target
+	scripts/postgres cargo run $(LOCKED) --release --package handover -- bench nodes
 
 clean: ## remove everything that was built
 	cargo clean

@@ -4,13 +4,16 @@ import dataclasses
 import pathlib
 import re
 import shlex
+import textwrap
 
 ROOT = pathlib.Path(__file__).parents[2]
 # What is run or read by a program, and what is only looked at.
 CHECKED = {"sh", "python", "toml", "json"}
-LOOKED_AT = {"text"}
-# The line under a block that is not run says so to the reader, and why.
-NOT_RUN = re.compile(r"\n*\*Not run by the tests: \S")
+LOOKED_AT = {"text", "sql"}
+# The line under a block that is not run says so to the reader, and why; or the line that opens it does.
+NOT_RUN = re.compile(r"\s*\*Not run by the tests: \S")
+SKIPPED = re.compile(r" skip: \S")
+FENCED = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.M)
 
 
 @dataclasses.dataclass
@@ -37,16 +40,18 @@ def pages():
 
 def blocks(page):
     text = page.read_text()
-    for found in re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", text, re.M):
-        language, *words = shlex.split(found[1]) or [""]
+    for found in FENCED.finditer(text):
+        opening, *skipped = SKIPPED.split(found[2])
+        language, *words = shlex.split(opening) or [""]
         words = dict(word.partition("=")[::2] for word in words)
         line = text.count("\n", 0, found.start()) + 1
-        yield Block(page, line, language, words, found[2], not NOT_RUN.match(text, found.end()))
+        runs = not skipped and not NOT_RUN.match(text, found.end())
+        yield Block(page, line, language, words, textwrap.dedent(found[3]), runs)
 
 
 def prose(page):
     """The page without its blocks."""
-    return re.sub(r"^```.*\n(?:.*\n)*?```$", "", page.read_text(), flags=re.M)
+    return FENCED.sub("", page.read_text())
 
 
 def anchors(page):

@@ -369,9 +369,7 @@ impl Directory {
     }
 
     async fn roll(&self, tenant: &str) -> Result<Arc<Roll>, Denied> {
-        if let Some(engine) = &self.inner.engine {
-            engine.fresh().await?;
-        }
+        self.fresh().await?;
         if let Some(roll) = self.inner.tenant(tenant).roll() {
             return Ok(roll);
         }
@@ -382,6 +380,14 @@ impl Directory {
         .await
     }
 
+    /// What other nodes have changed is known from here on, also to whoever changes something because of it.
+    async fn fresh(&self) -> Result<(), Denied> {
+        match &self.inner.engine {
+            Some(engine) => engine.fresh().await,
+            None => Ok(()),
+        }
+    }
+
     /// Do something that may wait for the disk. It is done to its end even if nobody waits for it any more, so that
     /// memory never falls behind the disk.
     async fn blocking<R: Send + 'static>(
@@ -389,6 +395,7 @@ impl Directory {
         tenant: &str,
         work: impl FnOnce(&Inner, &str, &Tenant) -> Result<R, Denied> + Send + 'static,
     ) -> Result<R, Denied> {
+        self.fresh().await?;
         let (inner, name) = (Arc::clone(&self.inner), Box::<str>::from(tenant));
         let work = move || {
             let tenant = inner.tenant(&name);

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_engine::{Delivery, Denied, Ended, Key, Subscription, Topic};
+use handover_kernel::Session;
 use handover_store::{Place, SessionKey};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::caller::Caller;
 use crate::directory::Present;
@@ -26,6 +27,11 @@ const COPIES: u64 = 3;
 /// What following something takes in memory, as long as it goes on, and what a stream or a waiting call does.
 const FOLLOWING_BYTES: u64 = 4 * 1024;
 const STAYING_BYTES: u64 = 4 * 1024;
+
+/// How often what could not be read is read again, and after how long: a store that does not answer for a moment ends no
+/// stream. Where it does not for longer, the reader may do better at another node.
+const AGAIN_MAX: usize = 20;
+const AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// How many events of everybody may have happened since a place from which somebody goes on.
 pub const BEHIND_MAX: u64 = 100_000;
@@ -88,6 +94,17 @@ impl Desk {
         });
         let held = (caller.held.clone(), staying);
         Ok(Stay { over, _permit: permit, _present: present, _held: held })
+    }
+
+    /// A session in which something happened, for whoever is told of it. Waits for a store that does not answer for a moment.
+    pub async fn session_at_last(&self, caller: &Caller, session: &str) -> Result<Arc<Session>, No> {
+        for _ in 0..AGAIN_MAX {
+            match self.session(caller, session).await {
+                Err(no) if no.may_pass() => sleep(AGAIN_AFTER).await,
+                found => return found,
+            }
+        }
+        self.session(caller, session).await
     }
 
     /// How long a call of this caller waits for what it asks for.
@@ -198,9 +215,19 @@ impl Events {
         Ok(last.event.seq.0)
     }
 
+    /// How far it has been read.
+    pub(crate) fn reached(&self) -> &Place {
+        &self.after
+    }
+
     /// The place after which the next event comes, for whoever comes back.
     pub fn place(&self) -> String {
         self.after.to_string()
+    }
+
+    /// The same if an event that was given out could not be told: it comes again.
+    pub fn place_before(&self, untold: &Delivery) -> String {
+        self.after.clone().short_of(untold.position).to_string()
     }
 
     /// Hold nothing any more for what was given out.
@@ -216,6 +243,7 @@ impl Events {
     /// The next event. Waits for it, and for room for it and for what is made of it: until the next one is asked for, that
     /// is held. Whoever waits for more room meanwhile must let go of it before, or many could wait for each other.
     pub async fn next(&mut self) -> Result<Delivery, Over> {
+        let mut again = 0..AGAIN_MAX;
         loop {
             if !self.ready.is_empty() {
                 // Nothing is taken out before there is room: whoever waits here may be interrupted.
@@ -244,6 +272,9 @@ impl Events {
                 Err(Ended::TooSlow { .. }) if self.tells_of_lag => return Err(Over::Lagging),
                 Err(Ended::TooSlow { resume_after }) => {
                     self.subscription.begin_again(resume_after);
+                }
+                Err(Ended::Denied(denied)) if denied.may_pass() && again.next().is_some() => {
+                    sleep(AGAIN_AFTER).await;
                 }
                 Err(Ended::Denied(denied)) => return Err(Over::Denied(denied)),
             }

@@ -215,6 +215,10 @@ impl Desk {
                 break;
             }
             for event in page {
+                // What was appended since goes with the session as it is then.
+                if event.seq > session.head {
+                    break 'pages;
+                }
                 bytes += event.weight() as usize;
                 last = event.seq.0;
                 if !conceals(caller, &session, &event) {
@@ -326,6 +330,7 @@ impl Desk {
             }
             events.extend(page.into_iter().map(Arc::unwrap_or_clone));
         }
+        events.truncate(session.head.0 as usize);
         Ok(Whole { session, events, _held: held })
     }
 

@@ -92,6 +92,11 @@ impl No {
         matches!(self.refusal(), Some(Refusal::SessionNotFound | Refusal::NotParticipant { .. }))
     }
 
+    /// Whether what could not be read now may be read in a while.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, No::Denied(denied) if denied.may_pass())
+    }
+
     /// The refusal of the kernel, if it is one.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {

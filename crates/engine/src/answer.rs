@@ -113,3 +113,10 @@ pub enum Denied {
     /// The engine takes no more commands.
     Stopping,
 }
+
+impl Denied {
+    /// Whether what could not be read now may be read in a while.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Denied::Fault(fault) if fault.is_retryable())
+    }
+}

@@ -44,6 +44,14 @@ macro_rules! keys {
             pub struct $Part {
                 $( #[doc = $part_help] pub $part_key: $part_type, )*
             }
+
+            impl $Part {
+                /// Each of its keys with its value, to compare.
+                pub fn entries(&self) -> BTreeMap<String, String> {
+                    let entries = [$( (concat!(stringify!($part), ".", stringify!($part_key)), plain(&self.$part_key)), )*];
+                    entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+                }
+            }
         )*
 
         impl Merge<'_> {
@@ -62,6 +70,16 @@ macro_rules! keys {
             }
         }
     };
+}
+
+/// A value as it would be set.
+fn plain(value: &impl fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    match text.strip_prefix("Some(").and_then(|text| text.strip_suffix(')')) {
+        Some(set) => set.to_owned(),
+        None if text == "None" => "auto".to_owned(),
+        None => text,
+    }
 }
 
 keys! {
@@ -99,7 +117,7 @@ keys! {
         lease_seconds: u64 = 10, number(2..=600);
         /// How long a command waits for a database that does not answer.
         patience_seconds: u64 = 10, number(1..=600);
-        /// How often it is looked at what other nodes did, at least.
+        /// How often it is looked at what other nodes did, at least: while somebody follows, or no hints of it arrive.
         poll_ms: u64 = 20, number(1..=10_000);
         /// How many events of other nodes may be unknown before this one starts over.
         behind_max: u64 = 100_000, number(1000..=100_000_000);

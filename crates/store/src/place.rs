@@ -73,6 +73,16 @@ impl Place {
         fresh
     }
 
+    /// As it was just before a position was read.
+    pub fn short_of(mut self, position: Position) -> Place {
+        let before = position.number.saturating_sub(1);
+        match position.slot {
+            Slot(0) => self.first = before,
+            slot => _ = self.others.insert(slot, before),
+        }
+        self
+    }
+
     /// Read all that the other has.
     pub fn join(&mut self, other: &Place) {
         for position in other.positions() {

@@ -134,12 +134,38 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_MCP_RESOURCE", "https://handover.example/mcp"),
         ("HANDOVER_RETENTION_FINISHED_DAYS", "13"),
         ("HANDOVER_RETENTION_TOMBSTONE_DAYS", "14"),
+        ("HANDOVER_DRAIN_SECONDS", "3"),
+        ("HANDOVER_STORE", "postgres://u@h/d"),
+        ("HANDOVER_STORE_PASSWORD_FILE", "password"),
+        ("HANDOVER_STORE_CA", "ca.pem"),
+        ("HANDOVER_STORE_SCHEMA", "tasks"),
+        ("HANDOVER_STORE_NODE", "one"),
+        ("HANDOVER_STORE_MIGRATE", "false"),
+        ("HANDOVER_STORE_LEASE_SECONDS", "20"),
+        ("HANDOVER_STORE_PATIENCE_SECONDS", "21"),
+        ("HANDOVER_STORE_POLL_MS", "22"),
+        ("HANDOVER_STORE_BEHIND_MAX", "2000"),
     ]);
     let loaded = load(&sources).unwrap();
     assert_eq!(loaded.entries.len(), sources.environment.len());
     for entry in &loaded.entries {
         assert_eq!(entry.origin, Origin::Environment(variable_of(entry.key)), "{}", entry.key);
     }
+}
+
+#[test]
+fn the_store_can_be_named_alone_and_its_password_is_not_shown() {
+    let url = "postgres://u:hunter2@h/d?password=hunter2&connect_timeout=3";
+    for sources in [file(&format!("store = '{url}'")), file(&format!("[store]\nurl = '{url}'"))] {
+        let loaded = load(&sources).unwrap();
+        assert_eq!(loaded.config.store.url.secret(), Some(url));
+        let shown = [loaded.to_toml(), format!("{:?}", loaded.config)].concat();
+        assert!(
+            !shown.contains("hunter2") && shown.contains("postgres://u@h/d?connect_timeout=3"),
+            "{shown}"
+        );
+    }
+    assert_eq!(load(&file("")).unwrap().config.store.url.secret(), None);
 }
 
 #[test]
@@ -377,4 +403,17 @@ fn the_access_list_is_a_list_of_tables_in_the_file() {
     let wrong = refused(&file("[[access.rules]]\nagents = ['a']\nsees = []"));
     assert!(wrong.starts_with("access.rules (file handover.toml): expected a list of rules"), "{wrong}");
     assert!(wrong.contains("rule 1 having only tenant, agents"), "{wrong}");
+}
+
+#[test]
+fn what_nodes_compare_reads_as_it_would_be_set() {
+    let file = "[limits]\nstarts_per_minute = 30\n[retention]\nfinished_days = 7\n";
+    let sources =
+        Sources { file: Some(File { path: "f".to_owned(), text: file.to_owned() }), ..Sources::default() };
+    let config = load(&sources).unwrap().config;
+    let (limits, retention) = (config.limits.entries(), config.retention.entries());
+    assert_eq!(limits["limits.starts_per_minute"], "30");
+    assert_eq!(limits["limits.messages_per_minute"], "auto");
+    assert_eq!(limits["limits.payload_bytes_max"], "1048576");
+    assert_eq!(retention["retention.finished_days"], "7");
 }

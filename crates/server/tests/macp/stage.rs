@@ -36,7 +36,7 @@ use handover_server::house::{self, House};
 use handover_server::http::listen;
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_store::{MemoryStore, Place, SqliteStore, Store};
+use handover_store::{Fault, MemoryStore, Place, SqliteStore, Store};
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -63,6 +63,16 @@ pub async fn in_time<T>(play: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, play).await.expect("waited in vain")
 }
 
+/// The data in a directory. Whoever still reads for the stage before, on a thread of its own, has it open until then.
+async fn opened(dir: &Path) -> SqliteStore {
+    loop {
+        match SqliteStore::open(dir) {
+            Err(Fault::InUse { .. }) => tokio::task::yield_now().await,
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 /// A server that ends with the play.
 pub struct Stage {
     pub channel: Channel,
@@ -80,7 +90,7 @@ impl Stage {
     }
 
     pub async fn on_disk(dir: &Path) -> Stage {
-        Stage::with(Arc::new(SqliteStore::open(dir).unwrap()), Settings::default()).await
+        Stage::with(Arc::new(in_time(opened(dir)).await), Settings::default()).await
     }
 
     pub async fn with(store: Arc<dyn Store>, settings: Settings) -> Stage {

@@ -26,7 +26,7 @@ use handover_server::house::{self, House};
 use handover_server::http::{self, Bounds, Checks, Hosts, listen};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_store::{MemoryStore, Place, SqliteStore, Store};
+use handover_store::{Fault, MemoryStore, Place, SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -39,6 +39,16 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A play that hangs has failed.
 pub async fn in_time<T>(play: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, play).await.expect("waited in vain")
+}
+
+/// The data in a directory. Whoever still reads for the stage before, on a thread of its own, has it open until then.
+async fn opened(dir: &Path) -> SqliteStore {
+    loop {
+        match SqliteStore::open(dir) {
+            Err(Fault::InUse { .. }) => tokio::task::yield_now().await,
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// Wait until it is so.
@@ -117,7 +127,7 @@ impl Stage {
 
     /// On disk: stopped and opened again, it is the same server.
     pub async fn on_disk(dir: &Path) -> Stage {
-        let store = Arc::new(SqliteStore::open(dir).unwrap());
+        let store = Arc::new(in_time(opened(dir)).await);
         Stage::with(|set| set.store = store).await
     }
 

@@ -61,8 +61,14 @@ async fn tell(
         let Ok(Some(delivery)) = next else { return };
         let key = &delivery.key;
         // An observer hears of everything, and of what concerns others nothing may be told.
-        if *key.tenant != *caller.tenant || !desk.sees(&caller, &key.session).await {
+        if *key.tenant != *caller.tenant {
             continue;
+        }
+        match desk.session_at_last(&caller, &key.session).await {
+            Ok(_) => {}
+            Err(no) if no.is_unknown() => continue,
+            // The browser comes back, and is told from the last that it heard of.
+            Err(_) => return,
         }
         let data = json!({ "task": &*key.session, "event": delivery.event.seq.0 }).to_string();
         let place = events.place();

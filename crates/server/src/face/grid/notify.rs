@@ -6,7 +6,7 @@ use std::time::Duration;
 use handover_desk::approvals::decides;
 use handover_desk::caller::Caller;
 use handover_desk::follow::{Events, Over, Stay};
-use handover_desk::{Delivery, Desk};
+use handover_desk::{Delivery, Desk, No};
 use handover_kernel::conversation::Party;
 use handover_kernel::event::Fact;
 use handover_kernel::{AgentId, Event, Session};
@@ -168,11 +168,7 @@ pub struct Beginning {
 
 impl Beginning {
     /// Of a client that was there before, if it says where.
-    pub async fn of(
-        desk: &Desk,
-        caller: &Caller,
-        last: Option<&str>,
-    ) -> Result<Beginning, handover_desk::No> {
+    pub async fn of(desk: &Desk, caller: &Caller, last: Option<&str>) -> Result<Beginning, No> {
         let missed = match last {
             Some(last) => desk.own_events_after(caller, last).await?,
             None => None,
@@ -214,6 +210,7 @@ pub fn tell(
                 Frame { id: Some(&place), event: Some("resync"), data: Some(&data), ..Frame::default() };
             out.send(frame).await;
         }
+        let mut untold = None;
         let why = loop {
             let next = tokio::select! {
                 biased;
@@ -227,7 +224,11 @@ pub fn tell(
                 Err(Over::Lagging | Over::Denied(_)) => break "what happened could not be read",
             };
             // In a box, so that a stream with nothing to tell does not carry the room for it.
-            if let Some(data) = Box::pin(told(&desk, &caller, &delivery)).await {
+            let Ok(told) = Box::pin(told(&desk, &caller, &delivery)).await else {
+                untold = Some(beginning.events.place_before(&delivery));
+                break "what happened could not be read";
+            };
+            if let Some(data) = told {
                 let id = beginning.events.place();
                 let frame = Frame {
                     id: Some(&id),
@@ -239,18 +240,24 @@ pub fn tell(
             }
         };
         let data = json!({ "reason": why }).to_string();
-        let place = beginning.events.place();
+        let place = untold.unwrap_or_else(|| beginning.events.place());
         let frame =
             Frame { id: Some(&place), event: Some("reconnect"), retry: Some(RETRY), data: Some(&data) };
         out.send(frame).await;
     }
 }
 
-/// What is told of an event.
-async fn told(desk: &Desk, caller: &Caller, delivery: &Delivery) -> Option<String> {
+/// What is told of an event, if it is told of it.
+async fn told(desk: &Desk, caller: &Caller, delivery: &Delivery) -> Result<Option<String>, No> {
     // Asked first, because most events are none's news and a session may have to be read.
-    kind_of(&delivery.event.fact, true).or(kind_of(&delivery.event.fact, false))?;
-    let session = desk.session(caller, &delivery.key.session).await.ok()?;
-    let notification = of(&session, &delivery.event, &caller.agent)?;
-    serde_json::to_string(&notification).ok()
+    if kind_of(&delivery.event.fact, true).or(kind_of(&delivery.event.fact, false)).is_none() {
+        return Ok(None);
+    }
+    let session = match desk.session_at_last(caller, &delivery.key.session).await {
+        Ok(session) => session,
+        Err(no) if no.is_unknown() => return Ok(None),
+        Err(no) => return Err(no),
+    };
+    let notification = of(&session, &delivery.event, &caller.agent);
+    Ok(notification.and_then(|notification| serde_json::to_string(&notification).ok()))
 }

@@ -126,7 +126,7 @@ impl Macp {
         data: String,
         out: &Out,
     ) -> Result<(), Status> {
-        let session = self.desk.session(caller, id).await.map_err(Refused::from)?;
+        let session = self.desk.session_at_last(caller, id).await.map_err(Refused::from)?;
         if session.binding.requester == caller.agent {
             let envelope = Some(signal(&session, seq, name, data.into_bytes()));
             let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
@@ -144,7 +144,7 @@ impl Macp {
         event: &Event,
         out: &Out,
     ) -> Result<(), Status> {
-        let session = match self.desk.session(caller, id).await {
+        let session = match self.desk.session_at_last(caller, id).await {
             Ok(session) => session,
             // It is held back from the caller, or gone.
             Err(no) if no.is_unknown() => return Ok(()),

@@ -65,7 +65,7 @@ impl Macp {
             if kind == EventType::Created && known.contains(&id) {
                 continue;
             }
-            let session = match self.desk.session(caller, id.as_str()).await {
+            let session = match self.desk.session_at_last(caller, id.as_str()).await {
                 Ok(session) => session,
                 // Deleted since.
                 Err(no) if no.is_unknown() => continue,

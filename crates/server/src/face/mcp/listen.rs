@@ -2,7 +2,9 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use handover_desk::follow::Over;
 use handover_kernel::Session;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -227,13 +229,29 @@ impl Follower {
                 // What a look at the task has shown already need not be told again.
                 Ok(number) if number <= seen => continue,
                 Ok(_) => {}
+                // There is no way to tell a client that it follows no more: it goes on as soon as it can.
+                Err(Over::Denied(denied)) if denied.may_pass() => continue,
                 Err(_) => return,
             }
-            let Ok(session) = self.mcp.task(&self.caller, &self.id).await else { return };
+            let session = tokio::select! {
+                biased;
+                () = self.told.closed() => return,
+                session = self.session() => session,
+            };
+            let Ok(session) = session else { return };
             seen = session.head.0;
             let told = self.told.send_made(session.weight(), || self.message(&session)).await;
             if told.is_err() || session.lifecycle.is_terminal() {
                 return;
+            }
+        }
+    }
+
+    async fn session(&self) -> Result<Arc<Session>, handover_desk::No> {
+        loop {
+            match self.mcp.desk().session_at_last(&self.caller, &self.id).await {
+                Err(no) if no.may_pass() => {}
+                found => return found,
             }
         }
     }

@@ -1,0 +1,219 @@
+"""Three nodes on a PostgreSQL with a synchronous standby, and agents on every face that send each request to any node, while nodes are
+killed and paused, connections are cut and commits left in doubt, the database is killed and its standby promoted. Then what was asked
+and heard is compared with what is stored.
+
+    scripts/nodes [--minutes N] [--seed N] [--rolling]
+"""
+
+import argparse
+import pathlib
+import random
+import sys
+import tempfile
+import threading
+import time
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent.parent / other) for other in ("grid", "hostile")]
+
+import database  # noqa: E402
+import rolling  # noqa: E402
+from between import Between  # noqa: E402
+from database import until  # noqa: E402
+from lives import Caller, Follower, OverGrid, OverMacp, OverMcp, Record  # noqa: E402
+from node import PATIENCE, Node  # noqa: E402
+from witness import Witness  # noqa: E402
+
+# What a run has at least, however short it is.
+LEAST = {"kills": 20, "pauses": 20, "commits in doubt": 50, "failovers": 1, "database kills": 1}
+FACES = (OverMacp, OverMcp, OverGrid)
+EACH = 2
+
+# Short, so that what a lost node leaves behind is taken over soon.
+TIMES = {"STORE_LEASE_SECONDS": 2, "STORE_PATIENCE_SECONDS": 3, "DRAIN_SECONDS": 0}
+
+
+class Trouble:
+    """Everything that goes wrong, counted."""
+
+    def __init__(self, nodes, between, primary):
+        self.nodes, self.between = nodes, between
+        self.primary, self.standby = primary, primary.standby()
+        self.counts = dict.fromkeys(LEAST, 0) | {"cuts": 0, "stalls": 0, "hangs of the standby": 0}
+        self.first_after = []
+
+    def enough(self):
+        self.counts["commits in doubt"], self.counts["cuts"] = self.between.doubts, self.between.cuts
+        return all(self.counts[name] >= least for name, least in LEAST.items())
+
+    def round(self, number, record):
+        killed, paused, _ = random.sample(self.nodes, 3)
+        paused.pause()
+        self.counts["pauses"] += 1
+        killed.kill()
+        self.counts["kills"] += 1
+        self._doubts(2)
+        killed.begin()
+        # Now and then for longer than its lease.
+        time.sleep(2.5 if number % 8 == 3 else random.uniform(0.1, 0.4))
+        paused.go_on()
+        killed.wait()
+        self._doubts(2)
+        self.between.delay = random.choice([0, 0, 0.005])
+        if number % 3 == 0:
+            self.between.cut(random.choice([0.5, 1.0]))
+        if number % 5 == 1:
+            self.counts["stalls"] += 1
+            self.between.stall()
+            # Now and then for longer than a command waits.
+            time.sleep(3.5 if number % 10 == 6 else 0.5)
+            self.between.go_on()
+        if number % 7 == 2:
+            self.counts["hangs of the standby"] += 1
+            self.standby.pause()
+            time.sleep(0.5)
+            self.standby.go_on()
+        if number % 16 == 4:
+            self.counts["database kills"] += 1
+            self.primary.kill()
+            time.sleep(0.3)
+            self.primary.start()
+        if number % 16 == 10:
+            self._fail_over(record)
+
+    def _doubts(self, count):
+        """Commits whose answer is lost, one after the other."""
+        for _ in range(count):
+            self.between.cut_after_commit()
+            time.sleep(random.uniform(0.05, 0.15))
+
+    def _fail_over(self, record):
+        """The machine of the database is gone, and its standby takes its place, with a standby of its own."""
+        self.counts["failovers"] += 1
+        self.primary.kill()
+        self.standby.promote()
+        promoted = time.monotonic()
+        self.between.target = self.standby.address
+        self.between.cut()
+
+        def accepted():
+            return [write.heard - promoted for write in list(record.writes) if write.asked > promoted and not write.refused]
+
+        self.first_after.append(min(until(accepted, "something was accepted after the standby was promoted")))
+        self.primary = self.standby
+        self.standby = self.primary.standby()
+
+
+def histories(nodes, record, life, ears, other):
+    """What the other agent said in each task of a life over Grid."""
+    caller, said = Caller(nodes, ears.name, record), {}
+    for session, (requester, face) in record.sessions.items():
+        if (requester, face) != (life.planner.name, "grid"):
+            continue
+        said[session], after = [], 0
+        while after is not None:
+            asked = {"taskId": session, "after": after}
+            page, *_ = caller.persist(lambda node: caller.grid(node, "task/history", **asked))  # noqa: B023
+            of_other = [one for one in page["messages"] if one["role"] != "system" and one["fromNodeId"] == other]
+            said[session] += [one["sequence"] for one in of_other]
+            after = page["next"]
+    return said
+
+
+def heard_all(ears, said):
+    """Wait until a stream has told everything; what it told too much is found afterwards."""
+    wanted = {(session, sequence) for session, sequences in said.items() for sequence in sequences}
+    deadline = time.monotonic() + PATIENCE
+    while not wanted <= set(ears.told()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def run(place, minutes):
+    primary = database.started()
+    between = Between(primary.address)
+    nodes = [Node(f"node-{number}", between.url, place, **TIMES).start() for number in (1, 2, 3)]
+    record, ending, followed = Record(), threading.Event(), threading.Event()
+    lives = [face(nodes, record, ending) for face in FACES for _ in range(EACH)]
+    followers = [Follower(nodes, record, followed) for _ in range(2)]
+    began, trouble = time.monotonic(), None
+    try:
+        for one in [*lives, *followers]:
+            one.start()
+        trouble = Trouble(nodes, between, primary)
+        number = 0
+        while not record.failures and (not trouble.enough() or time.monotonic() - began < 60 * minutes):
+            number += 1
+            trouble.round(number, record)
+            for life in (life for life in lives if isinstance(life, OverGrid)):
+                random.choice(life.ears).move()
+        between.delay = 0
+        ending.set()
+        for life in lives:
+            life.join(3 * PATIENCE)
+        followed.set()
+        for follower in followers:
+            follower.join(PATIENCE)
+        fresh = Node("node-4", trouble.primary.url, place, **TIMES).start()
+        nodes.append(fresh)
+        witness = Witness(record, trouble.primary, [fresh])
+        witness.check()
+        witness.can_fail()
+        for follower in followers:
+            witness.follower(follower.read)
+        for life in (life for life in lives if isinstance(life, OverGrid)):
+            names = life.planner.name, life.worker.name
+            for ears, other in zip(life.ears, reversed(names), strict=True):
+                said = histories([fresh], record, life, ears, other)
+                heard_all(ears, said)
+                witness.ears(ears, said)
+        statuses = [node.stop() for node in nodes]
+        if any(statuses):
+            witness.say("nodes ended with", statuses)
+    finally:
+        for node in nodes:
+            node.kill()
+    report(record, trouble, witness, time.monotonic() - began)
+    wrong = record.failures + witness.wrong
+    for node in nodes if wrong else []:
+        print(f"--- the end of the log of {node.name}\n{node.log()[-3000:]}")
+    return wrong or [f"too little trouble: {trouble.counts}"] if wrong or not trouble.enough() else []
+
+
+def report(record, trouble, witness, seconds):
+    conflicts = sum(write.refused is not None for write in record.writes)
+    again = sum(write.tries > 1 for write in record.writes)
+    print(", ".join(f"{count} {name}" for name, count in trouble.counts.items()), f"in {seconds:.0f} s")
+    events = sum(len(log) for log in witness.logs.values())
+    print(
+        f"{record.ended} tasks, {events} events, {len(record.writes)} writes of which {again} were sent again and {conflicts} refused, "
+        f"{record.unanswered} requests without an answer, {len(record.reads)} reads"
+    )
+    print("from the promotion of a standby to the first accepted command:", *(f"{s:.2f} s" for s in trouble.first_after))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="handover-nodes", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--minutes", type=float, default=0, help="how long at least [default: until there was enough trouble]")
+    parser.add_argument("--seed", type=int, default=None, help="what the choice of trouble begins with")
+    parser.add_argument("--rolling", action="store_true", help="only restart the nodes, one after the other, behind a load balancer")
+    given = parser.parse_args()
+    if given.rolling:
+        with tempfile.TemporaryDirectory(prefix="handover-nodes-") as place:
+            end(rolling.run(place), "nobody noticed that the nodes were restarted")
+        return
+    seed = given.seed if given.seed is not None else random.randrange(1_000_000)
+    random.seed(seed)
+    print("seed", seed)
+    with tempfile.TemporaryDirectory(prefix="handover-nodes-") as place:
+        wrong = run(place, given.minutes)
+    end(wrong, "nothing was lost, nothing happened twice, and nobody was shown anything out of date")
+
+
+def end(wrong, well):
+    for one in wrong[:20]:
+        print("WRONG:", one)
+    if wrong:
+        sys.exit(f"{len(wrong)} things are wrong")
+    print(well)
+
+
+main()

@@ -1,7 +1,7 @@
 # The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid openapi traces metrics packages deb cli browser nodes soak fuzz bench bench-toy clean
+.PHONY: help run demo cluster install build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid openapi traces metrics packages deb cli browser pictures docs nodes soak fuzz bench bench-toy clean
 
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
@@ -10,13 +10,19 @@ LOCKED := $(if $(filter true,$(CI)),--locked)
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
 # What `make test` runs, in this order. A new check is a recipe below and its name here.
-CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid openapi traces metrics packages cli browser nodes bench-toy
+CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid openapi traces metrics packages cli browser docs nodes bench-toy
 
 help: ## list the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## start a server of the release build on this machine
-	cargo run --release --package handover -- serve
+run: ## start a server of the release build on this machine, with the settings of the demo
+	cargo run --release --package handover -- serve --config examples/demo/handover.toml
+
+demo: ## have three agents work together at the server that make run has started
+	@python=$$(scripts/python tests/docs) && exec "$$python" examples/demo/demo.py
+
+install: ## build the release binary and put it on the PATH: into ~/.cargo/bin, or under CARGO_INSTALL_ROOT
+	cargo install --locked --path crates/handover
 
 cluster: ## start three nodes on a PostgreSQL of their own behind a small load balancer, until Ctrl-C
 	@scripts/cluster
@@ -90,9 +96,18 @@ cli: ## try every command of the release binary, and use it from a real terminal
 browser: ## use the console in a real Chromium: journeys, and every page on a desk and a phone, light and dark
 	@scripts/browser
 
-nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, and clients of every face at a load balancer
+pictures: ## make the pictures of README.md again, by the browser test that does what it says
+	@scripts/browser "first ten minutes"
+	cp target/browser/screenshots/first-*.png docs/pictures/
+
+docs: ## run every block of README, docs and examples as it is written
+	@scripts/docs
+
+nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer, and engines behind a pooler
 	@scripts/nodes
+	@scripts/nodes --rolling
 	@scripts/soak --short
+	POOLED=1 scripts/postgres cargo test $(LOCKED) --package handover-engine --test engine -- --quiet on_a_database
 
 soak: ## what takes too long for every run: the clients' suites at three nodes, and SOAK_MINUTES (10) of everything going wrong
 	@scripts/soak
@@ -108,6 +123,7 @@ bench-toy: ## run every benchmark at toy size: shows that it works, not how fast
 	cargo run $(LOCKED) --release --package handover -- bench scale --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench console --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --toy --data target
+	scripts/postgres cargo run $(LOCKED) --release --package handover -- bench nodes --toy
 
 bench: ## run the benchmarks at full size; takes about half an hour and wants a quiet machine
 	cargo run $(LOCKED) --release --package handover -- bench engine --part all --data target
@@ -117,6 +133,7 @@ bench: ## run the benchmarks at full size; takes about half an hour and wants a 
 	cargo run $(LOCKED) --release --package handover -- bench scale --data target
 	cargo run $(LOCKED) --release --package handover -- bench console --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --data target
+	scripts/postgres cargo run $(LOCKED) --release --package handover -- bench nodes
 
 clean: ## remove everything that was built
 	cargo clean

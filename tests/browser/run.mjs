@@ -8,6 +8,7 @@ import { mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { chromium } from "playwright-core";
 import { Programs } from "../mcp/programs.mjs";
+import { first } from "./first.mjs";
 import { journeys } from "./journeys.mjs";
 import { looks } from "./looks.mjs";
 import { Stage } from "./stage.mjs";
@@ -22,11 +23,11 @@ if (!out) {
     process.exit(2);
 }
 const programs = new Programs(out);
-const plays = { ...journeys, ...survivals, ...looks };
+const plays = { ...first, ...journeys, ...survivals, ...looks };
 
 /** Play one, and say what went wrong: the play itself, or what a browser's console complained of. */
 async function play(name, browser) {
-    const stage = new Stage(programs, binary, browser, name, out);
+    const stage = new Stage(programs, binary, browser, name, out, plays[name].settings);
     const wrong = [];
     try {
         await stage.start();

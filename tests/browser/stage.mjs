@@ -23,13 +23,16 @@ export class Stage {
     #browser;
     #name;
     #out;
+    #settings;
 
-    constructor(programs, binary, browser, name, out) {
+    /** With settings of its own the server has those and no others. */
+    constructor(programs, binary, browser, name, out, settings) {
         this.#programs = programs;
         this.#binary = binary;
         this.#browser = browser;
         this.#name = name;
         this.#out = out;
+        this.#settings = settings;
     }
 
     /** Where screenshots are kept. */
@@ -44,16 +47,23 @@ export class Stage {
             `[[token]]\nsha256 = "${hash(name)}"\nagent = "${name}"\nroles = ${JSON.stringify(roles)}\n`);
         const tokens = path.join(this.#out, "tokens.toml");
         await writeFile(tokens, entries.join("\n"));
-        const settings = { IDENTITY_TOKENS: tokens, APPROVALS_RULES: RULES };
+        const settings = this.#settings ?? { IDENTITY_TOKENS: tokens, APPROVALS_RULES: RULES };
         const http = this.url ? new URL(this.url).host : "127.0.0.1:0";
-        const { server, url } = await this.#programs.server(this.#name, this.#binary, settings, http);
+        const { server, url, macp } = await this.#programs.server(this.#name, this.#binary, settings, http);
         this.server = server;
+        this.macp = macp;
         this.url = new URL(url).origin;
     }
 
     /** Stop the server as an operator does. */
     stop() {
         return this.#programs.stop(this.server);
+    }
+
+    /** A program that finds the server as a user's programs do. It is ended with the run. */
+    program(name, command, args) {
+        const at = { HANDOVER_SERVER: this.url, HANDOVER_MACP: this.macp };
+        return this.#programs.start(name, command, args, { ...process.env, ...at });
     }
 
     /** The MCP tools of an agent. */

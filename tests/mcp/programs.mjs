@@ -40,7 +40,8 @@ export class Programs {
         const environment = Object.entries(process.env).filter(([key]) => !key.startsWith("HANDOVER_"));
         for (const [key, value] of Object.entries(settings)) environment.push([`HANDOVER_${key}`, value]);
         const server = this.start(name, binary, args, Object.fromEntries(environment));
-        return { server, url: `http://${(await this.#ready(server)).http}/mcp` };
+        const ready = await this.#ready(server);
+        return { server, url: `http://${ready.http}/mcp`, macp: ready.macp };
     }
 
     /** Start the fixture agent and wait until its skills are tools of the server. */

@@ -2,7 +2,7 @@
 killed and paused, connections are cut and commits left in doubt, the database is killed and its standby promoted. Then what was asked
 and heard is compared with what is stored.
 
-    scripts/nodes [--minutes N] [--seed N]
+    scripts/nodes [--minutes N] [--seed N] [--rolling]
 """
 
 import argparse
@@ -16,6 +16,7 @@ import time
 sys.path[:0] = [str(pathlib.Path(__file__).parent.parent / other) for other in ("grid", "hostile")]
 
 import database  # noqa: E402
+import rolling  # noqa: E402
 from between import Between  # noqa: E402
 from database import until  # noqa: E402
 from lives import Caller, Follower, OverGrid, OverMacp, OverMcp, Record  # noqa: E402
@@ -172,8 +173,6 @@ def run(place, minutes):
             node.kill()
     report(record, trouble, witness, time.monotonic() - began)
     wrong = record.failures + witness.wrong
-    for one in wrong[:20]:
-        print("WRONG:", one)
     for node in nodes if wrong else []:
         print(f"--- the end of the log of {node.name}\n{node.log()[-3000:]}")
     return wrong or [f"too little trouble: {trouble.counts}"] if wrong or not trouble.enough() else []
@@ -195,15 +194,26 @@ def main():
     parser = argparse.ArgumentParser(prog="handover-nodes", description=__doc__.split("\n\n")[0])
     parser.add_argument("--minutes", type=float, default=0, help="how long at least [default: until there was enough trouble]")
     parser.add_argument("--seed", type=int, default=None, help="what the choice of trouble begins with")
+    parser.add_argument("--rolling", action="store_true", help="only restart the nodes, one after the other, behind a load balancer")
     given = parser.parse_args()
+    if given.rolling:
+        with tempfile.TemporaryDirectory(prefix="handover-nodes-") as place:
+            end(rolling.run(place), "nobody noticed that the nodes were restarted")
+        return
     seed = given.seed if given.seed is not None else random.randrange(1_000_000)
     random.seed(seed)
     print("seed", seed)
     with tempfile.TemporaryDirectory(prefix="handover-nodes-") as place:
         wrong = run(place, given.minutes)
+    end(wrong, "nothing was lost, nothing happened twice, and nobody was shown anything out of date")
+
+
+def end(wrong, well):
+    for one in wrong[:20]:
+        print("WRONG:", one)
     if wrong:
         sys.exit(f"{len(wrong)} things are wrong")
-    print("nothing was lost, nothing happened twice, and nobody was shown anything out of date")
+    print(well)
 
 
 main()

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use handover_engine::Topic;
 use handover_engine::view::WaitKind;
 use handover_kernel::{AgentId, Fact, SessionId, Timestamp};
-use handover_store::{Place, Put, Record, SessionKey};
+use handover_store::{Place, SessionKey};
 
 use crate::Desk;
+use crate::claim::{Claim, RENEW_EVERY};
 use crate::follow::{Events, Over};
 use crate::inbox;
 use crate::no::No;
@@ -32,7 +33,7 @@ pub struct Announcement {
     pub kind: WaitKind,
     /// Since when.
     pub since: Timestamp,
-    place: String,
+    place: Place,
 }
 
 /// What newly waits for one agent.
@@ -40,35 +41,28 @@ pub struct Announcements {
     desk: Desk,
     tenant: Box<str>,
     agent: AgentId,
+    claim: Claim,
     events: Events,
 }
 
 impl Desk {
-    /// What newly waits for an agent, from where it was left; from now on if nobody ever asked.
+    /// What newly waits for an agent, from where it was left; from now on if nobody ever asked. Of several nodes only one is told:
+    /// the others wait here until it is gone.
     pub async fn announcements(&self, tenant: &str, agent: &AgentId) -> Result<Announcements, No> {
-        let (store, tenant) = (Arc::clone(&self.store), Box::<str>::from(tenant));
-        let (space, key) = (tenant.clone(), agent.to_string());
-        let after = blocking(move || {
-            let told = store.record(SPACE, &space, &key)?;
-            let told = told.and_then(|told| Place::parse(&String::from_utf8(told).ok()?));
-            match told {
-                Some(place) => Ok(place),
-                None => {
-                    let now = store.last_place()?;
-                    store.put_record(&record(&space, &key, &now.to_string()), Put::Replace)?;
-                    Ok(now)
-                }
+        let name = [SPACE, tenant, agent.as_str()].map(Box::<str>::from);
+        let (claim, after) = loop {
+            let (store, name) = (Arc::clone(&self.store), name.clone());
+            match blocking(move || Claim::take(store, name)).await? {
+                Some(taken) => break taken,
+                None => tokio::time::sleep(RENEW_EVERY).await,
             }
-        });
+        };
+        claim.keep();
+        let tenant = Box::<str>::from(tenant);
         let topic = Topic::Agent { tenant: tenant.clone(), agent: agent.as_str().into() };
-        let events = self.follow_freely(topic, after.await?);
-        Ok(Announcements { desk: self.clone(), tenant, agent: agent.clone(), events })
+        let events = self.follow_freely(topic, after);
+        Ok(Announcements { desk: self.clone(), tenant, agent: agent.clone(), claim, events })
     }
-}
-
-fn record(tenant: &str, agent: &str, place: &str) -> Record {
-    let value = place.as_bytes().to_vec();
-    Record { space: SPACE.into(), tenant: tenant.into(), key: agent.into(), value }
 }
 
 impl Announcements {
@@ -84,7 +78,7 @@ impl Announcements {
                 Err(denied) => return Err(Over::Denied(denied)),
             };
             let waits = inbox::reasons(&session, &self.agent).contains(&kind);
-            let place = self.events.place();
+            let place = self.events.reached().clone();
             if !waits {
                 // It must not count as new after a restart because something like it waits by then.
                 self.told(&place).await?;
@@ -92,6 +86,9 @@ impl Announcements {
             }
             let wanted = session.wanted().map_or(&*session.binding.intent, |request| &*request.title);
             let parts = [&*self.tenant, self.agent.as_str(), session.binding.id.as_str()];
+            if !self.goes_on() {
+                return Err(Over::Lagging);
+            }
             let event = delivery.event.seq.to_string();
             let id = self.desk.secret.derive(&[&parts[..], &["announce", &event]].concat());
             return Ok(Announcement {
@@ -111,11 +108,17 @@ impl Announcements {
         self.told(&announcement.place).await
     }
 
-    async fn told(&self, place: &str) -> Result<(), Over> {
-        let store = Arc::clone(&self.desk.store);
-        let record = record(&self.tenant, self.agent.as_str(), place);
-        let kept = blocking(move || store.put_record(&record, Put::Replace).map(|_| ())).await;
-        kept.map_err(Over::Denied)
+    /// Whether it is still for this node to tell.
+    pub fn goes_on(&self) -> bool {
+        self.claim.is_held()
+    }
+
+    async fn told(&self, place: &Place) -> Result<(), Over> {
+        match blocking(self.claim.writing(place.clone())).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Over::Lagging),
+            Err(denied) => Err(Over::Denied(denied)),
+        }
     }
 }
 

@@ -337,9 +337,10 @@ impl Record {
         Source::Agent(self.tenant.clone(), self.agent.clone())
     }
 
-    /// The line of the log, without its hash.
-    fn line(&self) -> Vec<u8> {
+    /// The line of the log, without its hash, as this node writes it.
+    fn line(&self, node: &str) -> Vec<u8> {
         let shown = Shown {
+            node,
             time: rfc3339(self.at),
             event: self.what.name(),
             tenant: &self.tenant,
@@ -425,6 +426,8 @@ struct Shown<'a> {
     time: String,
     event: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
+    node: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     tenant: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     agent: &'a str,
@@ -462,6 +465,8 @@ pub struct Audit {
 
 struct Inner {
     path: PathBuf,
+    /// Who writes it, where others write theirs.
+    node: Box<str>,
     queue: Mutex<Queue<Record>>,
     changed: Condvar,
     counters: Arc<Counters>,
@@ -476,11 +481,13 @@ impl fmt::Debug for Audit {
 }
 
 impl Audit {
-    /// Write to this file, and begin another when it would have more than `bytes_max`.
-    pub fn open(path: &Path, bytes_max: u64, counters: Arc<Counters>) -> io::Result<Audit> {
+    /// Write to this file, and begin another when it would have more than `bytes_max`. Where there are several nodes, each has a
+    /// name.
+    pub fn open(path: &Path, bytes_max: u64, node: &str, counters: Arc<Counters>) -> io::Result<Audit> {
         let file = File::open(path, bytes_max)?;
         let inner = Arc::new(Inner {
             path: path.to_owned(),
+            node: node.into(),
             queue: Mutex::default(),
             changed: Condvar::new(),
             counters,
@@ -535,7 +542,7 @@ impl Inner {
         let failed = Seldom::default();
         loop {
             let (records, left_out, stopped) = self.wait();
-            let mut lines: Vec<Vec<u8>> = records.iter().map(Record::line).collect();
+            let mut lines: Vec<Vec<u8>> = records.iter().map(|record| record.line(&self.node)).collect();
             lines.extend(left_out.iter().map(|(source, what, count)| self.left_out(source, *what, *count)));
             let written = file.append(&lines);
             self.counters.audit_lines.inc_by(written.lines as u64);
@@ -575,7 +582,8 @@ impl Inner {
             Source::OtherAgents | Source::Address(_) | Source::OtherAddresses => ("", ""),
         };
         let peer = source.to_string();
-        Shown { time, event: "left_out", tenant, agent, peer, of, count, ..Shown::default() }.line()
+        let node = &*self.node;
+        Shown { time, event: "left_out", node, tenant, agent, peer, of, count, ..Shown::default() }.line()
     }
 }
 

@@ -32,6 +32,18 @@ impl Rate {
     }
 }
 
+impl Rate {
+    /// The time between two, in nanoseconds.
+    pub fn every(self) -> u64 {
+        self.every
+    }
+
+    /// How many may come at once.
+    pub fn at_once(self) -> u64 {
+        self.ahead_max / self.every
+    }
+}
+
 /// How many may come at once at this rate: what a tenth of a minute brings.
 pub fn burst(per_minute: u64) -> u64 {
     per_minute.div_ceil(10).max(BURST_MIN)
@@ -59,6 +71,11 @@ impl Bucket {
         }
         self.full_at = full_at;
         Ok(())
+    }
+
+    /// What was taken last was not used after all.
+    pub fn give_back(&mut self, rate: Rate) {
+        self.full_at = self.full_at.saturating_sub(rate.every);
     }
 
     /// Whether more than half of what may come at once was used.

@@ -144,8 +144,9 @@ impl Checks {
 }
 
 /// Run something that takes long while others take over the tasks of this thread, where they can.
-fn apart<R>(work: impl FnOnce() -> R) -> R {
-    let others_can = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+pub(crate) fn apart<R>(work: impl FnOnce() -> R) -> R {
+    let others_can =
+        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others_can { tokio::task::block_in_place(work) } else { work() }
 }
 

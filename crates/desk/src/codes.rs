@@ -166,6 +166,7 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
 pub fn of_limited(limited: &Limited) -> Meaning {
     match limited {
         Limited::Rate { .. }
+        | Limited::Unknown { .. }
         | Limited::Streams { .. }
         | Limited::Memory { .. }
         | Limited::Storage { .. }
@@ -177,7 +178,7 @@ pub fn of_limited(limited: &Limited) -> Meaning {
 /// The code of having asked for more than one may.
 pub fn code_of_limited(limited: &Limited) -> &'static str {
     match limited {
-        Limited::Rate { .. } | Limited::Streams { .. } => own::RATE_LIMITED.code,
+        Limited::Rate { .. } | Limited::Unknown { .. } | Limited::Streams { .. } => own::RATE_LIMITED.code,
         Limited::Memory { .. } => own::MEMORY_BUDGET_SPENT.code,
         Limited::Storage { .. } => own::STORAGE_BUDGET_SPENT.code,
         Limited::Checks { .. } => own::CHECKS_BUSY.code,
@@ -367,7 +368,8 @@ mod tests {
         let streams = Limited::Streams { max: 1 };
         let memory = Limited::Memory { whose: Whose::Agent, max: 1 };
         let storage = Limited::Storage { whose: Whose::Tenant, max: 1 };
-        for limited in [rate, streams, memory, storage, Limited::Checks { retry_after_ms: 1 }] {
+        let unknown = Limited::Unknown { kind: Kind::Message, retry_after_ms: 1 };
+        for limited in [rate, unknown, streams, memory, storage, Limited::Checks { retry_after_ms: 1 }] {
             assert!(Limit::ALL.contains(&limited.limit()));
             let meaning = of_limited(&limited);
             assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));

@@ -215,6 +215,11 @@ impl Events {
         Ok(last.event.seq.0)
     }
 
+    /// How far it has been read.
+    pub(crate) fn reached(&self) -> &Place {
+        &self.after
+    }
+
     /// The place after which the next event comes, for whoever comes back.
     pub fn place(&self) -> String {
         self.after.to_string()

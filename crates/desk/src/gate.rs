@@ -2,11 +2,13 @@
 //! for. Behind it is the engine.
 //!
 //! - [`ledger`]: what each agent has used
+//! - [`lender`]: what it may use over all nodes
 //!
 //! Always: a command of an agent passes here before the engine takes it. Never: a rule about tasks, a protocol's word.
 
 pub mod allowed;
 pub mod ledger;
+pub mod lender;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use handover_store::SessionKey;
 
 use self::ledger::Ledger;
 pub use self::ledger::Permit;
+use self::lender::{Lender, Not};
 use crate::audit::{Audit, Record, What};
 use crate::bucket::Rate;
 pub use crate::caller::{Caller, sees};
@@ -158,6 +161,8 @@ struct Inner {
     engine: Engine,
     settings: Settings,
     ledger: Arc<Ledger>,
+    /// Where there may be other nodes.
+    lender: Option<Arc<Lender>>,
     memory: Memory,
     audit: Audit,
     counters: Arc<Counters>,
@@ -187,6 +192,7 @@ impl Gate {
         identity: Identity,
         engine: Engine,
         settings: Settings,
+        lender: Option<Arc<Lender>>,
         audit: Audit,
         counters: Arc<Counters>,
     ) -> Gate {
@@ -198,6 +204,7 @@ impl Gate {
                 engine,
                 settings,
                 ledger,
+                lender,
                 memory,
                 audit,
                 counters,
@@ -293,6 +300,11 @@ impl Gate {
         held.map_err(|limited| self.limited(caller, limited))
     }
 
+    /// Hold so many bytes for an agent that is served by another node, if there is room for them.
+    pub fn hold_for(&self, tenant: &str, agent: &str, bytes: u64) -> Result<Lease, Limited> {
+        self.inner.memory.room(tenant, agent, None).take(bytes)
+    }
+
     /// Whether what a command adds to a session may be stored. What leads to the session's end always may.
     pub fn may_store(&self, caller: &Caller, key: &SessionKey, command: &Command) -> Result<(), Limited> {
         if command.always_fits() {
@@ -329,10 +341,20 @@ impl Gate {
         let Some(rate) = Rate::per_minute(per_minute) else {
             return Ok(Lane::Fast);
         };
-        let taken = self.inner.ledger.take(&caller.tenant, caller.agent.as_str(), kind, rate, self.now());
-        taken.map_err(|wait| {
-            let retry_after_ms = wait.as_nanos().div_ceil(1_000_000) as u64;
-            self.limited(caller, Limited::Rate { kind, per_minute, retry_after_ms })
+        let Inner { ledger, lender, .. } = &*self.inner;
+        let (tenant, agent) = (&caller.tenant, caller.agent.as_str());
+        let taken = ledger.take(tenant, agent, kind, rate, self.now()).map_err(Not::Left);
+        let lent = taken.and_then(|lane| {
+            let lent = lender.as_ref().map_or(Ok(()), |lender| lender.take(tenant, agent, kind, rate));
+            lent.map(|()| lane).inspect_err(|_| ledger.give_back(tenant, agent, kind, rate))
+        });
+        let ms = |wait: Duration| wait.as_nanos().div_ceil(1_000_000) as u64;
+        lent.map_err(|not| {
+            let limited = match not {
+                Not::Left(wait) => Limited::Rate { kind, per_minute, retry_after_ms: ms(wait) },
+                Not::Known(wait) => Limited::Unknown { kind, retry_after_ms: ms(wait) },
+            };
+            self.limited(caller, limited)
         })
     }
 
@@ -359,6 +381,9 @@ impl Gate {
         if let Some(rate) = Rate::per_minute(self.inner.settings.per_minute(caller, kind)) {
             let (tenant, agent) = (&caller.tenant, caller.agent.as_str());
             self.inner.ledger.charge(tenant, agent, (kind, count), rate, self.now());
+            if let Some(lender) = &self.inner.lender {
+                lender.charge(tenant, agent, (kind, count), rate);
+            }
         }
     }
 
@@ -454,7 +479,7 @@ impl Gate {
         self.inner.counters.count_limited(limited.limit().name());
         let code = codes::of_limited(&limited).macp;
         // That the server is busy is not the caller's doing.
-        if !matches!(limited, Limited::Checks { .. }) {
+        if !matches!(limited, Limited::Checks { .. } | Limited::Unknown { .. }) {
             self.record(|| Record::of(What::Limited, caller).because(code, limited.limit().name()));
         }
         limited

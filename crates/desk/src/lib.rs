@@ -22,6 +22,8 @@
 //! - [`wait`]: how long calls wait
 //! - [`waiting`]: which agents wait for which others
 //! - [`tell`], [`signals`]: what is told and not kept
+//! - [`announce`], `claim`: what newly waits, for whoever tells it elsewhere, and which of several nodes does
+//! - `others`: what the desks of several nodes tell each other
 //! - [`orders`]: what waits for an assignee
 //! - [`errands`]: what an act brings about in other sessions
 //! - [`delegate`]: handing out work and responsibility, and settling it
@@ -62,6 +64,7 @@ pub mod calendar;
 pub mod caller;
 mod census;
 pub mod checks;
+mod claim;
 pub mod codes;
 pub mod contract;
 pub mod converse;

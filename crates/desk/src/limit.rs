@@ -99,6 +99,13 @@ pub enum Limited {
         /// When the next will be let through.
         retry_after_ms: u64,
     },
+    /// The store does not say whether it was too much.
+    Unknown {
+        /// Of what.
+        kind: Kind,
+        /// When to try again.
+        retry_after_ms: u64,
+    },
     /// Too many streams at once.
     Streams {
         /// How many it may have open.
@@ -159,9 +166,11 @@ impl Limited {
     /// Which limit it is.
     pub fn limit(&self) -> Limit {
         Limit(match self {
-            Limited::Rate { kind: Kind::Start, .. } => "session_starts",
-            Limited::Rate { kind: Kind::Message, .. } => "messages",
-            Limited::Rate { kind: Kind::Request, .. } => "requests",
+            Limited::Rate { kind, .. } | Limited::Unknown { kind, .. } => match kind {
+                Kind::Start => "session_starts",
+                Kind::Message => "messages",
+                Kind::Request => "requests",
+            },
             Limited::Streams { .. } => "streams",
             Limited::Memory { .. } => "memory",
             Limited::Storage { .. } => "storage",
@@ -173,9 +182,9 @@ impl Limited {
     /// When to try again, where time helps.
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
-            Limited::Rate { retry_after_ms, .. } | Limited::Checks { retry_after_ms } => {
-                Some(*retry_after_ms)
-            }
+            Limited::Rate { retry_after_ms, .. }
+            | Limited::Unknown { retry_after_ms, .. }
+            | Limited::Checks { retry_after_ms } => Some(*retry_after_ms),
             Limited::Memory { .. } => Some(MEMORY_RETRY_MS),
             Limited::Streams { .. } | Limited::Storage { .. } | Limited::CheckSteps { .. } => None,
         }
@@ -190,6 +199,14 @@ impl fmt::Display for Limited {
                 write!(
                     f,
                     "expected at most {per_minute} {what} a minute, found more: try again in {retry_after_ms} ms"
+                )
+            }
+            Limited::Unknown { kind, retry_after_ms } => {
+                let what = kind.words();
+                write!(
+                    f,
+                    "expected the database to say whether there may be more {what}, found no answer: try again in \
+                     {retry_after_ms} ms"
                 )
             }
             Limited::Streams { max } => {

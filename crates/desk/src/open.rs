@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use handover_engine::Settings as EngineSettings;
+pub use handover_engine::codec::EVENTS;
 pub use handover_engine::shard::Settings as ShardSettings;
 use handover_engine::{Engine, OnPublished, clock};
 pub use handover_kernel::Limits;
@@ -22,6 +23,7 @@ use crate::checks::{self, Checks};
 use crate::contract::Contracts;
 use crate::counters::Counters;
 use crate::directory::Directory;
+use crate::gate::lender::Lender;
 use crate::gate::{self, Gate};
 use crate::id::Secret;
 use crate::identity::Identity;
@@ -29,7 +31,7 @@ use crate::identity::bound::Keys;
 use crate::identity::signins::SignIns;
 use crate::identity::tokens::Tokens;
 use crate::limit::Limit;
-use crate::others;
+use crate::others::{self, Others};
 use crate::policies::Policies;
 use crate::private;
 use crate::shutdown::Shutdown;
@@ -129,6 +131,7 @@ pub struct Parts {
     pub(crate) approvals: Rules,
     pub(crate) waits: wait::Settings,
     pub(crate) signals: Signals,
+    pub(crate) others: Others,
     /// What makes derived ids unguessable.
     pub(crate) secret: Secret,
     /// When everything is to end.
@@ -154,13 +157,17 @@ impl Deref for Desk {
 
 /// Open the data and start everything.
 pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdown) -> Result<Desk, Failed> {
+    let node = match &data {
+        Data::Database(options) => options.node.clone(),
+        Data::Directory(_) | Data::Memory | Data::Store(_) => String::new(),
+    };
     let (store, path) = open_store(data)?;
     let failed = |fault| Failed::Store { path: path.clone(), fault };
     let counters = Counters::new(Limit::ALL.map(Limit::name));
     let audit = match &settings.audit {
         None => Audit::default(),
         // The data directory is there by now.
-        Some((path, bytes_max)) => Audit::open(path, *bytes_max, Arc::clone(&counters))
+        Some((path, bytes_max)) => Audit::open(path, *bytes_max, &node, Arc::clone(&counters))
             .map_err(|error| Failed::Audit { path: path.clone(), error })?,
     };
     warn_of_readers(path.as_deref(), settings.audit.as_ref().map(|(path, _)| path.as_path()));
@@ -182,7 +189,13 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
     let engine_counters = handover_engine::Counters::new();
     let engine =
         Engine::start(Arc::clone(&store), engine_settings, Arc::clone(&engine_counters)).map_err(failed)?;
-    let gate = Gate::new(identity, engine.clone(), settings.gate, audit.clone(), Arc::clone(&counters));
+    let lender = engine.slot().map(|_| {
+        let store = Arc::clone(&store);
+        Lender::begin(Box::new(move |asks| store.lend(asks))).map_err(failed)
+    });
+    let lender = lender.transpose()?;
+    let gate =
+        Gate::new(identity, engine.clone(), settings.gate, lender, audit.clone(), Arc::clone(&counters));
     let parts = Parts {
         directory: Directory::with(
             Arc::clone(&store),
@@ -196,6 +209,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         approvals: settings.approvals,
         waits: settings.waits,
         signals: Signals::default(),
+        others: Others::default(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,
         engine,
@@ -345,7 +359,7 @@ mod tests {
         let path = dir.path().join("audit.jsonl");
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let start = |rules: &str, tokens: &str| {
-            let audit = Audit::open(&path, 1_000_000, Counters::new([])).unwrap();
+            let audit = Audit::open(&path, 1_000_000, "", Counters::new([])).unwrap();
             let tokens = Tokens::parse(tokens).unwrap();
             note_access(&*store, &audit, &Access::parse(rules).unwrap(), &Rules::default(), Some(&tokens))
                 .unwrap();

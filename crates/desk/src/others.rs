@@ -1,10 +1,14 @@
 //! What the desks of several nodes tell each other through the store: signals, who is there, and that a record has changed.
 //! Nothing of it is kept: whatever must not be lost is an event or a record.
 
-use std::sync::{Arc, Weak};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use handover_engine::locks::lock;
+use handover_engine::seldom::Seldom;
 use handover_engine::{Elsewhere, OnHeard};
 use handover_kernel::AgentId;
 use handover_store::{Fault, Slot};
@@ -12,8 +16,10 @@ use prost::Message;
 
 use crate::directory::{Directory, Sighting};
 use crate::identity::{bound, signins};
+use crate::no::No;
 use crate::open::{Desk, Parts};
 use crate::policies;
+use crate::reading::blocking;
 use crate::signals::Signal;
 
 /// How long an arrival or a departure may be unknown elsewhere.
@@ -38,6 +44,47 @@ struct Said {
     /// Who says it wants to know who is there.
     #[prost(bool, tag = "3")]
     asks: bool,
+    #[prost(message, optional, tag = "4")]
+    by_face: Option<SaidByFace>,
+}
+
+/// What a face says to itself at other nodes.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct SaidByFace {
+    #[prost(string, tag = "1")]
+    face: String,
+    /// As it wrote it.
+    #[prost(bytes = "vec", tag = "2")]
+    body: Vec<u8>,
+}
+
+/// Is told what its face said at another node. It must not block.
+type Hear = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+/// What is to be heard, and to be asked.
+#[derive(Default)]
+pub(crate) struct Others {
+    /// The faces that say something to themselves at other nodes.
+    faces: Mutex<BTreeMap<&'static str, Hear>>,
+    /// It may have been missed who is there.
+    asks: AtomicBool,
+}
+
+impl Desk {
+    /// Have a face hear what it says at other nodes, from now on.
+    pub fn hear_own(&self, face: &'static str, hear: Hear) {
+        lock(&self.others.faces).insert(face, hear);
+    }
+
+    /// Let a face hear something at the other nodes, if there can be any. It is not kept, and a node that is just starting misses it.
+    pub async fn say_to_own(&self, face: &'static str, body: Vec<u8>) -> Result<(), No> {
+        if self.engine.slot().is_some() {
+            let store = Arc::clone(&self.store);
+            let by_face = Some(SaidByFace { face: face.to_owned(), body });
+            blocking(move || store.say(&Said { by_face, ..Said::default() }.encode_to_vec())).await?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -100,6 +147,8 @@ fn heard(parts: &Parts, elsewhere: Elsewhere<'_>) {
             parts.directory.heard(None);
             parts.policies.heard();
             parts.sign_ins.heard();
+            parts.keys.missed();
+            parts.others.asks.store(true, Ordering::Release);
         }
     }
 }
@@ -108,6 +157,11 @@ fn told(parts: &Parts, by: Slot, said: Said) {
     if let Some(SaidSignal { tenant, sender, about, proven, body }) = said.signal {
         let (sender, about) = (AgentId::from(sender), about.map(Box::from));
         parts.signals.tell(&tenant, Signal { sender, about, proven, body: body.into() });
+    }
+    if let Some(SaidByFace { face, body }) = said.by_face
+        && let Some(hear) = lock(&parts.others.faces).get(&*face)
+    {
+        hear(&body);
     }
     parts.directory.saw(by, said.sightings);
     if said.asks {
@@ -129,15 +183,20 @@ pub(crate) fn tell_signal(parts: &Parts, tenant: &str, signal: &Signal) -> Resul
 
 /// Ends with the desk.
 fn tell_who_is_there(parts: &Weak<Parts>) {
+    let untold = Seldom::default();
     let mut looked: Option<Instant> = None;
     loop {
         thread::sleep(TELL_EVERY);
         let Some(parts) = parts.upgrade().filter(|parts| !parts.shutdown.has_begun()) else { return };
         let sightings = parts.directory.untold(SIGHTINGS_MAX);
-        if !sightings.is_empty()
-            && let Err(error) = parts.store.say(&Said { sightings, ..Said::default() }.encode_to_vec())
+        let asks = parts.others.asks.swap(false, Ordering::AcqRel);
+        if (asks || !sightings.is_empty())
+            && let Err(error) = parts.store.say(&Said { sightings, asks, ..Said::default() }.encode_to_vec())
         {
-            tracing::warn!(%error, "the other nodes could not be told who is there");
+            parts.others.asks.fetch_or(asks, Ordering::AcqRel);
+            if let Some(unsaid) = untold.now() {
+                tracing::warn!(%error, unsaid, "the other nodes could not be told who is there");
+            }
             parts.directory.tell_again();
         }
         if looked.is_none_or(|looked| looked.elapsed() > LOOK_EVERY)

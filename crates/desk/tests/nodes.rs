@@ -4,22 +4,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use handover_desk::caller::Caller;
 use handover_desk::delegate::{Profile, Work};
 use handover_desk::directory::{Agent, Skill};
+use handover_desk::gate;
 use handover_desk::identity::Identity;
+use handover_desk::limit::Kind;
+use handover_desk::open::postgres::Options;
 use handover_desk::policies::Policy;
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::traces::What;
 use handover_desk::{Data, Desk, Settings};
 use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, TaskAct};
+use handover_kernel::command::{Act, Need, NewQuestion, Progress, TaskAct};
 use handover_kernel::policy::DEFAULT_POLICY;
 use handover_kernel::trace::Trace;
-use handover_kernel::{AgentId, Blob, Face, SessionId};
+use handover_kernel::{AgentId, Blob, Face, SessionId, Text};
 use handover_store::{MemoryStore, Slot, Store};
+
+use tokio::sync::mpsc;
 
 #[path = "../../store/tests/postgres/mod.rs"]
 mod database;
@@ -32,9 +37,16 @@ struct Node {
 
 impl Node {
     fn on(store: Arc<dyn Store>) -> Node {
+        Node::with(store, Settings::default())
+    }
+
+    fn with(store: Arc<dyn Store>, settings: Settings) -> Node {
+        Node::open(Data::Store(store), settings)
+    }
+
+    fn open(data: Data, settings: Settings) -> Node {
         let (trigger, shutdown) = Shutdown::new();
-        let opened =
-            handover_desk::open(Data::Store(store), Settings::default(), Identity::Development, shutdown);
+        let opened = handover_desk::open(data, settings, Identity::Development, shutdown);
         Node { desk: opened.unwrap(), _trigger: trigger }
     }
 }
@@ -71,6 +83,8 @@ macro_rules! on_shared_stores {
         }
     )+};
 }
+
+const PROFILE: Profile = Profile { charter: Charter::macp, policy: DEFAULT_POLICY, configuration: "stage.1" };
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -159,6 +173,58 @@ on_shared_stores! {
         assert!(two.directory.knows("default", &ada).await.unwrap());
     }
 
+    async fn what_newly_waits_is_told_by_one_node_until_it_is_gone_and_then_by_another(one, two) {
+        let ask = |desk: &Desk, round: usize| {
+            let (desk, name) = (desk.clone(), format!("s{round}"));
+            async move {
+                let work = Work { agents: vec![AgentId::from("worker")], task: Text::from("dig"), ..Work::default() };
+                desk.delegate(&caller("ada"), &name, None, &PROFILE, work).await.unwrap();
+                let accept = TaskAct::Accept { task: None, assignee: None, reason: Text::default() };
+                desk.act(&caller("worker"), &name, Act::Task(accept)).await.unwrap();
+                let question = NewQuestion { key: None, need: Need::Input, text: Text::from("which?"), schema: Blob::default(), wire: None };
+                let ask = TaskAct::Ask { task: None, questions: vec![question], progress: Progress::default() };
+                desk.act(&caller("worker"), &name, Act::Task(ask)).await.unwrap();
+            }
+        };
+        let (told, mut heard) = mpsc::unbounded_channel();
+        let tell = |node: &'static str, desk: &Desk| {
+            let (desk, told) = (desk.clone(), told.clone());
+            tokio::spawn(async move {
+                let mut announcements = desk.announcements("default", &AgentId::from("ada")).await.unwrap();
+                loop {
+                    let next = announcements.next().await.unwrap();
+                    told.send((node, next.id.clone(), next.session.as_str().to_owned())).unwrap();
+                    announcements.done(&next).await.unwrap();
+                }
+            })
+        };
+        let begun = tell("one", one);
+        // What happened before anybody asked is not told.
+        let mut round = 0;
+        while heard.is_empty() {
+            ask(one, round).await;
+            round += 1;
+        }
+        let next = tell("two", two);
+        while heard.recv().await.unwrap().2 != format!("s{}", round - 1) {}
+        for round in round..round + 6 {
+            ask(if round % 2 == 0 { one } else { two }, round).await;
+            let (node, _, session) = heard.recv().await.unwrap();
+            assert_eq!((node, session), ("one", format!("s{round}")));
+        }
+        begun.abort();
+        begun.await.unwrap_err();
+        let mut ids = std::collections::BTreeSet::new();
+        for round in round + 6..round + 9 {
+            ask(one, round).await;
+            let (node, id, session) = heard.recv().await.unwrap();
+            assert_eq!((node, session), ("two", format!("s{round}")));
+            assert!(ids.insert(id));
+        }
+        next.abort();
+        assert!(heard.try_recv().is_err(), "nothing was told twice");
+    }
+
     async fn who_signs_out_at_one_is_signed_out_at_the_other(one, two) {
         let (caller, secret) = one.sign_in(Some("ada"), Face::Console, None).await.unwrap();
         two.signed_in(&secret, Face::Console, None).await.unwrap();
@@ -223,8 +289,6 @@ on_shared_stores! {
     }
 }
 
-const PROFILE: Profile = Profile { charter: Charter::macp, policy: DEFAULT_POLICY, configuration: "test" };
-
 async fn begin(desk: &Desk, caller: &Caller, id: &str, parent: Option<&str>) {
     let work = Work {
         agents: vec![AgentId::from(if parent.is_none() { "worker" } else { "helper" })],
@@ -247,4 +311,76 @@ fn accept() -> Act {
 fn complete() -> Act {
     let output = Blob::from(b"done".as_slice());
     Act::Task(TaskAct::Complete { task: None, assignee: None, output, summary: "".into() })
+}
+
+/// How many of a kind three nodes let through together, and in which time.
+fn let_through(nodes: &[Node], kind: Kind, most: u64) -> (u64, Duration) {
+    let begun = Instant::now();
+    let count = std::thread::scope(|scope| {
+        let one = |node: &Node| {
+            let (desk, ada) = (node.desk.clone(), caller("ada"));
+            move || (0..most).take_while(|_| desk.gate.admit(&ada, kind).is_ok()).count() as u64
+        };
+        let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(one(node))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    (count, begun.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_nodes_together_let_an_agent_do_no_more_than_it_may() {
+    let schema = database::fresh();
+    // A burst is 60, a portion 6, and a second brings 10.
+    let rates = gate::Settings { messages_per_minute: 600, ..gate::Settings::default() };
+    let open = || {
+        let store = Arc::new(database::open(&schema)?);
+        Some(Node::with(store, Settings { gate: rates.clone(), ..Settings::default() }))
+    };
+    let Some(nodes) = (0..3).map(|_| open()).collect::<Option<Vec<Node>>>() else { return };
+    let (at_one, took) = let_through(&nodes[..1], Kind::Message, 30);
+    assert_eq!(at_one, 30, "within {took:?}");
+    let (more, later) = let_through(&nodes, Kind::Message, 1000);
+    let brought = (took + later).as_millis() as u64 / 100 + 1;
+    assert!(at_one + more <= 60 + brought, "{at_one} and {more} within {took:?} and {later:?}");
+    assert!(at_one + more >= 60 - 3 * 6, "{at_one} and {more} within {took:?} and {later:?}");
+    // What has no rate asks nobody, and others have their own.
+    assert_eq!(let_through(&nodes, Kind::Start, 100).0, 300);
+    nodes[1].desk.gate.admit(&caller("ben"), Kind::Message).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_is_in_one_audit_log_alone_and_its_line_names_the_node() {
+    let Some(options) = database::options(&database::fresh()) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let log = |name: &str| dir.path().join(name);
+    let open = |name: &str| {
+        let options = Options { node: name.to_owned(), ..options.clone() };
+        let settings = Settings { audit: Some((log(name), 1_000_000)), ..Settings::default() };
+        Node::open(Data::Database(Box::new(options)), settings)
+    };
+    let nodes = ["one", "two", "three"].map(open);
+    let work = || Work { agents: vec![AgentId::from("worker")], task: Text::from("dig"), ..Work::default() };
+    for (round, node) in nodes.iter().cycle().take(12).enumerate() {
+        let name = format!("s{round}");
+        node.desk.delegate(&caller("planner"), &name, None, &PROFILE, work()).await.unwrap();
+        let elsewhere = &nodes[(round + 1) % 3].desk;
+        elsewhere.act(&caller("planner"), &name, Act::cancel("not needed")).await.unwrap();
+    }
+    for node in &nodes {
+        node.desk.session(&caller("planner"), "s0").await.unwrap();
+    }
+    drop(nodes);
+    let mut ended = std::collections::BTreeMap::<String, String>::new();
+    for name in ["one", "two", "three"] {
+        for line in std::fs::read_to_string(log(name)).unwrap().lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            if line["event"] == "session_cancelled" {
+                assert_eq!(line["node"], name);
+                let session = line["session"].as_str().unwrap().to_owned();
+                assert_eq!(ended.insert(session.clone(), name.to_owned()), None, "{session} ended twice");
+            }
+        }
+    }
+    let at = |session: &str| ended[session].as_str();
+    assert_eq!((ended.len(), at("s0"), at("s1"), at("s2")), (12, "two", "three", "one"));
 }

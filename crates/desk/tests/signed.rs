@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use handover_desk::caller::Caller;
@@ -11,10 +12,11 @@ use handover_desk::clock::machine;
 use handover_desk::identity::signed::{self, NodeId, canonical};
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_desk::identity::{Identity, Unauthenticated};
+use handover_desk::open::EngineSettings;
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, No, Settings};
 use handover_kernel::Face;
-use handover_store::{MemoryStore, Store};
+use handover_store::{MemoryStore, Slot, Store};
 use serde_json::{Value, json};
 
 /// A key, and what signs with it.
@@ -157,6 +159,30 @@ async fn a_request_counts_once_also_after_a_restart_and_however_it_is_written() 
     assert_eq!(stage.nonces(), 2);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_sent_to_several_nodes_at_once_counts_at_one() {
+    let store = MemoryStore::new();
+    let nodes = [0, 1, 2].map(|slot| Arc::new(Stage::over(Arc::new(store.writer(Slot(slot))))));
+    let signer = Signer::new(1);
+    nodes[0].bind("t-worker", &signer).await.unwrap();
+    for _ in 0..20 {
+        let request: Arc<[u8]> = signer.request().into();
+        let ask = |node: &Arc<Stage>| {
+            let (node, request) = (Arc::clone(node), Arc::clone(&request));
+            tokio::spawn(async move { node.ask(&request).await.is_ok() })
+        };
+        let mut let_in = 0;
+        for asked in nodes.each_ref().map(ask) {
+            let_in += usize::from(asked.await.unwrap());
+        }
+        assert_eq!(let_in, 1);
+    }
+    for node in nodes {
+        let desk = node.desk.clone();
+        tokio::task::spawn_blocking(move || desk.stop()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn of_many_that_send_a_request_at_once_one_is_let_in() {
     let stage = Arc::new(Stage::new());
@@ -245,6 +271,39 @@ async fn a_key_that_is_unbound_ends_with_its_streams() {
         }
     }
     assert!(!stage.desk.unbind_key(&planner, Signer::new(9).node()).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_was_unbound_when_a_node_fell_behind_ends_with_its_streams_there() {
+    let store = MemoryStore::new();
+    let node = |slot, settings| {
+        let tokens = Arc::new(Tokens::parse(&file(&TOKENS)).unwrap());
+        let identity = Identity::Tokens(Arc::clone(&tokens));
+        Stage::with(Arc::new(store.writer(Slot(slot))), identity, tokens, settings)
+    };
+    // It looks seldom, and whatever it finds then is too much.
+    let engine = EngineSettings { poll_ms: 10_000, behind_max: 0, ..EngineSettings::default() };
+    let (one, two) = (node(0, Settings::default()), node(1, Settings { engine, ..Settings::default() }));
+    let signer = Signer::new(1);
+    one.bind("t-worker", &signer).await.unwrap();
+    let caller = two.ask(&signer.request()).await.unwrap();
+    let mut stay = two.desk.stay(&caller).unwrap();
+    // It has just looked, and heard of the key.
+    two.desk.agent(&caller, "nobody").await.unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(100), stay.over()).await;
+    assert!(early.is_err(), "it ends too early: {early:?}");
+    let busy = store.writer(Slot(2));
+    for _ in 0..1000 {
+        busy.say(&[]).unwrap();
+    }
+    // What this one does from now on comes after that.
+    one.desk.agent(&caller, "nobody").await.unwrap();
+    assert!(one.desk.unbind_key(&one.caller("t-worker"), signer.node()).await.unwrap());
+    let over = tokio::time::timeout(Duration::from_secs(30), stay.over()).await.unwrap();
+    assert!(format!("{over:?}").contains("its key was unbound"), "{over:?}");
+    for desk in [one.desk.clone(), two.desk.clone()] {
+        tokio::task::spawn_blocking(move || desk.stop()).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -16,6 +16,10 @@ use prost::Message;
 /// The version of the envelope that this release writes.
 pub const VERSION: u8 = 1;
 
+/// Which events this release reads and writes: one more with each release that has a new kind, or a new value of a field, since
+/// none before it can read that. Nodes that share a store compare it.
+pub const EVENTS: u32 = 1;
+
 /// Why bytes are not an event that this release can read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {

@@ -38,6 +38,14 @@ pub struct Counters {
     pub ticks: Counter,
     /// Calls of the store that failed.
     pub store_faults: Counter,
+    /// Appends to a session for which another node was first.
+    pub conflicts: Counter,
+    /// Appends whose answer was lost, and of which it was found out what became of them.
+    pub doubts_settled: Counter,
+    /// Nodes that share the store, this one included.
+    pub nodes: Gauge,
+    /// What other nodes did that is not known here yet.
+    pub tail_behind_events: Gauge,
 }
 
 impl Counters {
@@ -56,6 +64,10 @@ impl Counters {
             stored_bytes: Gauge::default(),
             ticks: Counter::default(),
             store_faults: Counter::default(),
+            conflicts: Counter::default(),
+            doubts_settled: Counter::default(),
+            nodes: Gauge::default(),
+            tail_behind_events: Gauge::default(),
         };
         for outcome in ["accepted", "duplicate", "refused", "fault"] {
             counters.commands.get_or_create(&[("outcome", outcome)]).inc_by(0);
@@ -85,6 +97,13 @@ impl Counters {
         registry.register("stored_bytes", stored, self.stored_bytes.clone());
         registry.register("ticks", "Ticks that were delivered to sessions", self.ticks.clone());
         registry.register("store_faults", "Calls of the store that failed", self.store_faults.clone());
+        let conflicts = "Appends to a session for which another node was first";
+        registry.register("conflicts", conflicts, self.conflicts.clone());
+        let settled = "Appends whose answer was lost, and of which it was found out what became of them";
+        registry.register("doubts_settled", settled, self.doubts_settled.clone());
+        registry.register("nodes", "Nodes that share the store, this one included", self.nodes.clone());
+        let behind = "Events of other nodes that are not known here yet";
+        registry.register("tail_behind_events", behind, self.tail_behind_events.clone());
     }
 
     /// Count what became of a command.
@@ -97,6 +116,11 @@ impl Counters {
             Answer::State(_) => return,
         };
         self.commands.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    /// How many sessions have ended so.
+    pub fn ended(&self, end: End) -> u64 {
+        self.sessions_ended.get_or_create(&[("how", end.name())]).get()
     }
 
     /// Count a session that has ended.

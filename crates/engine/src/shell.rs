@@ -124,6 +124,8 @@ pub(super) struct Inner {
     /// Where other nodes append to the store as well.
     tail: Option<Mutex<Tail>>,
     looker: Signal,
+    /// Another node has done something that may not have been looked at.
+    hinted: AtomicBool,
     on_heard: OnceLock<OnHeard>,
     /// Who waits for a look at what other nodes did, and for which.
     asked: Mutex<Vec<(Round, Asked)>>,
@@ -192,6 +194,7 @@ impl Engine {
             waiting: Mutex::default(),
             tail,
             looker: Signal::default(),
+            hinted: AtomicBool::new(false),
             on_heard: OnceLock::new(),
             asked: Mutex::default(),
             looked_at: Mutex::new(Instant::now()),
@@ -217,6 +220,12 @@ impl Engine {
         let committer = Arc::clone(&inner);
         lock(&inner.threads).push(spawn("committer", move || committer.commit_batches())?);
         if inner.tail.is_some() {
+            let hinted = Arc::downgrade(&inner);
+            inner.store.on_hint(Box::new(move || {
+                if let Some(inner) = hinted.upgrade() {
+                    inner.hint();
+                }
+            }));
             let looker = Arc::clone(&inner);
             lock(&inner.tails).push(spawn("tail", move || looker.look_at_others())?);
         }

@@ -34,7 +34,7 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 #[derive(clap::Args)]
 #[command(after_help = EXPORT_HELP)]
 pub struct ExportArgs {
-    /// The archive, which must not be there yet
+    /// The file to write, which must not exist yet
     file: PathBuf,
     #[command(flatten)]
     at: At,

@@ -21,16 +21,16 @@ use crate::{Failure, cli};
 #[derive(clap::Args)]
 #[command(after_help = BACKUP_HELP)]
 pub struct BackupArgs {
-    /// The copy, which must not be there yet
+    /// The file to write, which must not exist yet
     file: PathBuf,
-    /// Where the server serves its operator
+    /// The admin address of the server
     #[arg(long, value_name = "ADDR", env = "HANDOVER_ADMIN", default_value = "127.0.0.1:8421")]
     admin: String,
 }
 
 const BACKUP_HELP: &str = "\
 Run it on the server's machine as the server's user: the server writes a copy of everything that was acknowledged into its data directory,
-which only its user can read, and this command puts it where it is wanted. Nobody waits meanwhile. The audit log is a file of its own.
+which only its user can read, and this command moves it to FILE. Requests are served meanwhile. The audit log is a file of its own.
 
 Examples:
   handover backup /var/backups/handover-$(date +%F).db";
@@ -41,13 +41,13 @@ Examples:
 pub struct RestoreArgs {
     /// The copy
     file: PathBuf,
-    /// The data directory to make, which must not be there or be empty
+    /// The data directory to make, which must not exist or be empty
     #[arg(long, value_name = "DIR", env = "HANDOVER_DATA", default_value = "./handover-data")]
     data: PathBuf,
 }
 
 const RESTORE_HELP: &str = "\
-Every session in the copy is replayed. If one cannot be, nothing stays.
+Every session in the copy is replayed. If one cannot be replayed, nothing is kept.
 
 Examples:
   handover restore /var/backups/handover-2026-07-28.db --data /var/lib/handover";

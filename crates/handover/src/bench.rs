@@ -7,6 +7,8 @@
 //! - [`console`]: `handover bench console`
 //! - [`scale`]: `handover bench scale`
 //! - [`hostile`]: `handover bench hostile`
+//! - [`nodes`]: `handover bench nodes`
+//! - [`turns`]: what some clients get done in a stretch of time
 //! - [`limit`]: the physical limit: one file, one sync for whatever waits
 //! - [`life`]: the work that is measured
 //! - [`fill`]: stores that are filled with it, without a network
@@ -22,7 +24,9 @@ mod limit;
 mod machine;
 mod macp;
 mod mcp;
+mod nodes;
 mod scale;
+mod turns;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -53,6 +57,8 @@ enum What {
     Console(console::Args),
     /// See whether cost stays flat: long tasks, long lists, a long past, a crowd of deadlines, stopping and starting.
     Scale(scale::Args),
+    /// Measure several nodes on PostgreSQL, beside what the database gives without them.
+    Nodes(nodes::Args),
     /// See what an honest agent feels while the agents of another tenant do their worst.
     Hostile(hostile::Args),
 }
@@ -66,6 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::Grid(args) => grid::run(args),
         What::Console(args) => console::run(args),
         What::Scale(args) => scale::run(args),
+        What::Nodes(args) => nodes::run(args),
         What::Hostile(args) => hostile::run(args),
     }
 }

@@ -64,7 +64,7 @@ pub struct Common {
     /// Print JSON with a version; JSON Lines where something streams
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// Never ask: what would need an answer is refused
+    /// Never ask: a command that would have to ask fails
     #[arg(long, global = true, help_heading = "Output")]
     pub no_input: bool,
 }

@@ -55,7 +55,8 @@ impl In {
         Ok(loaded.config)
     }
 
-    fn options(&self) -> Result<Option<Options>, Failure> {
+    /// How to open it, if one was named.
+    pub fn options(&self) -> Result<Option<Options>, Failure> {
         server::database(&self.config()?).map_err(Failure::Usage)
     }
 
@@ -93,7 +94,11 @@ impl At {
     pub fn open(&self, doing: &str) -> Result<Arc<dyn Store>, Failure> {
         let failed = |fault| Failure::fault(doing, &fault);
         Ok(match self.database.options()? {
-            Some(options) => Arc::new(PostgresStore::open(options).map_err(failed)?),
+            Some(mut options) => {
+                // Whoever only reads and writes here asks nobody to keep anything.
+                options.says.settings.clear();
+                Arc::new(PostgresStore::open(options).map_err(failed)?)
+            }
             None => Arc::new(SqliteStore::open(&self.data).map_err(failed)?),
         })
     }

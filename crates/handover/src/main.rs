@@ -50,39 +50,39 @@ struct Cli {
 enum Command {
     /// Run the server.
     Serve(serve::Args),
-    /// Hand out tasks and watch over them.
+    /// Hand out tasks and follow them.
     Task(cli::task::Args),
-    /// See who is there, and be an agent.
+    /// List agents, register as one, and let a program work as one.
     Agent(cli::agent::Args),
-    /// Hand a responsibility on, or take one over.
+    /// Hand a responsibility to another agent, or accept one.
     Handoff(cli::handoff::Args),
-    /// Watch what is open in a table that is drawn again and again.
+    /// Show a live table of open tasks.
     Watch(cli::watch::Args),
     /// Show the state of a task after each event.
     Replay(cli::watch::ReplayArgs),
-    /// Print what a shell needs to complete these commands.
+    /// Print completions for a shell.
     Completions(cli::shell::CompletionsArgs),
     /// Print the manual page, or write all of them.
     Man(cli::shell::ManArgs),
     /// Speak MCP over standard input and output, by itself or as a bridge to a server.
     Mcp(mcp::Args),
-    /// Measure how fast it is here.
+    /// Run benchmarks on this machine.
     Bench(bench::Args),
-    /// See whether everything is as it should be.
+    /// Check the configuration, the data, the machine and the server.
     Doctor(doctor::Args),
-    /// Copy everything while the server runs.
+    /// Back up everything while the server runs.
     Backup(backup::BackupArgs),
-    /// Make a data directory of a copy.
+    /// Make a data directory from a backup.
     Restore(backup::RestoreArgs),
     /// Write all sessions to a portable archive.
     Export(archive::ExportArgs),
-    /// Put the sessions of an archive into a data directory.
+    /// Import the sessions of an archive into a data directory.
     Import(archive::ImportArgs),
     /// List the nodes that share a database.
     Nodes(database::NodesArgs),
-    /// Make the tables of a database, or bring them up to date.
+    /// Create the tables of a database, or upgrade them.
     Migrate(database::MigrateArgs),
-    /// Make the index again from the logs.
+    /// Rebuild the index from the logs.
     Rebuild(rebuild::Args),
     /// Make a token for an agent, or revoke one.
     Token(token::Args),
@@ -121,8 +121,8 @@ impl Command {
 const EXAMPLES: &str = "\
 Start here:
   handover serve                   run a server on this machine
-  handover serve --help            what it can be told
-  handover task --help             hand out tasks and watch over them
+  handover serve --help            its options, with examples
+  handover task --help             hand out tasks and follow them
   handover mcp --help              let an MCP host such as an editor take part";
 
 fn main() -> ExitCode {

@@ -20,7 +20,7 @@ use crate::house;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The directory that holds the logs; made if it is not there [default: ./handover-data]
+    /// The data directory; made if it does not exist [default: ./handover-data]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     data: Option<String>,
     /// The id of the agent that the host acts for [default: local]
@@ -40,7 +40,7 @@ pub struct Args {
     log_level: Option<String>,
 }
 
-const HELP: &str = r#"By itself it serves one host on data of its own. When a server has the data, or several hosts are to share it, be a
+const HELP: &str = r#"Without --server it serves one host on data of its own. When a server has the data, or several hosts are to share it, be a
 bridge: --server names the server, and every request goes there. In development the token is the agent's id.
 It ends when standard input does.
 

@@ -36,16 +36,16 @@ use handover_server::house::House;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The directory that holds the logs; made if it is not there [default: ./handover-data]
+    /// The data directory; made if it does not exist [default: ./handover-data]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     /// Keep everything in a PostgreSQL database that other nodes may use as well, such as postgres://user@host/database
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Where to serve HTTP; port 0 takes a free one [default: 127.0.0.1:8420]
+    /// Where to serve HTTP; port 0 takes a free port [default: 127.0.0.1:8420]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
-    /// Where to serve MACP over gRPC; port 0 takes a free one [default: 127.0.0.1:50051]
+    /// Where to serve MACP over gRPC; port 0 takes a free port [default: 127.0.0.1:50051]
     #[arg(long, value_name = "ADDR")]
     macp: Option<String>,
     /// Where to serve metrics and readiness to the operator, or off [default: 127.0.0.1:8421, or a free port if --http

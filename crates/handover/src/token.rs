@@ -24,7 +24,7 @@ pub struct Args {
     /// The agent's namespace
     #[arg(long, default_value = "default")]
     tenant: String,
-    /// What it may do beyond its own sessions: observer, admin
+    /// A role, which gives access beyond its own sessions: observer, admin
     #[arg(long = "role", value_name = "ROLE", value_parser = ["observer", "admin"])]
     roles: Vec<String>,
     /// After how long it ends, such as 12h, 30d or 52w [default: never]

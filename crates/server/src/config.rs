@@ -44,6 +44,14 @@ macro_rules! keys {
             pub struct $Part {
                 $( #[doc = $part_help] pub $part_key: $part_type, )*
             }
+
+            impl $Part {
+                /// Each of its keys with its value, to compare.
+                pub fn entries(&self) -> BTreeMap<String, String> {
+                    let entries = [$( (concat!(stringify!($part), ".", stringify!($part_key)), plain(&self.$part_key)), )*];
+                    entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+                }
+            }
         )*
 
         impl Merge<'_> {
@@ -64,13 +72,23 @@ macro_rules! keys {
     };
 }
 
+/// A value as it would be set.
+fn plain(value: &impl fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    match text.strip_prefix("Some(").and_then(|text| text.strip_suffix(')')) {
+        Some(set) => set.to_owned(),
+        None if text == "None" => "auto".to_owned(),
+        None => text,
+    }
+}
+
 keys! {
     {
         /// The directory that holds the logs. It is made if it is not there.
         data: PathBuf = "./handover-data", directory();
         /// Where HTTP is served. Port 0 takes a free one.
         http: SocketAddr = "127.0.0.1:8420", address();
-        /// Host names that HTTP is served under beside localhost and that of mcp.resource, with commas in between.
+        /// Host names that HTTP is served under, besides localhost and that of mcp.resource, separated by commas.
         http_hosts: Vec<String> = "", hosts();
         /// Where MACP over gRPC is served. Port 0 takes a free one.
         macp: SocketAddr = "127.0.0.1:50051", address();
@@ -78,7 +96,7 @@ keys! {
         admin: Admin = "auto", admin();
         /// How long the server serves on when it is told to stop, and says that it is not ready; auto is 0, or 5 with a store.
         drain_seconds: Option<u64> = "auto", auto_or(0..=3600);
-        /// Networks or addresses of proxies in front of the server, with commas in between. They may have any number of connections.
+        /// Networks or addresses of proxies in front of the server, separated by commas. Their number of connections is not limited.
         trusted_proxies: Vec<Network> = "", networks();
     }
     /// A database in the place of the data directory, for several nodes.
@@ -99,7 +117,7 @@ keys! {
         lease_seconds: u64 = 10, number(2..=600);
         /// How long a command waits for a database that does not answer.
         patience_seconds: u64 = 10, number(1..=600);
-        /// How often it is looked at what other nodes did, at least.
+        /// How often it is looked at what other nodes did, at least: while somebody follows, or no hints of it arrive.
         poll_ms: u64 = 20, number(1..=10_000);
         /// How many events of other nodes may be unknown before this one starts over.
         behind_max: u64 = 100_000, number(1000..=100_000_000);
@@ -125,7 +143,7 @@ keys! {
         sessions_in_memory_bytes_max: usize = 268_435_456, number(1_048_576..=1_000_000_000_000);
         /// After how long without a command a session leaves memory.
         idle_seconds: u64 = 60, number(1..=86_400);
-        /// How many events may wait for a subscriber before it is cut off.
+        /// How many events may wait for a subscriber before it is disconnected.
         subscriber_queue_max: usize = 1024, number(1..=1_000_000);
     }
     /// What one request, task or agent may use. Reaching a limit is a refusal.
@@ -182,7 +200,7 @@ keys! {
         head_seconds: u64 = 10, number(1..=3600);
         /// How long a client may take to send the rest of a request, or a message of a stream.
         body_seconds: u64 = 30, number(1..=3600);
-        /// After how long a client is let go that takes nothing of what there is to send it.
+        /// After how many seconds a client that reads nothing is disconnected.
         write_seconds: u64 = 60, number(1..=3600);
     }
     /// Whose requests are served.
@@ -195,58 +213,58 @@ keys! {
         anonymous: Option<String> = "", text_or_nothing();
         /// The keys that JSON Web Tokens are signed with: the file or URL of a JWK set. Without them there are no such tokens.
         jwt_keys: Option<String> = "", text_or_nothing();
-        /// Who issues JSON Web Tokens.
+        /// The issuer of JSON Web Tokens.
         jwt_issuer: Option<String> = "", text_or_nothing();
-        /// Whom they are issued for: one or more names, with commas in between. A token is for one of them.
+        /// The accepted audiences, separated by commas. A token must name one of them.
         jwt_audience: Vec<String> = "", texts();
-        /// How they may be signed, with commas in between.
+        /// The accepted signature algorithms, separated by commas.
         jwt_algorithms: Vec<Algorithm> = "RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,EdDSA", some_of(&ALGORITHMS);
         /// The claim that names the tenant.
         jwt_tenant_claim: String = "tenant", text();
-        /// How far the issuer's clock may be from ours.
+        /// How many seconds the issuer's clock may differ from ours.
         jwt_skew_seconds: u64 = 60, number(0..=3600);
         /// How often the keys are read again.
         jwt_refresh_seconds: u64 = 300, number(1..=86_400);
     }
     /// Who may reach whom.
     access: Access {
-        /// The access list: rules, each for some agents of a tenant. Without one, everybody of a tenant reaches everybody.
+        /// The access list: rules for agents of a tenant. Without rules all agents of a tenant can reach each other.
         rules: handover_desk::access::Access = "[]", access_list();
     }
     /// What needs somebody's approval.
     approvals: Approvals {
-        /// Rules about what needs whose approval before it takes effect, and roles. Without one, nothing does.
+        /// Rules about what needs an approval before it takes effect, and whose, and roles for them. Without rules nothing needs an approval.
         rules: handover_desk::approvers::Rules = "[]", approval_rules();
     }
     /// How everything that listens is encrypted.
     tls: Tls {
-        /// The certificate in PEM, followed by those that lead to its authority. Without it everything is in the clear.
+        /// The certificate in PEM, followed by intermediate certificates. Without it TLS is not used.
         certificate: Option<PathBuf> = "", file_or_nothing();
         /// The private key of the certificate in PEM.
         key: Option<PathBuf> = "", file_or_nothing();
         /// How often the two files are read again.
         reload_seconds: u64 = 10, number(1..=86_400);
-        /// Whether something in front of the server, such as a proxy, ends TLS: then other machines may come in the clear.
+        /// Whether something in front of the server, such as a proxy, ends TLS: then the server may listen on other addresses without TLS.
         terminated_elsewhere: bool = false, switch();
     }
     /// Where it is written who tried what.
     audit: Audit {
         /// The file of the audit log: a path, off for none, or auto for audit.jsonl in the data directory.
         file: AuditFile = "auto", audit_file();
-        /// How many bytes it may have before another is begun. A few older ones are kept.
+        /// How many bytes the file may have before a new one is begun. Four older ones are kept.
         bytes_max: u64 = 67_108_864, number(65_536..=1_000_000_000_000);
     }
     /// Who is told elsewhere that something waits.
     webhook: Webhook {
-        /// The address that is told when something new waits for one of webhook.agents: https, or this machine. Without it nobody is.
+        /// The URL that is notified when something new waits for one of webhook.agents: https, or on this machine. Without it nothing is sent.
         url: Option<String> = "", text_or_nothing();
-        /// The file of the secret that it is signed with: whsec_ and base64, or any text of at least 24 bytes.
+        /// The file with the secret that notifications are signed with: whsec_ and base64, or any text of at least 24 bytes.
         secret_file: Option<PathBuf> = "", file_or_nothing();
-        /// For whom, with commas in between.
+        /// The agents to notify for, separated by commas.
         agents: Vec<String> = "", texts();
         /// The tenant of those agents.
         tenant: String = "default", text();
-        /// The address of the console as people know it, for links. Without it, it is that of http.
+        /// The address of the console for links in notifications. Without it, that of http.
         console: Option<String> = "", text_or_nothing();
     }
     /// Where traces are exported to.
@@ -260,17 +278,17 @@ keys! {
     }
     /// How MCP is served.
     mcp: Mcp {
-        /// How long a call of a client that knows no tasks waits for its result before it answers with a task's id.
+        /// How long a call of a client without support for tasks waits for its result before it returns a task's id.
         wait_seconds: u64 = 4, number(1..=3600);
         /// The same for a call whose client listens for progress.
         wait_with_progress_seconds: u64 = 8, number(1..=3600);
-        /// How long a task may take unless its caller says otherwise. 0 is for ever.
+        /// How long a task may take unless its caller says otherwise. 0 means no limit.
         ttl_minutes: u64 = 1440, number(0..=5_256_000);
         /// How often a client is told to look at a task.
         poll_interval_ms: u64 = 1000, number(10..=3_600_000);
         /// Whether task methods without the header Mcp-Name are refused.
         strict_headers: bool = "false", switch();
-        /// Origins of browsers that are let in beside this machine's own, with commas in between.
+        /// Origins of web pages that may connect, besides pages of this machine, separated by commas.
         origins: Vec<String> = "", texts();
         /// The address of the endpoint as clients know it. Without it, it is taken from the request.
         resource: Option<String> = "", text_or_nothing();

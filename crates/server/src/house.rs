@@ -8,7 +8,7 @@ use handover_desk::checks;
 use handover_desk::gate::{self, Rates};
 use handover_desk::identity::Identity;
 use handover_desk::memory;
-use handover_desk::open::{EngineSettings, Failed, Limits, ShardSettings, postgres};
+use handover_desk::open::{EVENTS, EngineSettings, Failed, Limits, ShardSettings, postgres};
 use handover_desk::shutdown::Shutdown;
 use handover_desk::wait;
 use handover_desk::{Data, Desk};
@@ -119,6 +119,13 @@ pub fn database(config: &Config) -> Result<Option<postgres::Options>, String> {
         lease: Duration::from_secs(config.store.lease_seconds),
         patience: Duration::from_secs(config.store.patience_seconds),
         migrate: *migrate,
+        says: postgres::Says {
+            reads: EVENTS,
+            writes: EVENTS,
+            settings: config.limits.entries().into_iter().chain(config.retention.entries()).collect(),
+            finished_kept_ms: days(config.retention.finished_days),
+            tombstones_kept_ms: days(config.retention.tombstone_days),
+        },
         ..postgres::Options::new(database)
     }))
 }

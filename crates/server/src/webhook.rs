@@ -162,16 +162,16 @@ async fn follow(
     let mut announcements = desk.announcements(&settings.tenant, agent).await.map_err(Stopped::No)?;
     loop {
         let next = announcements.next().await.map_err(Stopped::Over)?;
-        deliver(settings, &next).await;
+        deliver(settings, &next, || announcements.goes_on()).await;
         announcements.done(&next).await.map_err(Stopped::Over)?;
     }
 }
 
-/// Tell one thing, as often as it takes, but not for ever.
-async fn deliver(settings: &Settings, told: &Announcement) {
+/// Tell one thing, as often as it takes, but not for ever, and not when another node has taken over.
+async fn deliver(settings: &Settings, told: &Announcement, goes_on: impl Fn() -> bool) {
     let body = body(settings, told);
     let mut again = settings.again_after.iter();
-    loop {
+    while goes_on() {
         let Err(why) = send(settings, &told.id, &body).await else {
             tracing::debug!(id = told.id, agent = %told.agent, "the webhook was told");
             return;

@@ -21,9 +21,10 @@ pub mod sqlite;
 
 pub use fault::Fault;
 pub use log::{
-    Append, Change, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    Listed, NEWS_KEPT, News, OpenCount, Order, Outcome, Over, PAGE_BYTES_MAX, Page, Put, Record, SessionKey,
-    Snapshot, Store, StoredBytes, StoredEvent, Waiting, Waits, Wake, Weight, is_full,
+    Append, Ask, Change, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage,
+    IndexRow, LENT_FOR, Lent, Listed, NEWS_KEPT, News, OpenCount, Order, Outcome, Over, PAGE_BYTES_MAX, Page,
+    Put, Record, SessionKey, Snapshot, Standing, Store, StoredBytes, StoredEvent, Waiting, Waits, Wake,
+    Weight, is_full,
 };
 pub use memory::MemoryStore;
 pub use place::{Place, Position, Slot};

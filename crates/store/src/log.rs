@@ -474,6 +474,54 @@ impl Over {
     }
 }
 
+/// How a writer stands among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How many there are, itself included.
+    pub nodes: u64,
+    /// How much that others did it has not read.
+    pub behind: u64,
+    /// How often it was found out what became of an append in doubt, since it began.
+    pub doubts_settled: u64,
+}
+
+impl Default for Standing {
+    /// Alone.
+    fn default() -> Self {
+        Standing { nodes: 1, behind: 0, doubts_settled: 0 }
+    }
+}
+
+/// What a writer wants of something that comes at a rate, and that all writers share: so many at once, and one more after each
+/// interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Whose it is, and which of its rates.
+    pub of: (Box<str>, Box<str>, u8),
+    /// The time between two, in nanoseconds.
+    pub every: u64,
+    /// How many may come at once.
+    pub burst: u64,
+    /// How many it still has of what it was lent.
+    pub has: u64,
+    /// How many it wants in addition.
+    pub wants: u64,
+    /// How many were used without having been lent.
+    pub owes: u64,
+}
+
+/// What was lent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// So many.
+    pub count: u64,
+    /// When there will be one, in nanoseconds, if there was none.
+    pub after: u64,
+}
+
+/// How long a writer may keep what it was lent. What it does not use until then is lost.
+pub const LENT_FOR: Duration = Duration::from_secs(60);
+
 /// A session that retention deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
@@ -531,6 +579,11 @@ pub trait Store: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// How this writer stands among the others, as it was known a moment ago.
+    fn standing(&self) -> Standing {
+        Standing::default()
+    }
+
     /// Return when nothing that a failed append left in doubt can take effect any more: it has, or never will.
     fn settle(&self) -> Result<(), Fault> {
         Ok(())
@@ -542,9 +595,25 @@ pub trait Store: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Call this when another writer has done something, as soon as that is known. It must not block. Nothing may rest on it:
+    /// not every call comes.
+    fn on_hint(&self, _wake: Box<dyn Fn() + Send + Sync>) {}
+
+    /// Whether what others do is hinted at, as far as is known.
+    fn hints(&self) -> bool {
+        false
+    }
+
     /// Let the other writers hear something that is not kept. Nobody hears it where there is one writer.
     fn say(&self, _bytes: &[u8]) -> Result<(), Fault> {
         Ok(())
+    }
+
+    /// Lend what was asked for, as far as there is enough of it. Over all writers, never more is used in any time than may come
+    /// at once and what the time brings, if each keeps nothing for longer than [`LENT_FOR`]. Where there is one writer, what it
+    /// counts itself is all that there is.
+    fn lend(&self, asks: &[Ask]) -> Result<Vec<Lent>, Fault> {
+        Ok(asks.iter().map(|ask| Lent { count: ask.wants, after: 0 }).collect())
     }
 
     /// A page of sessions, at most `max` of them. The cost of a page depends on its size, not on how many came before

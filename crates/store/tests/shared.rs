@@ -5,15 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use handover_store::postgres::{self, Database, Options};
+use handover_store::postgres::{self, Database, Options, Says};
 use handover_store::{
-    Append, Done, Fault, Feed, IndexRow, MemoryStore, Outcome, Place, PostgresStore, Put, Record, SessionKey,
-    Slot, Store, Wake, is_full,
+    Append, Ask, Done, Fault, Feed, IndexRow, Lent, MemoryStore, Outcome, Place, PostgresStore, Put, Record,
+    SessionKey, Slot, Standing, Store, Wake, is_full,
 };
-use tokio_postgres::NoTls;
+use tokio_postgres::{AsyncMessage, NoTls};
 
 #[path = "postgres/mod.rs"]
 mod database;
@@ -125,6 +126,41 @@ struct Operator {
     client: tokio_postgres::Client,
 }
 
+/// A connection that listens to what nodes tell each other.
+struct Listener {
+    _runtime: tokio::runtime::Runtime,
+    _client: tokio_postgres::Client,
+    heard: Arc<AtomicU64>,
+}
+
+impl Listener {
+    fn on(channel: &str) -> Listener {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let heard = Arc::new(AtomicU64::new(0));
+        let (url, counted, listen) =
+            (database::url().unwrap(), Arc::clone(&heard), format!("LISTEN \"{channel}\""));
+        let client = runtime.block_on(async move {
+            let (client, mut connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+            tokio::spawn(async move {
+                while let Some(Ok(message)) =
+                    std::future::poll_fn(|context| connection.poll_message(context)).await
+                {
+                    let is_one = matches!(message, AsyncMessage::Notification(_));
+                    counted.fetch_add(u64::from(is_one), Ordering::SeqCst);
+                }
+            });
+            client.batch_execute(&listen).await.unwrap();
+            client
+        });
+        Listener { _runtime: runtime, _client: client, heard }
+    }
+
+    fn heard(&self) -> u64 {
+        self.heard.load(Ordering::SeqCst)
+    }
+}
+
 impl Operator {
     fn new() -> Operator {
         let runtime =
@@ -141,6 +177,87 @@ impl Operator {
     fn run(&self, sql: &str) -> u64 {
         self.runtime.block_on(self.client.execute(sql, &[])).unwrap()
     }
+}
+
+/// Wait until it is so.
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(3));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_hint_of_what_one_node_wrote_reaches_the_others_and_not_itself() {
+    let schema = database::fresh();
+    let (Some(one), Some(two)) = (database::open(&schema), database::open(&schema)) else { return };
+    let counted = |store: &PostgresStore| {
+        let count = Arc::new(AtomicU64::new(0));
+        let hints = Arc::clone(&count);
+        store.on_hint(Box::new(move || _ = hints.fetch_add(1, Ordering::SeqCst)));
+        count
+    };
+    let (at_one, at_two) = (counted(&one), counted(&two));
+    until("both hear", || one.hints() && two.hints());
+    // What each said when it came may still be on its way.
+    let mut head = 0;
+    until("one is heard", || {
+        append(&one, item("s", head, &["event"]));
+        head += 1;
+        at_two.load(Ordering::SeqCst) >= 3
+    });
+    assert!(
+        at_one.load(Ordering::SeqCst) <= 1,
+        "it hears what the other said when it came, and nothing else"
+    );
+    let before = at_one.load(Ordering::SeqCst);
+    two.say(b"hello").unwrap();
+    until("what is said is heard", || at_one.load(Ordering::SeqCst) > before);
+}
+
+#[test]
+fn a_node_that_is_alone_tells_nobody_until_another_comes() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let options = Options { lease: Duration::from_millis(400), ..options };
+    let one = PostgresStore::open(options.clone()).unwrap();
+    until("it hears", || one.hints());
+    one.probe().unwrap();
+    let listener = Listener::on(&schema);
+    for head in 0..50 {
+        append(&one, item("s", head, &["event"]));
+    }
+    assert_eq!(listener.heard(), 0);
+    let two = PostgresStore::open(options).unwrap();
+    until("it comes", || listener.heard() > 0 && two.hints());
+    let mut head = 50;
+    let before = listener.heard();
+    until("it is told", || {
+        append(&one, item("s", head, &["event"]));
+        head += 1;
+        listener.heard() > before + 3
+    });
+}
+
+#[test]
+fn a_node_whose_listening_is_cut_goes_on() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let named = Options { node: format!("deaf {schema}"), ..options.clone() };
+    let (one, two) = (PostgresStore::open(named).unwrap(), PostgresStore::open(options).unwrap());
+    until("it hears", || one.hints());
+    let cut = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'deaf {schema}' AND query LIKE '%pg_notify%'"
+    );
+    assert_eq!(Operator::new().run(&cut), 1);
+    until("it knows", || !one.hints());
+    let mut place = one.last_place().unwrap();
+    append(&two, item("s", 0, &["start"]));
+    assert_eq!(heard(&one, &mut place), ["s 1 start"]);
+    append(&one, item("s", 1, &["next"]));
 }
 
 #[test]
@@ -191,6 +308,29 @@ fn appends_whose_connections_are_cut_have_one_effect_each() {
         cuts.load(Ordering::Relaxed) > 60 && acknowledged.load(Ordering::Relaxed) > 100,
         "{cuts:?} {acknowledged:?}"
     );
+    assert!(store.standing().doubts_settled > 0);
+}
+
+#[test]
+fn of_nodes_that_put_a_record_at_once_where_nothing_is_one_does() {
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    let together = Barrier::new(stores.len());
+    let put = |store: &PostgresStore, round: usize| {
+        let key = format!("nonce{round}").into();
+        let record = Record { space: "nonce".into(), tenant: "".into(), key, value: Vec::new() };
+        together.wait();
+        store.put_record(&record, Put::IfAbsent).unwrap()
+    };
+    let put = &put;
+    let first: Vec<Vec<bool>> = thread::scope(|scope| {
+        let nodes: Vec<_> = stores
+            .iter()
+            .map(|store| scope.spawn(move || (0..50).map(|round| put(store, round)).collect()))
+            .collect();
+        nodes.into_iter().map(|node| node.join().unwrap()).collect()
+    });
+    assert!((0..50).all(|round| first.iter().filter(|node| node[round]).count() == 1), "{first:?}");
 }
 
 #[test]
@@ -216,6 +356,116 @@ fn a_node_whose_slot_was_taken_keeps_nothing_under_it_and_goes_on_in_another() {
         slots.entry(item.event.position.slot).or_default().push(item.event.seq);
     }
     assert_eq!(slots.into_values().collect::<Vec<_>>(), [vec![1, 3], vec![2]]);
+}
+
+/// Append to one session as often as one gets to, so long between reading and writing. How often that was, and the longest
+/// wait for it.
+fn hammer(store: &PostgresStore, slow_by: Duration, until: Instant) -> (u64, Duration) {
+    let (mut count, mut longest, mut last) = (0, Duration::ZERO, Instant::now());
+    while Instant::now() < until {
+        let head = store.head(&key("s")).unwrap().unwrap();
+        thread::sleep(slow_by);
+        if let [Outcome::Appended { .. }] = store.append(&[item("s", head, &["event"])]).unwrap()[..] {
+            count += 1;
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+    }
+    (count, longest.max(last.elapsed()))
+}
+
+#[test]
+fn a_slow_node_gets_its_turn_at_a_session_that_others_hammer() {
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    append(&stores[0], item("s", 0, &["start"]));
+    let time = Duration::from_secs(2);
+    let slow_by = [Duration::from_millis(2), Duration::ZERO, Duration::ZERO];
+    let (alone, _) = hammer(&stores[0], slow_by[0], Instant::now() + time);
+    let end = Instant::now() + time;
+    let shares: Vec<(u64, Duration)> = thread::scope(|scope| {
+        let hammers: Vec<_> = stores
+            .iter()
+            .zip(slow_by)
+            .map(|(store, slow_by)| scope.spawn(move || hammer(store, slow_by, end)))
+            .collect();
+        hammers.into_iter().map(|hammer| hammer.join().unwrap()).collect()
+    });
+    assert!(shares[0].0 >= alone / 10, "alone {alone}, with others {shares:?}");
+    assert!(shares.iter().all(|(count, longest)| *count > 10 && *longest < time / 2), "{shares:?}");
+}
+
+#[test]
+fn a_claim_that_nobody_uses_holds_nobody_up_for_long() {
+    let schema = database::fresh();
+    let (Some(one), Some(two)) = (database::open(&schema), database::open(&schema)) else { return };
+    append(&one, item("s", 0, &["start"]));
+    for _ in 0..3 {
+        assert_eq!(two.append(&[item("s", 0, &["late"])]).unwrap(), [Outcome::Conflict { head: 1 }]);
+    }
+    let begun = Instant::now();
+    assert_eq!(one.append(&[item("s", 1, &["next"])]).unwrap(), [Outcome::Conflict { head: 1 }]);
+    until("the claim ends", || {
+        matches!(one.append(&[item("s", 1, &["next"])]).unwrap()[..], [Outcome::Appended { .. }])
+    });
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    // One that is used ends at once.
+    for _ in 0..3 {
+        two.append(&[item("s", 0, &["late"])]).unwrap();
+    }
+    append(&two, item("s", 2, &["in turn"]));
+    append(&one, item("s", 3, &["at once"]));
+}
+
+/// One of a rate of a hundred a second, of which so many may come at once.
+fn ask(agent: &str, burst: u64, has: u64, wants: u64) -> Ask {
+    Ask { of: ("acme".into(), agent.into(), 1), every: 10_000_000, burst, has, wants, owes: 0 }
+}
+
+fn lend(store: &dyn Store, ask: &Ask) -> Lent {
+    store.lend(std::slice::from_ref(ask)).unwrap()[0]
+}
+
+#[test]
+fn nodes_together_are_lent_no_more_than_the_burst_and_the_rate() {
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    let begun = Instant::now();
+    let brought = |since: Instant| since.elapsed().as_millis() as u64 / 10 + 1;
+    let all = || {
+        stores
+            .iter()
+            .cycle()
+            .map(|store| lend(store, &ask("ada", 60, 0, 6)).count)
+            .take_while(|lent| *lent > 0)
+    };
+    let lent: u64 = all().take(1000).sum();
+    assert!((40..=60 + brought(begun)).contains(&lent), "{lent}");
+    let none = lend(&stores[0], &ask("ada", 60, 0, 6));
+    assert!(none.count > 0 || (1..=10_000_000 * 60).contains(&none.after), "{none:?}");
+    // What a node holds may be used at any moment: it is missing for the others for as long, however full it would be.
+    let held: u64 = stores[..2].iter().map(|store| lend(store, &ask("ben", 60, 0, 6)).count).sum();
+    assert_eq!(held, 12);
+    let since = Instant::now();
+    until("it would be full again", || brought(since) > 40);
+    let begun = Instant::now();
+    let third = || lend(&stores[2], &ask("ben", 60, 0, 60)).count;
+    let lent: u64 = std::iter::from_fn(|| Some(third()).filter(|lent| *lent > 0)).take(1000).sum();
+    assert!((40..=48 + brought(begun)).contains(&lent), "{lent}");
+}
+
+#[test]
+fn what_was_used_without_having_been_lent_is_waited_for_and_another_rate_counts_at_once() {
+    let schema = database::fresh();
+    let Some(store) = database::open(&schema) else { return };
+    let owed = Ask { owes: 1000, ..ask("ada", 60, 0, 6) };
+    let none = lend(&store, &owed);
+    assert!(none.count == 0 && (9_000_000_000..=9_500_000_000).contains(&none.after), "{none:?}");
+    // At a thousand times the rate nothing is missing any more.
+    let fast = Ask { every: 10_000, ..ask("ada", 6, 0, 6) };
+    until("it is there", || lend(&store, &fast).count > 0);
+    let many: Vec<Ask> = (0..200).map(|agent| ask(&format!("agent{agent:03}"), 60, 0, 6)).collect();
+    assert!(store.lend(&many).unwrap().iter().all(|lent| lent.count == 6));
 }
 
 #[test]
@@ -276,6 +526,7 @@ fn nodes_are_listed_until_they_give_back_their_slots() {
     let (one, two) = (PostgresStore::open(named("one")).unwrap(), PostgresStore::open(named("two")).unwrap());
     append(&one, item("s", 0, &["start", "request"]));
     two.probe().unwrap();
+    assert_eq!(two.standing(), Standing { nodes: 2, behind: 2, doubts_settled: 0 });
     let listed = || {
         let nodes = postgres::nodes(options.clone()).unwrap();
         nodes.into_iter().map(|node| (node.name, node.slot.0, node.behind)).collect::<Vec<_>>()
@@ -287,4 +538,97 @@ fn nodes_are_listed_until_they_give_back_their_slots() {
     two.probe().unwrap();
     drop(one);
     assert_eq!(listed(), [("two".to_owned(), 1, 0)]);
+}
+
+/// A node that is set so.
+fn set(name: &str, settings: &[(&str, &str)], days: Option<u64>) -> impl Fn(Options) -> Options {
+    let says = Says {
+        settings: settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        finished_kept_ms: days.map(|days| days * DAY),
+        tombstones_kept_ms: days.map(|days| days * DAY),
+        ..Says::default()
+    };
+    let node = name.to_owned();
+    move |options| Options {
+        node: node.clone(),
+        says: says.clone(),
+        lease: Duration::from_secs(2),
+        ..options
+    }
+}
+
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+#[test]
+fn nodes_say_in_what_others_are_set_otherwise_until_they_are_gone() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let open = |set: &dyn Fn(Options) -> Options| PostgresStore::open(set(options.clone())).unwrap();
+    let one = open(&set("one", &[("limits.a", "1"), ("limits.b", "2"), ("limits.c", "3")], None));
+    let same = open(&set("same", &[("limits.a", "1"), ("limits.b", "2")], None));
+    let tool = open(&set("tool", &[], None));
+    let two = open(&set("two", &[("limits.a", "1"), ("limits.b", "20")], None));
+    let about = |store: &PostgresStore| store.about().unwrap();
+    until("one knows", || about(&one).ends_with("; limits.b is 2 here and 20 at two"));
+    until("two knows", || {
+        about(&two).ends_with("; limits.b is 20 here and 2 at one; limits.b is 20 here and 2 at same")
+    });
+    assert!(!about(&tool).contains("limits"));
+    drop((two, same, tool));
+    until("it is gone", || !about(&one).contains("limits"));
+}
+
+#[test]
+fn sessions_and_tombstones_are_kept_as_long_as_the_node_says_that_keeps_them_longest() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let open = |name, days| PostgresStore::open(set(name, &[("a", "1")], days)(options.clone())).unwrap();
+    let short = open("short", Some(1));
+    let now = short.time().unwrap().unwrap();
+    for (name, days) in [("new", 2), ("old", 20)] {
+        let row = item("", 0, &[]).row.map(|row| IndexRow { finished_at: Some(now - days * DAY), ..row });
+        append(&short, Append { row, ..item(name, 0, &["all"]) });
+    }
+    let deleted = || {
+        let deleted = short.delete_finished(now - DAY, now - 15 * DAY, 10).unwrap();
+        let days_later = short.delete_finished(now - DAY, now, 10).unwrap();
+        deleted.into_iter().chain(days_later).map(|deleted| deleted.key.session).collect::<Vec<_>>()
+    };
+    let ever = open("ever", None);
+    assert!(deleted().is_empty(), "one of them keeps them for ever");
+    drop(ever);
+    let long = open("long", Some(10));
+    assert_eq!(deleted(), ["old".into()]);
+    assert_eq!(short.forget_tombstones(now).unwrap(), 0, "it was deleted today");
+    drop(long);
+    assert_eq!(deleted(), ["new".into()]);
+}
+
+#[test]
+fn a_node_that_writes_what_a_living_one_cannot_read_does_not_start() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let events = |node: &str, reads, writes| Options {
+        node: node.to_owned(),
+        says: Says { reads, writes, ..Says::default() },
+        ..options.clone()
+    };
+    let refused = |node: &str, reads, writes| {
+        let fault = PostgresStore::open(events(node, reads, writes)).err().expect("it does not start");
+        assert!(matches!(fault, Fault::Unfit { .. }) && !fault.is_retryable(), "{fault:?}");
+        let what = fault.to_string();
+        assert!(what.starts_with("expected ") && !what.contains('\n'), "{what}");
+        what
+    };
+    let old = PostgresStore::open(events("old", 1, 1)).unwrap();
+    let what = refused("new", 2, 2);
+    assert!(what.contains("version 2, which this one writes, found that old (release"), "{what}");
+    assert!(what.contains("reads up to version 1: upgrade it, or stop it first"), "{what}");
+    let careful = PostgresStore::open(events("careful", 2, 1)).unwrap();
+    drop(old);
+    let new = PostgresStore::open(events("new", 2, 2)).unwrap();
+    drop(careful);
+    let what = refused("old", 1, 1);
+    assert!(what.contains("found that new (release") && what.contains("start that release"), "{what}");
+    append(&new, item("s", 0, &["start"]));
 }

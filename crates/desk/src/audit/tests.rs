@@ -7,7 +7,7 @@ fn what_was_recorded_before_the_stop_is_in_the_file_and_what_came_after_is_not()
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     let counters = Counters::new([]);
-    let audit = Audit::open(&path, 1_000_000, Arc::clone(&counters)).unwrap();
+    let audit = Audit::open(&path, 1_000_000, "", Arc::clone(&counters)).unwrap();
     let peer = Some("127.0.0.1:7".parse().unwrap());
     audit.record(Record::unauthenticated(Face::Macp, peer, "who \"are\"\nyou".to_owned()));
     audit.stop();
@@ -34,7 +34,7 @@ fn a_flood_ends_in_a_count_and_a_bounded_number_of_lines() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     let counters = Counters::new([]);
-    let audit = Audit::open(&path, 10_000_000, Arc::clone(&counters)).unwrap();
+    let audit = Audit::open(&path, 10_000_000, "", Arc::clone(&counters)).unwrap();
     const FLOOD: u64 = 50_000;
     for _ in 0..FLOOD {
         audit.record(Record::unauthenticated(Face::Macp, None, String::new()));
@@ -56,7 +56,7 @@ fn a_flood_ends_in_a_count_and_a_bounded_number_of_lines() {
 fn a_flood_of_nobodys_requests_does_not_hide_an_agents() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
-    let audit = Audit::open(&path, 10_000_000, Counters::new([])).unwrap();
+    let audit = Audit::open(&path, 10_000_000, "", Counters::new([])).unwrap();
     let planner = crate::identity::Identity::Development.authenticate(Some("planner")).unwrap();
     let planner = Caller::new(planner, Face::Macp);
     for n in 0..10_000_u16 {

@@ -90,6 +90,12 @@ impl Ledger {
         })
     }
 
+    /// What was taken last was not used after all.
+    pub fn give_back(&self, tenant: &str, agent: &str, kind: Kind, rate: Rate) {
+        let mut part = lock(self.part(tenant, agent));
+        part.used(tenant, agent, |used| used.bucket(kind).give_back(rate));
+    }
+
     /// Take as many of this kind as were used already.
     pub fn charge(&self, tenant: &str, agent: &str, (kind, count): (Kind, u64), rate: Rate, now: Duration) {
         let mut part = lock(self.part(tenant, agent));

@@ -94,7 +94,8 @@ pub(crate) struct Keys {
     store: Arc<dyn Store>,
     /// Held by whoever changes what is bound.
     writer: Mutex<()>,
-    unbound: broadcast::Sender<NodeId>,
+    /// None where any may have been.
+    unbound: broadcast::Sender<Option<NodeId>>,
     old: Mutex<Old>,
 }
 
@@ -187,7 +188,7 @@ impl Keys {
 
     fn unbound(&self, node: NodeId) {
         // Nobody listens if no stream is open.
-        let _ = self.unbound.send(node);
+        let _ = self.unbound.send(Some(node));
     }
 
     /// Another node changed the record of this key.
@@ -195,6 +196,12 @@ impl Keys {
         if let Some(node) = NodeId::parse(key) {
             self.unbound(node);
         }
+    }
+
+    /// Other nodes may have changed anything.
+    pub(crate) fn missed(&self) {
+        // Nobody listening is no error.
+        let _ = self.unbound.send(None);
     }
 
     fn list(&self, tenant: &str, agent: &str) -> Result<Option<Vec<u8>>, Denied> {
@@ -250,7 +257,7 @@ impl Keys {
             }
             loop {
                 match unbound.recv().await {
-                    Ok(other) if other != node => {}
+                    Ok(Some(other)) if other != node => {}
                     Ok(_) | Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => std::future::pending().await,
                 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use handover_kernel::Timestamp;
+use handover_store::Standing;
 
 use super::parts::Locked;
 use super::{Inner, chain};
@@ -27,6 +28,9 @@ const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// How often the store is asked for the time that all nodes go by, if it has one.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
+/// How often it is counted again what is stored, where other nodes delete as well.
+const COUNT_EVERY: Duration = Duration::from_secs(60);
+
 /// How often finished sessions past their time are deleted, and how many at a time.
 const RETENTION_EVERY: Duration = Duration::from_secs(1);
 const RETENTION_BATCH: usize = 500;
@@ -34,7 +38,7 @@ const RETENTION_BATCH: usize = 500;
 impl Inner {
     /// The watch over the clock: wakes what is due, lets go of what is idle, deletes what is past its time.
     pub(super) fn watch_the_clock(&self) {
-        let (mut swept, mut asked) = (Instant::now(), Instant::now());
+        let (mut swept, mut asked, mut counted) = (Instant::now(), Instant::now(), Instant::now());
         let mut retained: Option<Instant> = None;
         let mut pace = Pace::new();
         let mut watch = Watch::new(now(), machine());
@@ -58,6 +62,12 @@ impl Inner {
                 // One that does not answer now will later.
                 if let Ok(Some(at)) = self.store.time() {
                     go_by(Timestamp(at));
+                }
+            }
+            if self.tail.is_some() && counted.elapsed() >= COUNT_EVERY {
+                counted = Instant::now();
+                if let Ok(stored) = self.store.stored_bytes() {
+                    self.stored.recount(stored);
                 }
             }
             if retained.is_none_or(|at| at.elapsed() >= RETENTION_EVERY) {
@@ -122,6 +132,11 @@ impl Inner {
         self.counters.subscribers.set(subscribers as i64);
         self.counters.subscriber_bytes.set(signed(queued));
         self.counters.stored_bytes.set(signed(self.stored.total()));
+        let Standing { nodes, behind, doubts_settled } = self.store.standing();
+        self.counters.nodes.set(signed(nodes));
+        self.counters.tail_behind_events.set(signed(behind));
+        let known = self.counters.doubts_settled.get();
+        self.counters.doubts_settled.inc_by(doubts_settled.saturating_sub(known));
         if let Err(fault) = self.store.count_stored() {
             tracing::error!(error = %chain(&fault), "what is stored could not be counted");
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_store::{Fault, NEWS_KEPT, is_full};
+use handover_store::{Done, Fault, NEWS_KEPT, News, Outcome, is_full};
 
 use super::parts::Locked;
 use super::{Inner, chain, count_open};
@@ -19,6 +19,9 @@ use crate::shard::Round;
 
 /// How much of what other nodes did is read at a time.
 const NEWS_MAX: usize = 512;
+
+/// How often it is looked at what other nodes did when nobody follows and nothing hints at anything.
+const SELDOM: Duration = Duration::from_millis(500);
 
 impl Inner {
     /// The committer: one durable commit for whatever waits in all shards, then publish, then answer.
@@ -88,7 +91,9 @@ impl Inner {
         self.counters.commit_seconds.observe(took.as_secs_f64());
         tracing::trace!(sessions = commit.batch.len(), events = commit.events(), ?took, "wrote a commit");
         match &result {
-            Ok(_) => {
+            Ok(outcomes) => {
+                let lost = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Conflict { .. }));
+                self.counters.conflicts.inc_by(lost.count() as u64);
                 self.counters.commits.inc();
                 self.counters.events_appended.inc_by(commit.events() as u64);
             }
@@ -113,16 +118,36 @@ impl Inner {
         }
     }
 
-    /// The tail: looks at what other nodes did, whenever somebody waits for that, and now and then.
+    /// The tail: looks at what other nodes did whenever somebody waits for that, and now and then. Where it is hinted at what
+    /// they do and nobody follows, seldom.
     pub(super) fn look_at_others(&self) {
+        let every = Duration::from_millis(self.settings.poll_ms);
+        let (mut wanted, mut looked) = (true, Instant::now());
         while !self.looked.load(Ordering::Acquire) {
-            if !self.look_once() {
-                // The store does not answer: whoever waits for it goes on waiting.
-                thread::sleep(Duration::from_millis(self.settings.poll_ms));
-                continue;
+            let hinted = self.hinted.swap(false, Ordering::AcqRel) || !self.store.hints();
+            if wanted || hinted || self.is_followed() || looked.elapsed() >= SELDOM {
+                looked = Instant::now();
+                if !self.look_once() {
+                    // The store does not answer: whoever waits for it goes on waiting.
+                    thread::sleep(every);
+                    wanted = true;
+                    continue;
+                }
             }
-            self.looker.wait(Duration::from_millis(self.settings.poll_ms));
+            wanted = self.looker.wait(every.min(SELDOM));
         }
+    }
+
+    /// Another node has done something. Who follows hears of it at once, and everybody else soon.
+    pub(super) fn hint(&self) {
+        self.hinted.store(true, Ordering::Release);
+        if self.is_followed() {
+            self.looker.raise();
+        }
+    }
+
+    fn is_followed(&self) -> bool {
+        !lock(&self.hub).is_empty()
     }
 
     fn look_once(&self) -> bool {
@@ -148,6 +173,7 @@ impl Inner {
             let full = is_full(&news, NEWS_MAX);
             looked += news.len() as u64;
             news.iter().for_each(|news| _ = place.reach(news.position));
+            self.count_stored_by(&news);
             node::heard(parts, news);
             if !full && !too_late {
                 node::look_ends(parts, round);
@@ -162,6 +188,15 @@ impl Inner {
             *lock(&self.looked_at) = begun;
             self.looked(round, Ok(()));
             return true;
+        }
+    }
+
+    /// What other nodes stored counts for whoever started the session.
+    fn count_stored_by(&self, news: &[News]) {
+        for news in news {
+            if let Done::Appended { key, bytes, requester, .. } = &news.what {
+                self.stored.add(&key.tenant, requester, bytes.len() as u64);
+            }
         }
     }
 
@@ -254,13 +289,14 @@ impl Signal {
         }
     }
 
-    pub(super) fn wait(&self, at_most: Duration) {
+    /// Says whether it was raised.
+    pub(super) fn wait(&self, at_most: Duration) -> bool {
         let raised = lock(&self.raised);
         let (mut raised, _) = self
             .changed
             .wait_timeout_while(raised, at_most, |raised| !*raised)
             .unwrap_or_else(PoisonError::into_inner);
-        *raised = false;
+        std::mem::take(&mut *raised)
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use handover_engine::{Settings, Topic};
-use handover_kernel::command::{Act, Answer, Need, NewQuestion, Progress, Reply, TaskAct};
-use handover_kernel::{Blob, Charter, QuestionKey, Text};
+use handover_kernel::command::{Act, Answer, Command, Need, NewQuestion, Progress, Reply, TaskAct};
+use handover_kernel::{Blob, Charter, Face, QuestionKey, Text};
 use handover_store::{MemoryStore, Place, Slot, Store};
 
 use crate::database;
@@ -104,6 +104,28 @@ on_shared_stores! {
         }
     }
 
+    async fn open_sessions_and_what_is_stored_are_counted_over_all_nodes(nodes) {
+        let begin = |node: &Arc<Stage>, session: &str| {
+            let (node, key) = (Arc::clone(node), key(session));
+            let start = start(task(Charter::macp()));
+            let command = Command::by(&agent("planner"), Face::Macp, start).in_session_scope();
+            async move { node.engine.submit_within(key, command, 3).await }
+        };
+        for round in 0..3 {
+            begin(&nodes[0], &format!("s{round}")).await.unwrap();
+        }
+        nodes[1].engine.fresh().await.unwrap();
+        assert_eq!(refusal(begin(&nodes[1], "s3").await).code(), "TOO_MANY_SESSIONS");
+        nodes[2].ok("s0", "planner", cancel()).await;
+        nodes[1].engine.fresh().await.unwrap();
+        begin(&nodes[1], "s3").await.unwrap();
+        for node in &nodes {
+            node.engine.fresh().await.unwrap();
+        }
+        let stored = |node: &Arc<Stage>| node.engine.stored(TENANT, "planner");
+        assert!(stored(&nodes[0]).0 > 0 && nodes.iter().all(|node| stored(node) == stored(&nodes[0])));
+    }
+
     async fn followers_on_every_node_hear_everything_once_and_in_order(nodes) {
         let done = Arc::new(AtomicBool::new(false));
         let topics = [Topic::Everything, of_agent("worker"), of_session("1-1")];
@@ -140,5 +162,56 @@ on_shared_stores! {
             expected.sort_by_key(|(position, _)| *position);
             assert_eq!(heard, expected, "{topic:?}");
         }
+    }
+}
+
+/// Nodes that look by themselves so seldom that only a hint can be in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_hears_at_once_of_what_another_node_did() {
+    let schema = database::fresh();
+    let settings = Settings { poll_ms: 10_000, ..Settings::default() };
+    let node = || {
+        let store = Arc::new(database::open(&schema)?) as Arc<dyn Store>;
+        Some(Stage::with(&store, settings.clone()))
+    };
+    let (Some(one), Some(two)) = (node(), node()) else { return };
+    in_time(async {
+        until("they hear", || one.store.hints() && two.store.hints()).await;
+        let mut following = two.subscribe(Topic::Everything, 0);
+        one.life("s").await;
+        let begun = std::time::Instant::now();
+        assert_eq!(take(&mut following, LIFE.len()).await.len(), LIFE.len());
+        assert!(begun.elapsed().as_millis() < 400, "{:?}", begun.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metrics_of_a_node_show_how_it_stands_among_the_others() {
+    let schema = database::fresh();
+    let node = |_| database::open(&schema).map(|store| Arc::new(store) as Arc<dyn Store>);
+    let Some(stores) = (0..3).map(node).collect() else { return };
+    let nodes = stages(stores);
+    in_time(async {
+        nodes[0].working("s", task(Charter::macp())).await;
+        let lost = || nodes.iter().map(|node| node.metrics.conflicts.get()).sum::<u64>();
+        while lost() == 0 {
+            let [one, two] = [&nodes[0], &nodes[1]].map(|node| node.ok("s", "worker", update("half")));
+            tokio::join!(one, two);
+        }
+        nodes[2].store.probe().unwrap();
+        let metrics = &nodes[2].metrics;
+        until("it knows of the others", || metrics.nodes.get() == 3).await;
+        nodes[2].engine.fresh().await.unwrap();
+        nodes[2].store.probe().unwrap();
+        until("it knows what they did", || metrics.tail_behind_events.get() == 0).await;
+    })
+    .await;
+    let mut registry = prometheus_client::registry::Registry::default();
+    nodes[0].metrics.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for name in ["tail_behind_events", "conflicts_total", "doubts_settled_total", "nodes"] {
+        assert!(text.lines().any(|line| line.starts_with(&format!("{name} "))), "{name} in {text}");
     }
 }

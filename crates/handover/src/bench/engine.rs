@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use handover_engine::{Engine, Settings};
@@ -14,7 +14,8 @@ use tokio::runtime::Runtime;
 
 use super::fill;
 use super::life::{self, Lives};
-use super::limit::{Handle, Limit};
+use super::limit::Limit;
+use super::turns::{self, LIMIT_FAILED, Turn};
 use super::{Scratch, machine, median, micros, number, print_json, progress, quantile, say};
 use crate::Failure;
 
@@ -134,19 +135,6 @@ struct Bench {
     json: bool,
 }
 
-/// What one turn came to.
-struct Turn {
-    events: u64,
-    seconds: f64,
-    latencies_us: Vec<f64>,
-}
-
-impl Turn {
-    fn rate(&self) -> f64 {
-        self.events as f64 / self.seconds
-    }
-}
-
 impl Bench {
     fn say(&self, line: &str) {
         say(self.json, line);
@@ -200,7 +188,7 @@ impl Bench {
         let limit = Limit::start(&path).map_err(|error| Failure::fault("starting the limit", &error))?;
         let limit = Arc::new(limit);
         let turn = match producers {
-            Producers::Threads => self.thread_turn(clients, &limit)?,
+            Producers::Threads => turns::of_threads(&limit, clients, self.plan.turn)?,
             Producers::Tasks => self.task_turn(clients, &limit)?,
         };
         if let Some(limit) = Arc::into_inner(limit) {
@@ -212,7 +200,7 @@ impl Bench {
 
     fn task_turn(&self, clients: usize, limit: &Arc<Limit>) -> Result<Turn, Failure> {
         let events = Arc::new(life::encoded());
-        self.turn(clients, |stop| {
+        turns::of_tasks(&self.runtime, clients, self.plan.turn, |_, stop| {
             let (limit, events) = (Arc::clone(limit), Arc::clone(&events));
             async move {
                 let mut latencies = Vec::new();
@@ -230,71 +218,8 @@ impl Bench {
         })
     }
 
-    fn thread_turn(&self, clients: usize, limit: &Limit) -> Result<Turn, Failure> {
-        let events = life::encoded();
-        let stop = AtomicBool::new(false);
-        let begun = Instant::now();
-        let produce = |handle: Handle| {
-            let mut latencies = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                for event in &events {
-                    let begun = Instant::now();
-                    if !handle.append(event) {
-                        return Err(Failure::Fault(LIMIT_FAILED.to_owned()));
-                    }
-                    latencies.push(micros(begun));
-                }
-            }
-            Ok(latencies)
-        };
-        let latencies_us = std::thread::scope(|scope| {
-            let handles: Vec<Handle> = (0..clients).map(|_| limit.handle()).collect();
-            let threads: Vec<_> = handles.into_iter().map(|handle| scope.spawn(|| produce(handle))).collect();
-            std::thread::sleep(self.plan.turn);
-            stop.store(true, Ordering::Relaxed);
-            let mut all = Vec::new();
-            for thread in threads {
-                let ended = Failure::Fault("a producer of the limit panicked".to_owned());
-                all.extend(thread.join().map_err(|_| ended)??);
-            }
-            Ok(all)
-        })?;
-        let seconds = begun.elapsed().as_secs_f64();
-        Ok(Turn { events: latencies_us.len() as u64, seconds, latencies_us })
-    }
-
     fn engine_turn(&self, engine: &Engine, clients: usize, lives: &Arc<Lives>) -> Result<Turn, Failure> {
-        self.turn(clients, |stop| {
-            let (engine, lives) = (engine.clone(), Arc::clone(lives));
-            async move {
-                let mut latencies = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
-                    let (key, commands) = lives.next();
-                    fill::live(&engine, key, commands, &mut latencies).await?;
-                }
-                Ok(latencies)
-            }
-        })
-    }
-
-    /// Let that many clients work until the turn is over.
-    fn turn<F>(&self, clients: usize, client: impl Fn(Arc<AtomicBool>) -> F) -> Result<Turn, Failure>
-    where
-        F: Future<Output = Result<Vec<f64>, Failure>> + Send + 'static,
-    {
-        let stop = Arc::new(AtomicBool::new(false));
-        let begun = Instant::now();
-        let tasks: Vec<_> = (0..clients).map(|_| self.runtime.spawn(client(Arc::clone(&stop)))).collect();
-        std::thread::sleep(self.plan.turn);
-        stop.store(true, Ordering::Relaxed);
-        let mut latencies_us = Vec::new();
-        for task in tasks {
-            let latencies =
-                self.runtime.block_on(task).map_err(|error| Failure::fault("measuring", &error))?;
-            latencies_us.extend(latencies?);
-        }
-        let seconds = begun.elapsed().as_secs_f64();
-        Ok(Turn { events: latencies_us.len() as u64, seconds, latencies_us })
+        turns::of_engines(&self.runtime, std::slice::from_ref(engine), clients, self.plan.turn, lives)
     }
 
     /// Run this many lives, or parts of lives, as fast as they go.
@@ -455,8 +380,6 @@ impl Bench {
     }
 }
 
-const LIMIT_FAILED: &str = "the limit's file could not be written";
-
 /// What the producers of the limit are.
 #[derive(Clone, Copy)]
 enum Producers {
@@ -478,9 +401,8 @@ impl Rounds {
             median(ours.iter().zip(limits).map(|(ours, limit)| ours.rate() / limit.rate()).collect())
         };
         let rate = |turns: &[Turn]| median(turns.iter().map(Turn::rate).collect());
-        let tail = |turns: &mut [Turn], share| {
-            median(turns.iter_mut().map(|turn| quantile(&mut turn.latencies_us, share)).collect())
-        };
+        let tail =
+            |turns: &mut [Turn], share| median(turns.iter_mut().map(|turn| turn.latency(share)).collect());
         json!({
             "in_flight": clients,
             "events_per_second": rate(&self.ours),

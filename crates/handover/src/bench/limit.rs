@@ -12,7 +12,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-/// One file and the thread that writes it.
+/// One place, a file unless something else is said, and the thread that writes to it.
 pub struct Limit {
     queue: mpsc::Sender<Waiting>,
     writer: thread::JoinHandle<io::Result<()>>,
@@ -32,22 +32,31 @@ enum Producer {
 impl Limit {
     /// Begin a new file.
     pub fn start(path: &Path) -> io::Result<Limit> {
-        let mut file = File::create(path)?;
+        let (mut file, mut bytes) = (File::create(path)?, Vec::new());
+        Limit::with(move |events| {
+            bytes.clear();
+            for event in events {
+                bytes.extend_from_slice(event);
+            }
+            file.write_all(&bytes)?;
+            file.sync_data()
+        })
+    }
+
+    /// Begin with what makes events durable.
+    pub fn with(mut write: impl FnMut(&[Arc<[u8]>]) -> io::Result<()> + Send + 'static) -> io::Result<Limit> {
         let (queue, waiting) = mpsc::channel::<Waiting>();
         let writer = thread::Builder::new().name("limit".to_owned()).spawn(move || {
-            let mut bytes = Vec::new();
             while let Ok(first) = waiting.recv() {
-                let mut batch = vec![first];
-                batch.extend(waiting.try_iter());
-                bytes.clear();
-                for waiting in &batch {
-                    bytes.extend_from_slice(&waiting.event);
+                let (mut events, mut producers) = (Vec::new(), Vec::new());
+                for Waiting { event, producer } in std::iter::once(first).chain(waiting.try_iter()) {
+                    events.push(event);
+                    producers.push(producer);
                 }
-                file.write_all(&bytes)?;
-                file.sync_data()?;
-                for waiting in batch {
+                write(&events)?;
+                for producer in producers {
                     // A producer that is gone has stopped measuring.
-                    match waiting.producer {
+                    match producer {
                         Producer::Thread(done) => _ = done.send(()),
                         Producer::Task(done) => _ = done.send(()),
                     }

@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 const EXAMPLES: &str = "\
-Which agent it is follows from the token.
+The token says which agent it is.
 
 Examples:
   handover agent list
@@ -32,11 +32,11 @@ Examples:
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Tell others what you are and can do. Registering again replaces what you said before.
+    /// Register as an agent, with skills. Registering again replaces the registration.
     Register(RegisterArgs),
     /// List the agents that tasks can be handed to.
     List,
-    /// Take tasks and let a program do them, one process each.
+    /// Take tasks and run a program for each.
     Work(WorkArgs),
 }
 
@@ -50,7 +50,7 @@ struct RegisterArgs {
     /// A file with your skills: a JSON list, each with name, description and, if you like, inputSchema and outputSchema
     #[arg(long, value_name = "FILE")]
     skills: Option<PathBuf>,
-    /// An agent that shall see you; can be repeated; everybody unless given
+    /// An agent that may see you; can be repeated [default: everybody]
     #[arg(long, value_name = "AGENT")]
     visible_to: Vec<String>,
 }

@@ -21,7 +21,7 @@ pub struct Args {
     /// The tasks, or the first characters of their ids
     #[arg(value_name = "TASK", required_unless_present = "conditions")]
     tasks: Vec<String>,
-    /// All tasks of which this is so; can be repeated
+    /// All tasks that fit this condition; can be repeated
     #[arg(long = "where", value_name = "CONDITION", conflicts_with = "tasks", id = "conditions")]
     conditions: Vec<Condition>,
     /// Do not ask before many tasks are changed

@@ -20,7 +20,7 @@ pub struct Args {
 }
 
 const EXAMPLES: &str = "\
-An offer is accepted or declined by whom it was made to; it takes effect when whoever made it commits.
+The agent to which an offer was made accepts or declines it; the offer takes effect when the agent that made it commits.
 
 Examples:
   HANDOVER_TOKEN=analyst handover handoff offer crawler --task 3f9a12c0 --reason \"end of shift\"
@@ -36,7 +36,7 @@ enum Command {
     List,
     /// Accept what was offered to you.
     Accept(OneArgs),
-    /// Turn down what was offered to you.
+    /// Decline what was offered to you.
     Decline(OneArgs),
     /// Make an answered offer of yours take effect, or close one that was declined.
     Commit(OneArgs),
@@ -44,7 +44,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct OfferArgs {
-    /// The agent that shall take it over
+    /// The agent to take it over
     to: String,
     /// A task that you work on
     #[arg(long, value_name = "TASK", required_unless_present = "scope", conflicts_with = "scope")]
@@ -58,7 +58,7 @@ struct OfferArgs {
     /// What the other agent should know: JSON, or text
     #[arg(long, value_name = "JSON")]
     context: Option<String>,
-    /// A name for this call: sent again under the same one, it finds the offer that it made
+    /// An idempotency key: sent again with the same one, the call returns the offer that it made
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 }

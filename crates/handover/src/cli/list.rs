@@ -42,7 +42,7 @@ Conditions (--where, all must hold):
 #[derive(clap::Args)]
 #[command(after_help = format!("{WHERE_HELP}\n\n{EXAMPLES}"))]
 pub struct Args {
-    /// Only tasks of which this is so; can be repeated
+    /// Only tasks that fit this condition; can be repeated
     #[arg(long = "where", value_name = "CONDITION")]
     conditions: Vec<Condition>,
     /// How many at most, the newest first

@@ -1,4 +1,4 @@
-//! `handover task`: hand out tasks and watch over them.
+//! `handover task`: hand out tasks and follow them.
 
 use std::io::Read;
 use std::time::Duration;
@@ -36,21 +36,21 @@ enum Command {
     Send(SendArgs),
     /// List tasks, the newest first.
     List(list::Args),
-    /// Show where a task is and everything that happened in it.
+    /// Show the state of a task and everything that happened in it.
     Show(OneArgs),
-    /// Follow a task until it ends, one line for each thing that happens.
+    /// Follow a task until it ends, one line for each event.
     Watch(WatchArgs),
-    /// Answer what a task asks.
+    /// Answer a question of a task.
     Answer(AnswerArgs),
     /// See what waits for your approval, and approve it, send it back or reject it.
     Approve(approve::Args),
     /// Give the agent that works on a task new guidance.
     Steer(SteerArgs),
-    /// Let tasks rest until they are resumed.
+    /// Pause tasks until they are resumed.
     Pause(bulk::Args),
-    /// Let paused tasks go on.
+    /// Resume paused tasks.
     Resume(bulk::Args),
-    /// Take tasks back.
+    /// Cancel tasks.
     Cancel(bulk::CancelArgs),
     /// Settle a task that was reported, or report on one that you work on.
     Complete(CompleteArgs),
@@ -61,7 +61,7 @@ enum Command {
 /// Whether to wait, and how long.
 #[derive(clap::Args)]
 pub struct Waiting {
-    /// Wait until the task has ended, print its result, and end with what came of it
+    /// Wait until the task has ended, print its result, and set the exit code accordingly
     #[arg(long)]
     wait: bool,
     /// How long to wait at most, such as 30s or 10m; then the exit code is 6
@@ -77,13 +77,13 @@ struct SendArgs {
     title: String,
     /// What to do, in full; - reads it from standard input [default: the title]
     instructions: Option<String>,
-    /// The agent that shall do it; of several the first that accepts; anybody unless given
+    /// The agent to do it; of several the first to accept; any agent if not given
     #[arg(long, value_name = "AGENT")]
     to: Vec<String>,
     /// What to do it with, as JSON; - reads it from standard input, @FILE from a file
     #[arg(long, value_name = "JSON")]
     input: Option<String>,
-    /// Let the task wait for an agent that nobody has heard of yet
+    /// Let the task wait for an agent that the server does not know yet
     #[arg(long)]
     queue: bool,
     /// How long it may take, such as 10m or 2h
@@ -95,10 +95,10 @@ struct SendArgs {
     /// After how long without a sign of life its agent counts as silent
     #[arg(long, value_name = "DURATION", value_parser = list::duration)]
     silent_after: Option<Duration>,
-    /// What follows then
+    /// What happens then
     #[arg(long, value_name = "WHAT", requires = "silent_after", value_parser = ["nothing", "tell", "free", "fail"])]
     when_silent: Option<String>,
-    /// A name for this call: sent again under the same one, it finds the task that it began
+    /// An idempotency key: sent again with the same one, the call returns the task that it began
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     #[command(flatten)]
@@ -141,9 +141,9 @@ struct AnswerArgs {
 struct SteerArgs {
     /// The task, or the first characters of its id
     task: String,
-    /// The guidance: it is heard at the next safe point
+    /// The guidance, which is delivered at the agent's next safe point
     message: String,
-    /// A name for this call: sent again under the same one, it has one effect
+    /// An idempotency key: sent again with the same one, the call has no second effect
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     #[command(flatten)]

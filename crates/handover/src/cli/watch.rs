@@ -17,7 +17,7 @@ use crate::Failure;
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
-    /// Only tasks of which this is so; can be repeated [default: state=open]
+    /// Only tasks that fit this condition; can be repeated [default: state=open]
     #[arg(long = "where", value_name = "CONDITION")]
     conditions: Vec<Condition>,
     /// How often to look

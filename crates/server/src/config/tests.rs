@@ -407,3 +407,16 @@ fn the_access_list_is_a_list_of_tables_in_the_file() {
     assert!(wrong.starts_with("access.rules (file handover.toml): expected a list of rules"), "{wrong}");
     assert!(wrong.contains("rule 1 having only tenant, agents"), "{wrong}");
 }
+
+#[test]
+fn what_nodes_compare_reads_as_it_would_be_set() {
+    let file = "[limits]\nstarts_per_minute = 30\n[retention]\nfinished_days = 7\n";
+    let sources =
+        Sources { file: Some(File { path: "f".to_owned(), text: file.to_owned() }), ..Sources::default() };
+    let config = load(&sources).unwrap().config;
+    let (limits, retention) = (config.limits.entries(), config.retention.entries());
+    assert_eq!(limits["limits.starts_per_minute"], "30");
+    assert_eq!(limits["limits.messages_per_minute"], "auto");
+    assert_eq!(limits["limits.payload_bytes_max"], "1048576");
+    assert_eq!(retention["retention.finished_days"], "7");
+}

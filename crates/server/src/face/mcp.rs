@@ -123,7 +123,9 @@ pub(crate) type Outbox = queue::Sender<String>;
 impl Mcp {
     /// The face of a desk, which counts what it does not read.
     pub fn new(desk: Desk, settings: Settings, unread: Unread) -> Mcp {
-        Mcp { parts: Arc::new(Parts { desk, settings, sessions: Sessions::default(), unread }) }
+        let mcp = Mcp { parts: Arc::new(Parts { desk, settings, sessions: Sessions::default(), unread }) };
+        mcp.hear_wishes();
+        mcp
     }
 
     /// Answer a request at once: the result as JSON.

@@ -1,5 +1,8 @@
 //! Section L: the older revisions; and what real clients do, which no revision says: rows `interop`.
 
+use std::sync::Arc;
+
+use handover_store::{MemoryStore, Slot};
 use serde_json::{Value, json};
 
 use super::stage::*;
@@ -167,6 +170,49 @@ async fn l7_ping_and_levels_work() {
     }
     assert_eq!(client.refused("logging/setLevel", json!({ "level": "loud" })).await.code, INVALID_PARAMS);
     stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_session_wants_to_be_told_at_one_node_counts_at_the_others() {
+    let store = MemoryStore::new();
+    let on = |slot| {
+        let store = Arc::new(store.writer(Slot(slot)));
+        Stage::with(move |set| set.store = store)
+    };
+    let (one, two) = (on(0).await, on(1).await);
+    let worker = one.worker("worker", json!([skill("dig")])).await;
+    let client = one.handshake("planner", json!({})).await;
+    let mut there = two.client("planner");
+    (there.session, there.version) = (client.session.clone(), client.version);
+    let get = there.request("ping", json!({})).by("GET").header("accept", "text/event-stream");
+    let mut stream = get.send().await;
+    assert!(stream.streams());
+    let task =
+        client.tool("delegate_task", json!({ "title": "t", "instructions": "i", "agent": "worker" })).await;
+    let uri = format!("task://{}", task["task_id"].as_str().unwrap());
+    client.ok("resources/subscribe", json!({ "uri": uri })).await;
+    let job = worker.next().await;
+    let begun = tokio::spawn(async move { stream.next_of("notifications/resources/updated").await });
+    // It may take a moment until the other node knows.
+    while !begun.is_finished() {
+        job.says("on it").await;
+    }
+    assert_eq!(begun.await.unwrap(), json!({ "uri": uri }));
+    job.completes("dug").await;
+
+    let _working = worker.plays(|job| async move {
+        job.update(json!({ "log": [{ "level": "debug", "data": "deep" }] })).await;
+        job.completes("dug").await;
+    });
+    client.ok("logging/setLevel", json!({ "level": "debug" })).await;
+    in_time(async {
+        while there.ask("tools/call", json!({ "name": "dig" })).await.told("notifications/message").is_empty()
+        {
+        }
+    })
+    .await;
+    two.stop().await;
+    one.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

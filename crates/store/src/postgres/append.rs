@@ -1,10 +1,16 @@
 //! A batch as the database takes it, and what became of it.
 
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row;
+
 use super::link::{Value, values};
 use super::{natural, sid, signed};
 use crate::checksum::checksum;
 use crate::fault::Fault;
-use crate::log::{Append, IndexRow, Outcome, Wake};
+use crate::log::{Append, IndexRow, Outcome, SessionKey, Wake};
 use crate::place::{Position, Slot};
 
 /// How many events, and how many bytes, one call may have: what is larger goes in several.
@@ -34,10 +40,16 @@ pub(super) fn calls(batch: &[Append]) -> Vec<Vec<usize>> {
 
 /// The statement of a call of `append_v1`, after the four values that say whose it is.
 pub(super) const APPEND: &str = "SELECT outcome, first, second FROM @append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
-     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)";
+     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)";
 
 /// What `append_v1` is called with.
-pub(super) fn arguments(slot: Slot, epoch: i64, batch: i64, seen: u64, items: &[&Append]) -> Vec<Value> {
+pub(super) fn arguments(
+    (slot, epoch): (Slot, i64),
+    batch: i64,
+    seen: u64,
+    items: &[&Append],
+    races: &Races,
+) -> Vec<Value> {
     let each = |of: fn(&Append) -> i64| items.iter().map(|item| of(item)).collect::<Vec<i64>>();
     let events = || {
         items.iter().flat_map(|item| (item.expected + 1..).zip(&item.events).map(move |event| (item, event)))
@@ -69,6 +81,7 @@ pub(super) fn arguments(slot: Slot, epoch: i64, batch: i64, seen: u64, items: &[
     all.extend(values![
         snapshots => INT8_ARRAY,
         items.iter().map(|item| item.snapshot.clone()).collect::<Vec<_>>() => BYTEA_ARRAY,
+        items.iter().map(|item| races.claims(&item.key)).collect::<Vec<_>>() => BOOL_ARRAY,
     ]);
     all
 }
@@ -110,12 +123,75 @@ pub(super) fn rows<'a>(items: impl Iterator<Item = (Option<&'a IndexRow>, Wake)>
     ]
 }
 
-/// What became of one item.
-pub(super) fn outcome(slot: Slot, row: &tokio_postgres::Row) -> Result<Outcome, Fault> {
-    let number = |at| row.try_get::<_, i64>(at).map(natural).map_err(super::unexpected);
-    Ok(match row.try_get::<_, i16>(0).map_err(super::unexpected)? {
-        1 => Outcome::Appended { first: Position { slot, number: number(1)? }, stamp: number(2)? },
-        3 => Outcome::Tombstone { deleted_at: number(1)? },
-        _ => Outcome::Conflict { head: number(1)? },
-    })
+/// What became of a call, item by item.
+pub(super) fn outcomes(
+    slot: Slot,
+    rows: &[Row],
+    items: &[&Append],
+    races: &mut Races,
+) -> Result<Vec<Outcome>, Fault> {
+    let outcome = |(row, item): (&Row, &&Append)| {
+        let number = |at| row.try_get::<_, i64>(at).map(natural).map_err(super::unexpected);
+        let code = row.try_get::<_, i16>(0).map_err(super::unexpected)?;
+        match code {
+            LOST => races.lost(&item.key),
+            ANOTHERS_TURN => {}
+            _ => races.over(&item.key),
+        }
+        Ok(match code {
+            APPENDED => Outcome::Appended { first: Position { slot, number: number(1)? }, stamp: number(2)? },
+            GONE => Outcome::Tombstone { deleted_at: number(1)? },
+            _ => Outcome::Conflict { head: number(1)? },
+        })
+    };
+    let outcomes = rows.iter().zip(items).map(outcome).collect();
+    if rows.iter().all(|row| row.get::<_, i16>(0) == ANOTHERS_TURN) {
+        // Whoever's turn it is needs the database more.
+        thread::sleep(MAKE_WAY);
+    }
+    outcomes
+}
+
+/// How long a node whose whole batch has to wait leaves the database alone.
+const MAKE_WAY: Duration = Duration::from_millis(2);
+
+const APPENDED: i16 = 1;
+const LOST: i16 = 2;
+const GONE: i16 = 3;
+const ANOTHERS_TURN: i16 = 4;
+
+/// Who loses as often in a row leaves a claim to the next turn.
+const LOST_MAX: u32 = 3;
+
+/// What was lost longer ago does not count, and of how many sessions it is remembered.
+const LOST_WITHIN: Duration = Duration::from_secs(1);
+const LOST_SESSIONS_MAX: usize = 1024;
+
+/// The sessions for which others were first, how often in a row, and when last.
+#[derive(Default)]
+pub(super) struct Races(BTreeMap<SessionKey, (u32, Instant)>);
+
+impl Races {
+    fn recent(&self, key: &SessionKey) -> u32 {
+        self.0.get(key).filter(|(_, at)| at.elapsed() < LOST_WITHIN).map_or(0, |(count, _)| *count)
+    }
+
+    /// Whether losing once more is enough.
+    fn claims(&self, key: &SessionKey) -> bool {
+        self.recent(key) + 1 >= LOST_MAX
+    }
+
+    fn lost(&mut self, key: &SessionKey) {
+        let count = self.recent(key) + 1;
+        if self.0.len() >= LOST_SESSIONS_MAX {
+            self.0.retain(|_, (_, at)| at.elapsed() < LOST_WITHIN);
+        }
+        if self.0.len() < LOST_SESSIONS_MAX {
+            self.0.insert(key.clone(), (count, Instant::now()));
+        }
+    }
+
+    fn over(&mut self, key: &SessionKey) {
+        self.0.remove(key);
+    }
 }

@@ -50,6 +50,8 @@ impl Link {
             .config
             .connect_timeout(CONNECT_WITHIN)
             .keepalives_idle(Duration::from_secs(10))
+            .keepalives_interval(Duration::from_secs(5))
+            .keepalives_retries(3)
             .application_name(node);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -63,6 +65,12 @@ impl Link {
         Ok(Link { database, schema: format!("\"{schema}\"."), runtime: Some(runtime) })
     }
 
+    /// Have something done on the thread that talks to the database, for as long as it lives.
+    pub(super) fn begin<F: Future<Output = ()> + Send + 'static>(&self, work: impl FnOnce(Database) -> F) {
+        let runtime = self.runtime.as_ref().expect("the thread ends with the store");
+        runtime.spawn(work(self.database.clone()));
+    }
+
     /// Wait for something that happens on the thread that talks to the database.
     fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         let (sender, answer) = mpsc::sync_channel(1);
@@ -71,25 +79,15 @@ impl Link {
         answer.recv().expect("work for the database ends with an answer")
     }
 
+    /// The schema of the tables.
+    pub(super) fn schema(&self) -> &str {
+        self.schema.trim_matches(['"', '.'])
+    }
+
     /// A new connection.
     pub(super) fn connect(&self) -> Result<Arc<Session>, tokio_postgres::Error> {
-        let Database { config, tls } = self.database.clone();
         let warnings = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&warnings);
-        let client = self.wait(async move {
-            match tls {
-                Some(tls) => {
-                    let (client, connection) = config.connect(tls).await?;
-                    tokio::spawn(serve(connection, counted));
-                    Ok::<_, tokio_postgres::Error>(client)
-                }
-                None => {
-                    let (client, connection) = config.connect(NoTls).await?;
-                    tokio::spawn(serve(connection, counted));
-                    Ok(client)
-                }
-            }
-        })?;
+        let client = self.wait(open(self.database.clone(), Arc::clone(&warnings), |_| {}))?;
         Ok(Arc::new(Session { client, warnings }))
     }
 
@@ -134,17 +132,42 @@ impl Drop for Link {
     }
 }
 
-/// Carry a connection until it ends, and count what the database warns of.
-async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+/// Open a connection, of which warnings are counted and notifications heard.
+pub(super) async fn open(
+    database: Database,
+    warnings: Arc<AtomicU64>,
+    hear: impl Fn(&str) + Send + 'static,
+) -> Result<Client, tokio_postgres::Error> {
+    let Database { config, tls } = database;
+    match tls {
+        Some(tls) => {
+            let (client, connection) = config.connect(tls).await?;
+            tokio::spawn(carry(connection, warnings, hear));
+            Ok(client)
+        }
+        None => {
+            let (client, connection) = config.connect(NoTls).await?;
+            tokio::spawn(carry(connection, warnings, hear));
+            Ok(client)
+        }
+    }
+}
+
+/// Carry a connection until it ends.
+async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
     mut connection: Connection<Socket, S>,
     warnings: Arc<AtomicU64>,
+    hear: impl Fn(&str),
 ) {
     while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
-        if let AsyncMessage::Notice(notice) = message
-            && notice.severity() == "WARNING"
-        {
-            warnings.fetch_add(1, Ordering::AcqRel);
-            tracing::warn!(message = notice.message(), "the database warns");
+        match message {
+            AsyncMessage::Notice(notice) if notice.severity() == "WARNING" => {
+                warnings.fetch_add(1, Ordering::AcqRel);
+                tracing::warn!(message = notice.message(), "the database warns");
+            }
+            AsyncMessage::Notification(notification) => hear(notification.payload()),
+            // There may be others in a later version.
+            AsyncMessage::Notice(_) | _ => {}
         }
     }
 }

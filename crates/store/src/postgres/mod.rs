@@ -1,19 +1,28 @@
 //! The store of several nodes: logs and rows in a PostgreSQL database, to which each node appends in a slot of its own.
 //!
 //! - `schema-1.sql`: the tables, and the functions that write to them
+//! - `schema`: making them, step by step
 //! - [`database`]: which one it is, and whether it will do
+//! - `slot`: being there as a node, and which others are
 //! - `link`: connections
 //! - `append`: a batch as the database takes it
+//! - `hint`: letting other nodes know that there is something to read
 //! - `read`: what is asked of it
+//! - `bare`: the database without the store, for benchmarks
 //!
 //! An append is one call of one function, which commits by itself. A call whose answer is lost is looked for: its number is in
 //! the slot's row if it was kept, and else it is sent again.
 
 mod append;
+mod bare;
 pub mod database;
+mod hint;
 mod link;
 mod read;
+mod schema;
+mod slot;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -23,21 +32,21 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
 use tokio_postgres::error::{Severity, SqlState};
 
+use self::append::Races;
+pub use self::bare::Bare;
 pub use self::database::Database;
+use self::hint::Hints;
 use self::link::{Link, Pool, Session, Value, values};
+pub use self::schema::{migrate, remove};
+pub use self::slot::{Node, Says, nodes};
 use crate::fault::Fault;
 use crate::log::{
-    Append, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    NEWS_KEPT, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot, Store, StoredBytes,
-    StoredEvent, Wake, cut,
+    Append, Ask, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
+    LENT_FOR, Lent, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot, Standing,
+    Store, StoredBytes, StoredEvent, Wake, cut,
 };
 use crate::number::{natural, signed};
 use crate::place::{Place, Position, Slot};
-
-const SCHEMA: &str = include_str!("schema-1.sql");
-
-/// The version of the tables that this release makes and knows.
-const VERSION: u64 = 1;
 
 /// Another node has taken the slot; a batch has another number than the next.
 const TAKEN: &str = "HO001";
@@ -46,8 +55,8 @@ const OUT_OF_TURN: &str = "HO002";
 /// How long to wait before the database is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// How often notes that everybody has heard are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// The longest that anybody has to wait for what was used without having been lent, in nanoseconds: five years.
+const OWED_MAX: u64 = 5 * 365 * 24 * 3600 * 1_000_000_000;
 
 /// Where the database is, and how a node uses it.
 #[derive(Clone, Debug)]
@@ -66,6 +75,8 @@ pub struct Options {
     pub readers_max: usize,
     /// Whether tables that are not there, or old, are made.
     pub migrate: bool,
+    /// What this node says of itself, for the others to compare.
+    pub says: Says,
 }
 
 impl Options {
@@ -79,6 +90,7 @@ impl Options {
             patience: Duration::from_secs(10),
             readers_max: 4,
             migrate: true,
+            says: Says::default(),
         }
     }
 }
@@ -93,6 +105,7 @@ struct Inner {
     link: Link,
     options: Options,
     readers: Pool,
+    hints: Arc<Hints>,
     writer: Mutex<Writer>,
     /// Slot and epoch, as they are now.
     held: Mutex<(Slot, i64)>,
@@ -102,6 +115,13 @@ struct Inner {
     reached: Mutex<Place>,
     /// When this node was last seen by the database.
     beat: Mutex<Instant>,
+    /// How many other nodes there were then, and how many of their events this one did not know.
+    others: AtomicU64,
+    behind: AtomicU64,
+    /// How often it was found out what became of an append whose answer was lost.
+    doubts_settled: AtomicU64,
+    /// In what other nodes are set otherwise.
+    differences: Mutex<BTreeSet<String>>,
     stopping: AtomicBool,
     stopped: (Mutex<()>, Condvar),
 }
@@ -114,6 +134,8 @@ struct Writer {
     batch: i64,
     /// Whether it is unknown what became of the one after it.
     in_doubt: bool,
+    /// The sessions for which others were first.
+    races: Races,
 }
 
 /// Why something could not be written.
@@ -130,8 +152,10 @@ impl PostgresStore {
     /// Open the store as one of its nodes. Makes the tables if there are none.
     pub fn open(options: Options) -> Result<PostgresStore, Fault> {
         let inner = Inner::new(options)?;
-        inner.migrate()?;
+        inner.migrate(&schema::STEPS)?;
         inner.take_slot(&mut lock(&inner.writer))?;
+        let (hints, channel) = (Arc::clone(&inner.hints), inner.options.schema.clone());
+        inner.link.begin(|database| hints.carry(database, channel));
         let inner = Arc::new(inner);
         let beating = Arc::clone(&inner);
         let heart = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beating.keep_beating());
@@ -156,47 +180,6 @@ impl Drop for PostgresStore {
     }
 }
 
-/// A node that holds a slot, or held one when it was last seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// What it is called.
-    pub name: String,
-    /// Its release.
-    pub release: String,
-    /// Its slot.
-    pub slot: Slot,
-    /// How many milliseconds ago it was last seen.
-    pub seen_ms_ago: u64,
-    /// How many events of the others it did not know then.
-    pub behind: u64,
-}
-
-/// Make the tables, or bring them up to date, and nothing else. Says whether there was anything to do.
-pub fn migrate(options: Options) -> Result<bool, Fault> {
-    Inner::new(Options { migrate: true, ..options })?.migrate()
-}
-
-/// The nodes that have not given back their slot.
-pub fn nodes(options: Options) -> Result<Vec<Node>, Fault> {
-    let inner = Inner::new(Options { migrate: false, ..options })?;
-    inner.migrate()?;
-    let sql =
-        "SELECT slot, node, release, (extract(epoch FROM clock_timestamp() - seen_at) * 1000)::bigint, behind
-               FROM @slots WHERE seen_at > '-infinity' ORDER BY slot";
-    let rows = inner.ask("reading which nodes are there", sql, Vec::new)?;
-    let node = |row: &Row| {
-        let slot = u16::try_from(row.try_get::<_, i32>(0)?).unwrap_or(u16::MAX);
-        Ok(Node {
-            slot: Slot(slot),
-            name: row.try_get(1)?,
-            release: row.try_get(2)?,
-            seen_ms_ago: natural(row.try_get::<_, i64>(3)?.max(0)),
-            behind: natural(row.try_get(4)?),
-        })
-    };
-    rows.iter().map(node).collect::<Result<_, _>>().map_err(unexpected)
-}
-
 impl Inner {
     fn new(options: Options) -> Result<Inner, Fault> {
         let schema = &options.schema;
@@ -207,11 +190,16 @@ impl Inner {
         Ok(Inner {
             link: Link::new(options.database.clone(), schema, &options.node)?,
             readers: Pool::new(options.readers_max),
+            hints: Arc::new(Hints::new()),
             writer: Mutex::default(),
             held: Mutex::default(),
             seen: AtomicU64::new(0),
             reached: Mutex::default(),
             beat: Mutex::new(Instant::now()),
+            others: AtomicU64::new(0),
+            behind: AtomicU64::new(0),
+            doubts_settled: AtomicU64::new(0),
+            differences: Mutex::default(),
             stopping: AtomicBool::new(false),
             stopped: Default::default(),
             options,
@@ -243,116 +231,6 @@ impl Inner {
         asked.map_err(|error| fault(doing, error))
     }
 
-    /// Make the tables, or find them. When several nodes start at once, one does. Says whether there was anything to do.
-    fn migrate(&self) -> Result<bool, Fault> {
-        let Options { schema, database, .. } = &self.options;
-        let refused = |error: tokio_postgres::Error| {
-            database.refuses(schema, &error).unwrap_or_else(|| fault("opening the database", error))
-        };
-        let about =
-            self.readers.with(&self.link, |session| self.link.ask(session, database::ABOUT, Vec::new()));
-        database::fit(about.map_err(refused)?.first().ok_or_else(|| empty("opening the database"))?)?;
-        let there = "SELECT to_regclass($1) IS NOT NULL";
-        let name = format!("\"{schema}\".facts");
-        let there = self.ask("looking for the tables", there, || values![name.clone() => TEXT])?;
-        let made = !first(&there, "looking for the tables")?;
-        if made && !self.options.migrate {
-            let at = database.shown();
-            let what = format!(
-                "expected the tables of this release in the schema {schema} of {at}, found none: handover migrate makes them"
-            );
-            return Err(Fault::Unfit { what });
-        }
-        if made {
-            let sql = format!(
-                "DO $make$ BEGIN
-                     PERFORM pg_advisory_xact_lock(hashtext('{schema}.tables'));
-                     IF to_regclass('\"{schema}\".facts') IS NULL THEN
-                         CREATE SCHEMA IF NOT EXISTS \"{schema}\";
-                         PERFORM set_config('search_path', '\"{schema}\"', true);
-                         EXECUTE $step${SCHEMA}$step$;
-                         INSERT INTO facts VALUES ('version', {VERSION});
-                     END IF;
-                 END $make$"
-            );
-            self.readers.with(&self.link, |session| self.link.script(session, &sql)).map_err(refused)?;
-        }
-        let sql = "SELECT value FROM @facts WHERE name = 'version'";
-        let found = self.read_number("reading the version of the tables", sql, Vec::new)?.unwrap_or(0);
-        if found > VERSION {
-            let known = VERSION as u32;
-            return Err(Fault::TooNew { found: u32::try_from(found).unwrap_or(u32::MAX), known });
-        }
-        Ok(made)
-    }
-
-    /// Take a slot that nobody has.
-    fn take_slot(&self, writer: &mut Writer) -> Result<(), Fault> {
-        let Options { node, lease, .. } = &self.options;
-        let sql = "SELECT slot, epoch FROM @take_slot_v1($1, $2, $3 * interval '1 second')";
-        let found = self.ask("taking a slot", sql, || {
-            values![node.clone() => TEXT, env!("CARGO_PKG_VERSION") => TEXT, lease.as_secs_f64() => FLOAT8]
-        })?;
-        let row = found.first().ok_or_else(|| empty("taking a slot"))?;
-        let slot: i32 = row.try_get(0).map_err(unexpected)?;
-        let slot = Slot(u16::try_from(slot).map_err(|_| empty("taking a slot"))?);
-        *lock(&self.held) = (slot, row.try_get(1).map_err(unexpected)?);
-        *lock(&self.beat) = Instant::now();
-        (writer.batch, writer.in_doubt) = (0, false);
-        Ok(())
-    }
-
-    /// Be seen, so that nobody takes the slot.
-    fn beat(&self) -> Result<(), Fault> {
-        let begun = Instant::now();
-        let sql = "UPDATE @slots SET seen_at = clock_timestamp(), behind = (
-                       SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)
-                       FROM @slots s LEFT JOIN unnest($3, $4) AS r (slot, number) ON r.slot = s.slot WHERE s.slot <> $1)
-                   WHERE slot = $1 AND epoch = $2 RETURNING slot";
-        let (slots, numbers) = read::reached(&lock(&self.reached));
-        let seen = self.ask("being seen", sql, || {
-            let mut all = self.whose();
-            all.extend(values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY]);
-            all
-        })?;
-        if seen.is_empty() {
-            return Err(taken());
-        }
-        *lock(&self.beat) = begun;
-        Ok(())
-    }
-
-    fn keep_beating(&self) {
-        let every = self.options.lease / 4;
-        let mut swept: Option<Instant> = None;
-        while !self.stopping.load(Ordering::Acquire) {
-            let waiting = lock(&self.stopped.0);
-            let (waiting, _) =
-                self.stopped.1.wait_timeout(waiting, every).unwrap_or_else(PoisonError::into_inner);
-            drop(waiting);
-            if !self.stopping.load(Ordering::Acquire)
-                && let Err(error) = self.beat()
-            {
-                tracing::warn!(%error, "this node was not seen by the database");
-            }
-            if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {
-                swept = Some(Instant::now());
-                let sql = "DELETE FROM @notes WHERE written_at < now() - $1 * interval '1 second'";
-                let kept = NEWS_KEPT.as_secs_f64();
-                // What could not be deleted now can be later.
-                _ = self.ask("deleting old notes", sql, || values![kept => FLOAT8]);
-            }
-        }
-    }
-
-    /// Who has not been seen for long may have lost its slot, or speak to a database that others have left.
-    fn must_be_seen(&self) -> Result<(), Fault> {
-        if lock(&self.beat).elapsed() > self.options.lease / 2 {
-            return self.beat();
-        }
-        Ok(())
-    }
-
     /// One thing that changes something.
     fn write(&self, writer: &mut Writer, sql: &str, values: Vec<Value>) -> Result<Vec<Row>, Refused> {
         let session = match writer.session.take().filter(|session| session.is_open()) {
@@ -367,6 +245,7 @@ impl Inner {
             Ok(_) if warned => Err(Refused::Warned),
             Ok(rows) => {
                 writer.session = Some(kept);
+                self.hints.wrote();
                 Ok(rows)
             }
             Err(error) if refuses(&error) => {
@@ -407,13 +286,13 @@ impl Inner {
         }
         let batch = writer.batch + 1;
         loop {
-            let (slot, epoch) = *lock(&self.held);
+            let held = *lock(&self.held);
             let seen = self.seen.load(Ordering::Acquire);
-            let values = append::arguments(slot, epoch, batch, seen, items);
+            let values = append::arguments(held, batch, seen, items, &writer.races);
             let lost = match self.write(writer, append::APPEND, values) {
                 Ok(rows) => {
                     writer.batch = batch;
-                    return rows.iter().map(|row| append::outcome(slot, row)).collect();
+                    return append::outcomes(held.0, &rows, items, &mut writer.races);
                 }
                 Err(Refused::Said(error)) if is(&error, TAKEN) => {
                     self.take_slot(writer)?;
@@ -431,11 +310,15 @@ impl Inner {
             loop {
                 match self.look_for(writer, batch, items) {
                     Ok(Some(outcomes)) => {
+                        self.doubts_settled.fetch_add(1, Ordering::Relaxed);
                         (writer.batch, writer.in_doubt) = (batch, false);
                         return Ok(outcomes);
                     }
                     // It is not there: once more.
-                    Ok(None) => break,
+                    Ok(None) => {
+                        self.doubts_settled.fetch_add(1, Ordering::Relaxed);
+                        break;
+                    }
                     Err(error) if Instant::now() >= until || is(&error, TAKEN) => {
                         return Err(fault("appending", error));
                     }
@@ -496,6 +379,7 @@ impl Inner {
         all.extend(values![writer.batch + 1 => INT8]);
         match self.write(writer, sql, all) {
             Ok(_) => {
+                self.doubts_settled.fetch_add(1, Ordering::Relaxed);
                 writer.batch += 1;
                 writer.in_doubt = false;
                 Ok(())
@@ -545,11 +429,17 @@ impl Store for PostgresStore {
 
     fn live(&self) -> Result<Vec<Slot>, Fault> {
         let sql = "SELECT slot FROM @slots WHERE seen_at > clock_timestamp() - $1 * interval '1 second' ORDER BY slot";
-        let lease = self.inner.options.lease.as_secs_f64();
-        let rows = self.inner.ask("reading which nodes are there", sql, || values![lease => FLOAT8])?;
+        let rows =
+            self.inner.ask("reading which nodes are there", sql, || values![self.inner.lease() => FLOAT8])?;
         rows.iter()
             .map(|row| row.try_get::<_, i32>(0).map(|slot| Slot(slot as u16)).map_err(unexpected))
             .collect()
+    }
+
+    fn standing(&self) -> Standing {
+        let read = |of: &AtomicU64| of.load(Ordering::Acquire);
+        let Inner { others, behind, doubts_settled, .. } = &*self.inner;
+        Standing { nodes: read(others) + 1, behind: read(behind), doubts_settled: read(doubts_settled) }
     }
 
     fn settle(&self) -> Result<(), Fault> {
@@ -563,9 +453,42 @@ impl Store for PostgresStore {
         self.inner.read_news(after, max)
     }
 
+    fn on_hint(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.inner.hints.on_hint(wake);
+    }
+
+    fn hints(&self) -> bool {
+        self.inner.hints.come()
+    }
+
     fn say(&self, bytes: &[u8]) -> Result<(), Fault> {
         let sql = "SELECT @say_v1($1, $2, $3, $4)";
         self.inner.write_own("telling the other nodes", sql, || values![bytes.to_vec() => BYTEA]).map(drop)
+    }
+
+    fn lend(&self, asks: &[Ask]) -> Result<Vec<Lent>, Fault> {
+        let sql = "SELECT count, after FROM @lend_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let of = |of: fn(&Ask) -> &str| asks.iter().map(|ask| of(ask).to_owned()).collect::<Vec<_>>();
+        let numbers = |of: fn(&Ask) -> u64| asks.iter().map(|ask| signed(of(ask))).collect::<Vec<_>>();
+        let owed = |ask: &Ask| ask.owes.saturating_mul(ask.every).min(OWED_MAX);
+        // A little longer than a node keeps it.
+        let kept = LENT_FOR.as_nanos() as i64 / 60 * 61;
+        let rows = self.inner.ask("lending", sql, || {
+            values![
+                i32::from(self.inner.slot().0) => INT4,
+                kept => INT8,
+                of(|ask| &ask.of.0) => TEXT_ARRAY,
+                of(|ask| &ask.of.1) => TEXT_ARRAY,
+                asks.iter().map(|ask| i16::from(ask.of.2)).collect::<Vec<_>>() => INT2_ARRAY,
+                numbers(|ask| ask.every.max(1)) => INT8_ARRAY,
+                numbers(|ask| ask.burst) => INT8_ARRAY,
+                numbers(|ask| ask.has) => INT8_ARRAY,
+                numbers(|ask| ask.wants) => INT8_ARRAY,
+                asks.iter().map(|ask| signed(owed(ask))).collect::<Vec<_>>() => INT8_ARRAY,
+            ]
+        })?;
+        let number = |row: &Row, at| row.try_get::<_, i64>(at).map(natural).map_err(unexpected);
+        rows.iter().map(|row| Ok(Lent { count: number(row, 0)?, after: number(row, 1)? })).collect()
     }
 
     fn list(&self, filter: &Filter, order: Order, after: Option<Cursor>, max: usize) -> Result<Page, Fault> {
@@ -665,12 +588,12 @@ impl Store for PostgresStore {
     }
 
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
-        let sql = "SELECT tenant, session, finished_at, requester, bytes FROM @delete_finished_v1($1, $2, $3, $4, $5, $6)";
+        let sql = "SELECT tenant, session, finished_at, requester, bytes FROM @delete_finished_v1($1, $2, $3, $4, $5, $6, $7 * interval '1 second')";
         let max = signed(max as u64).min(10_000);
         let rows = self.inner.write_own(
             "deleting sessions",
             sql,
-            || values![signed(finished_before) => INT8, signed(now) => INT8, max => INT8],
+            || values![signed(finished_before) => INT8, signed(now) => INT8, max => INT8, self.inner.lease() => FLOAT8],
         )?;
         let text = |row: &Row, at| row.try_get::<_, &str>(at).map(Box::<str>::from).map_err(unexpected);
         let number = |row: &Row, at| row.try_get::<_, i64>(at).map(natural).map_err(unexpected);
@@ -691,11 +614,13 @@ impl Store for PostgresStore {
     }
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {
-        let sql = "WITH gone AS (DELETE FROM @sessions WHERE deleted_at < $1 RETURNING 1) SELECT count(*) FROM gone";
+        let sql = "WITH gone AS (DELETE FROM @sessions WHERE deleted_at < least($1,
+                       (extract(epoch FROM clock_timestamp()) * 1000)::bigint - (SELECT tombstones FROM @kept_v1($2 * interval '1 second')))
+                   RETURNING 1) SELECT count(*) FROM gone";
         let count = self.inner.read_number(
             "forgetting tombstones",
             sql,
-            || values![signed(deleted_before) => INT8],
+            || values![signed(deleted_before) => INT8, self.inner.lease() => FLOAT8],
         )?;
         Ok(count.unwrap_or(0))
     }
@@ -766,7 +691,9 @@ impl Store for PostgresStore {
             "" => "no synchronous standby",
             _ => "a synchronous standby",
         };
-        Some(format!("{}, slot {} as {node}, {standby}", database.shown(), self.inner.slot().0))
+        let differences =
+            lock(&self.inner.differences).iter().fold(String::new(), |all, one| all + "; " + one);
+        Some(format!("{}, slot {} as {node}, {standby}{differences}", database.shown(), self.inner.slot().0))
     }
 }
 

@@ -23,7 +23,15 @@ CREATE TABLE slots (
     stamp bigint NOT NULL DEFAULT 0,
     -- The last batch of the holder, and the number before its first event: so a lost answer can be found out.
     batch bigint NOT NULL DEFAULT 0,
-    before bigint NOT NULL DEFAULT 0
+    before bigint NOT NULL DEFAULT 0,
+    -- The newest kind of events that the holder can read, and that it writes.
+    reads bigint NOT NULL,
+    writes bigint NOT NULL,
+    -- How the holder is set, a line for each setting, and how long it wants things kept; null for ever. One that does not serve
+    -- says nothing and wants nothing.
+    settings text NOT NULL,
+    finished_ms bigint,
+    tombstones_ms bigint
 ) WITH (fillfactor = 50);
 
 -- A row stays as the tombstone when its session is deleted.
@@ -120,6 +128,28 @@ CREATE TABLE records (
     PRIMARY KEY (space, tenant, key)
 );
 
+-- Who lost the race for a session again and again comes next: until then others leave it alone. Never for long, so that a node
+-- that stops in between holds nobody up.
+CREATE UNLOGGED TABLE turns (
+    sid bytea PRIMARY KEY,
+    slot integer NOT NULL,
+    until timestamptz NOT NULL
+);
+
+-- What comes at a rate and is shared by all nodes: when all of it will be there again, in nanoseconds of the Unix epoch, if nobody
+-- takes any more. What a node was lent it may use until its time is up, so that much less is there for everybody.
+CREATE UNLOGGED TABLE lent (
+    tenant text COLLATE "C" NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    kind smallint NOT NULL,
+    every bigint NOT NULL,
+    full_at bigint NOT NULL,
+    slots integer[] NOT NULL DEFAULT '{}',
+    until bigint[] NOT NULL DEFAULT '{}',
+    held bigint[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (tenant, agent, kind)
+) WITH (fillfactor = 50);
+
 -- What others must hear of beside events, at positions like theirs.
 CREATE TABLE notes (
     slot integer NOT NULL,
@@ -148,26 +178,52 @@ BEGIN
     RETURN held;
 END $$;
 
--- A slot that nobody has been seen to hold for a while, or a new one.
-CREATE FUNCTION take_slot_v1(p_node text, p_release text, p_lease interval) RETURNS slots
+-- A slot that nobody has been seen to hold for a while, or a new one. Nobody takes one who could not read what living nodes write,
+-- or writes what they cannot read.
+CREATE FUNCTION take_slot_v1(
+    p_node text, p_release text, p_lease interval, p_reads bigint, p_writes bigint, p_settings text, p_finished_ms bigint,
+    p_tombstones_ms bigint
+) RETURNS slots
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE taken slots;
+DECLARE
+    taken slots;
+    other slots;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext(current_schema() || '.slots'));
-    UPDATE slots SET epoch = epoch + 1, node = p_node, release = p_release, seen_at = clock_timestamp(), batch = 0
+    SELECT * INTO other FROM slots
+    WHERE seen_at > clock_timestamp() - p_lease AND (reads < p_writes OR writes > p_reads) ORDER BY slot LIMIT 1;
+    IF other.reads < p_writes THEN
+        RAISE EXCEPTION 'expected that every node can read events of version %, which this one writes, found that % (release %) reads up to version %: upgrade it, or stop it first',
+            p_writes, other.node, other.release, other.reads USING ERRCODE = 'HO003';
+    ELSIF other.writes > p_reads THEN
+        RAISE EXCEPTION 'expected events up to version %, which this release reads, found that % (release %) writes version %: start that release, or a later one',
+            p_reads, other.node, other.release, other.writes USING ERRCODE = 'HO003';
+    END IF;
+    UPDATE slots SET epoch = epoch + 1, node = p_node, release = p_release, seen_at = clock_timestamp(), batch = 0,
+        reads = p_reads, writes = p_writes, settings = p_settings, finished_ms = p_finished_ms, tombstones_ms = p_tombstones_ms
     WHERE slot = (SELECT slot FROM slots WHERE seen_at <= clock_timestamp() - p_lease ORDER BY slot LIMIT 1)
     RETURNING * INTO taken;
     IF NOT FOUND THEN
-        INSERT INTO slots (slot, epoch, node, release, seen_at)
-        SELECT coalesce(max(slot) + 1, 0), 1, p_node, p_release, clock_timestamp() FROM slots
+        INSERT INTO slots (slot, epoch, node, release, seen_at, reads, writes, settings, finished_ms, tombstones_ms)
+        SELECT coalesce(max(slot) + 1, 0), 1, p_node, p_release, clock_timestamp(), p_reads, p_writes, p_settings, p_finished_ms,
+               p_tombstones_ms
+        FROM slots
         RETURNING * INTO taken;
     END IF;
     RETURN taken;
 END $$;
 
+-- How long finished sessions and tombstones are kept: as long as the living node says that wants it longest.
+CREATE FUNCTION kept_v1(p_lease interval) RETURNS TABLE (finished bigint, tombstones bigint)
+LANGUAGE sql SET search_path FROM CURRENT AS $$
+    SELECT coalesce(max(coalesce(finished_ms, 1000000000000000)), 0), coalesce(max(coalesce(tombstones_ms, 1000000000000000)), 0)
+    FROM slots WHERE settings <> '' AND seen_at > clock_timestamp() - p_lease
+$$;
+
 -- Everything that a batch asks for, for each session at most once. Arrays have one element for each item, those of events one
--- for each event, in the order of the items. Answers with one row for each item: what became of it (1 appended, 2 somebody
--- was first, 3 deleted), and for each of these two numbers: the first number and stamp; the head; the time.
+-- for each event, in the order of the items. Who claims the next turn has lost several times in a row. Answers with one row for
+-- each item: what became of it (1 appended, 2 somebody was first, 3 deleted, 4 it is another's turn), and for each of these two
+-- numbers: the first number and stamp; the head; the time; the head.
 CREATE FUNCTION append_v1(
     p_slot integer, p_epoch bigint, p_batch bigint, p_seen bigint,
     p_sid bytea[], p_tenant text[], p_session text[], p_expected bigint[], p_count integer[],
@@ -175,7 +231,7 @@ CREATE FUNCTION append_v1(
     p_has_row boolean[], p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[],
     p_finished_at bigint[], p_summary bytea[], p_agent_of integer[], p_agent text[], p_waits_of integer[],
     p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[],
-    p_snapshot_checksum bigint[], p_snapshot bytea[]
+    p_snapshot_checksum bigint[], p_snapshot bytea[], p_claims boolean[]
 ) RETURNS TABLE (outcome smallint, first bigint, second bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
@@ -183,6 +239,7 @@ DECLARE
     held slots;
     base_stamp bigint;
     won boolean[];
+    waits boolean[];
     heads bigint[];
     gone bigint[];
     births bigint[];
@@ -203,14 +260,17 @@ BEGIN
     ON CONFLICT DO NOTHING;
     PERFORM 1 FROM sessions WHERE sid = ANY (p_sid) ORDER BY sid FOR NO KEY UPDATE;
     -- Nobody else writes to these sessions now.
-    SELECT array_agg(coalesce(s.deleted_at IS NULL AND i.expected = h.head AND (h.head > 0 OR i.count > 0), false) ORDER BY i.item),
+    SELECT array_agg(coalesce(s.deleted_at IS NULL AND i.expected = h.head AND (h.head > 0 OR i.count > 0) AND t.sid IS NULL, false)
+                     ORDER BY i.item),
+           array_agg(t.sid IS NOT NULL AND i.expected = h.head ORDER BY i.item),
            array_agg(coalesce(h.head, 0) ORDER BY i.item),
            array_agg(s.deleted_at ORDER BY i.item),
            array_agg(s.born ORDER BY i.item),
            greatest(p_seen, held.stamp, coalesce(max(h.stamp), 0))
-    INTO won, heads, gone, births, base_stamp
+    INTO won, waits, heads, gone, births, base_stamp
     FROM unnest(p_sid, p_expected, p_count) WITH ORDINALITY AS i (sid, expected, count, item)
     LEFT JOIN sessions s ON s.sid = i.sid
+    LEFT JOIN turns t ON t.sid = i.sid AND t.slot <> p_slot AND t.until > clock_timestamp()
     LEFT JOIN LATERAL (
         SELECT coalesce(max(seq), 0) AS head, coalesce(max(stamp), 0) AS stamp
         FROM (SELECT e.seq, e.stamp FROM events e WHERE e.sid = i.sid ORDER BY e.seq DESC LIMIT 1) last
@@ -250,11 +310,20 @@ BEGIN
         AS i (sid, expected, count, won, checksum, bytes)
     WHERE i.won AND i.bytes IS NOT NULL
     ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, checksum = excluded.checksum, bytes = excluded.bytes;
+    IF true = ANY (p_claims) THEN
+        DELETE FROM turns t USING unnest(p_sid, p_claims, won) AS i (sid, claims, won)
+        WHERE t.sid = i.sid AND t.slot = p_slot AND i.claims AND i.won;
+        INSERT INTO turns (sid, slot, until)
+        SELECT i.sid, p_slot, clock_timestamp() + interval '50 milliseconds'
+        FROM unnest(p_sid, p_claims, won, gone) AS i (sid, claims, won, gone)
+        WHERE i.claims AND NOT i.won AND i.gone IS NULL
+        ON CONFLICT (sid) DO UPDATE SET slot = excluded.slot, until = excluded.until WHERE turns.until <= clock_timestamp();
+    END IF;
     RETURN QUERY
-    SELECT CASE WHEN i.won THEN 1 WHEN i.gone IS NOT NULL THEN 3 ELSE 2 END::smallint,
+    SELECT CASE WHEN i.won THEN 1 WHEN i.gone IS NOT NULL THEN 3 WHEN i.waits THEN 4 ELSE 2 END::smallint,
            CASE WHEN i.won THEN held.number + i.start + 1 WHEN i.gone IS NOT NULL THEN i.gone ELSE i.head END,
            CASE WHEN i.won THEN base_stamp + i.start + 1 ELSE 0 END
-    FROM unnest(won, starts, gone, heads) WITH ORDINALITY AS i (won, start, gone, head, item) ORDER BY i.item;
+    FROM unnest(won, starts, gone, heads, waits) WITH ORDINALITY AS i (won, start, gone, head, waits, item) ORDER BY i.item;
 END $$;
 
 -- Index rows, lists, inboxes and wake times of the items that won. Agents come with the number of the item that they belong
@@ -370,7 +439,7 @@ END $$;
 
 -- Finished sessions, the oldest first. What somebody writes to is passed over.
 CREATE FUNCTION delete_finished_v1(
-    p_slot integer, p_epoch bigint, p_seen bigint, p_finished_before bigint, p_now bigint, p_max bigint
+    p_slot integer, p_epoch bigint, p_seen bigint, p_finished_before bigint, p_now bigint, p_max bigint, p_lease interval
 ) RETURNS TABLE (tenant text, session text, finished_at bigint, requester text, bytes bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
@@ -379,6 +448,7 @@ DECLARE
     found_one record;
 BEGIN
     held := hold_v1(p_slot, p_epoch);
+    p_finished_before := least(p_finished_before, p_now - (SELECT finished FROM kept_v1(p_lease)));
     FOR found_one IN
         SELECT l.sid, s.tenant, s.session, l.finished_at, l.requester,
                (SELECT coalesce(sum(octet_length(e.bytes)), 0) FROM events e WHERE e.sid = l.sid)::bigint AS bytes
@@ -416,4 +486,41 @@ BEGIN
     LEFT JOIN sessions s ON s.sid = i.sid AND s.deleted_at IS NULL;
     PERFORM index_v1(p_sid, tenants, births, there, there, p_kind, p_status, p_requester, p_created_at, p_finished_at,
                      p_summary, p_agent_of, p_agent, p_waits_of, p_waits_for, p_waits_kinds, p_sets_wake, p_wake, true);
+END $$;
+
+-- Lend what comes at a rate, to one node, in an order that all nodes keep to. Whatever is held by a node, its own included, counts
+-- as used just now: it may be used at any moment. Answers with how many were lent, and in how many nanoseconds there is one.
+CREATE FUNCTION lend_v1(
+    p_slot integer, p_for bigint, p_tenant text[], p_agent text[], p_kind smallint[], p_every bigint[], p_burst bigint[],
+    p_has bigint[], p_wants bigint[], p_owes bigint[]
+) RETURNS TABLE (count bigint, after bigint)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    b lent;
+    at bigint;
+    room bigint;
+BEGIN
+    FOR i IN 1 .. coalesce(array_length(p_kind, 1), 0) LOOP
+        INSERT INTO lent AS l (tenant, agent, kind, every, full_at) VALUES (p_tenant[i], p_agent[i], p_kind[i], p_every[i], 0)
+        ON CONFLICT (tenant, agent, kind) DO UPDATE SET every = l.every RETURNING * INTO b;
+        at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000;
+        -- Under another rate as many are missing as before.
+        b.full_at := at + ceil(greatest(b.full_at - at, 0)::numeric * p_every[i] / b.every);
+        -- What was held until its time was up has been there again from then on at the earliest.
+        SELECT greatest(b.full_at, max(least(at, h.until) + p_every[i] * (
+                   SELECT sum(l.held) FROM unnest(b.until, b.held) AS l (until, held) WHERE l.until >= h.until)))
+        INTO b.full_at FROM unnest(b.until) AS h (until);
+        b.full_at := greatest(b.full_at, at) + p_owes[i];
+        room := (at + p_burst[i] * p_every[i] - b.full_at) / p_every[i];
+        count := least(p_wants[i], greatest(room, 0));
+        after := CASE WHEN count > 0 THEN 0 ELSE greatest(b.full_at + p_every[i] - at - p_burst[i] * p_every[i], 0) END;
+        UPDATE lent SET every = p_every[i], full_at = b.full_at + count * p_every[i],
+            slots = k.slots || p_slot, until = k.until || at + p_for, held = k.held || p_has[i] + count
+        FROM (SELECT coalesce(array_agg(l.slot), '{}') AS slots, coalesce(array_agg(l.until), '{}') AS until,
+                     coalesce(array_agg(l.held), '{}') AS held
+              FROM unnest(b.slots, b.until, b.held) AS l (slot, until, held) WHERE l.slot <> p_slot AND l.until > at) k
+        WHERE lent.tenant = p_tenant[i] AND lent.agent = p_agent[i] AND lent.kind = p_kind[i];
+        RETURN NEXT;
+    END LOOP;
 END $$;

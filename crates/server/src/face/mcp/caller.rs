@@ -87,20 +87,26 @@ pub enum Level {
     Emergency,
 }
 
+const LEVELS: [(&str, Level); 8] = [
+    ("debug", Level::Debug),
+    ("info", Level::Info),
+    ("notice", Level::Notice),
+    ("warning", Level::Warning),
+    ("error", Level::Error),
+    ("critical", Level::Critical),
+    ("alert", Level::Alert),
+    ("emergency", Level::Emergency),
+];
+
 impl Level {
     /// The level of that name.
     pub fn of(name: &str) -> Option<Level> {
-        Some(match name {
-            "debug" => Level::Debug,
-            "info" => Level::Info,
-            "notice" => Level::Notice,
-            "warning" => Level::Warning,
-            "error" => Level::Error,
-            "critical" => Level::Critical,
-            "alert" => Level::Alert,
-            "emergency" => Level::Emergency,
-            _ => return None,
-        })
+        LEVELS.into_iter().find(|(known, _)| *known == name).map(|(_, level)| level)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        LEVELS.into_iter().find(|(_, level)| *level == self).map_or("info", |(name, _)| name)
     }
 }
 

@@ -1,14 +1,15 @@
 //! The older revisions: a client opens with `initialize` and says only there what it can do.
 //!
 //! The session id that it is given carries that, so that nothing needs to be remembered here but what it wants to be told.
-//! That is forgotten when the server restarts: a client that finds its stream gone subscribes again.
+//! Other nodes are told of that too, since the client's stream may be there. It is forgotten when the server restarts: a client
+//! that finds its stream gone subscribes again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use handover_kernel::QuestionKey;
 use handover_kernel::command::{Act, Answer, Reply, TaskAct};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -16,7 +17,8 @@ use tokio::sync::watch;
 use super::caller::{Caller, Capabilities, Declared, HANDSHAKES, Level};
 use super::message::{Error, object};
 use super::tasks::answers;
-use super::{Mcp, discover, params, resources};
+use super::{Mcp, No, Parts, discover, params, resources};
+use handover_desk::gate;
 use handover_desk::memory::Lease;
 
 /// How many sessions' wishes are remembered.
@@ -99,6 +101,71 @@ impl Sessions {
             sessions.retain(|_, wishes| wishes.wanted.receiver_count() > 0);
         }
         Some(change(sessions.entry(session.to_owned()).or_default()))
+    }
+}
+
+/// What a session wants to be told from now on, as one node says it to the others.
+#[derive(Serialize, Deserialize)]
+pub struct Wish {
+    tenant: Box<str>,
+    agent: Box<str>,
+    session: String,
+    level: Option<String>,
+    /// A resource, and whether it is wanted.
+    resource: Option<(String, bool)>,
+}
+
+impl Wish {
+    /// That it wants to be told so much.
+    pub fn level(who: &gate::Caller, session: &str, level: Level) -> Wish {
+        Wish { level: Some(level.name().to_owned()), ..Wish::of(who, session) }
+    }
+
+    /// That it wants to hear of a resource, or no longer.
+    pub fn resource(who: &gate::Caller, session: &str, uri: String, wants: bool) -> Wish {
+        Wish { resource: Some((uri, wants)), ..Wish::of(who, session) }
+    }
+
+    fn of(who: &gate::Caller, session: &str) -> Wish {
+        let (tenant, agent) = (who.tenant.clone(), who.agent.as_str().into());
+        Wish { tenant, agent, session: session.to_owned(), level: None, resource: None }
+    }
+}
+
+/// What this face is called among nodes.
+const FACE: &str = "mcp";
+
+impl Mcp {
+    /// Let the other nodes know, if there are any: the session's stream may be there.
+    pub(super) async fn share(&self, wish: &Wish) -> Result<(), No> {
+        let body = serde_json::to_vec(wish).expect("texts are JSON");
+        self.desk().say_to_own(FACE, body).await.map_err(No)
+    }
+
+    /// Hear from the other nodes what sessions want.
+    pub(super) fn hear_wishes(&self) {
+        let parts = Arc::downgrade(&self.parts);
+        let hear = move |body: &[u8]| {
+            let (Some(parts), Ok(wish)) = (parts.upgrade(), serde_json::from_slice(body)) else { return };
+            parts.heard(wish);
+        };
+        self.desk().hear_own(FACE, Box::new(hear));
+    }
+}
+
+impl Parts {
+    fn heard(&self, wish: Wish) {
+        let Wish { tenant, agent, session, level, resource } = wish;
+        if let Some(level) = level.and_then(|level| Level::of(&level)) {
+            self.sessions.set_level(&session, level);
+        }
+        let Some((uri, wants)) = resource else { return };
+        let held = wants.then(|| self.desk.gate.hold_for(&tenant, &agent, wish_bytes(&uri)));
+        match held.transpose() {
+            // There was room for it where it was wished.
+            Err(limited) => tracing::debug!(%limited, "what a session wants is not remembered here"),
+            Ok(held) => _ = self.sessions.want(&session, uri, held.map(Some)),
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use self::reply::Work;
 use super::caller::{
     Caller, Era, HANDSHAKES, Meta, Opening, POLL, Wishes, era, meta_of, modern, progress_token,
 };
+use super::handshake::Wish;
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, answer_with, refusal};
 use super::{Mcp, No, Outbox, handshake};
 use crate::http::host::Host;
@@ -364,6 +365,7 @@ impl Mcp {
                     let level = handshake::asked_level(params)?;
                     if let Some(session) = session {
                         self.parts.sessions.set_level(session, level);
+                        self.share(&Wish::level(&who, session, level)).await?;
                     }
                     return Ok(Reply::Message(answer(id, "{}")));
                 }
@@ -372,7 +374,8 @@ impl Mcp {
                     if let Some(session) = session {
                         let held = wants.then(|| self.desk().gate.hold(&who, handshake::wish_bytes(&uri)));
                         let held = held.transpose().map_err(|limited| No(limited.into()))?;
-                        self.parts.sessions.want(session, uri, held)?;
+                        self.parts.sessions.want(session, uri.clone(), held)?;
+                        self.share(&Wish::resource(&who, session, uri, wants)).await?;
                     }
                     return Ok(Reply::Message(answer(id, "{}")));
                 }

@@ -1,0 +1,235 @@
+//! Being there as a node: taking a slot, being seen, and looking which other nodes there are and how they are set.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row;
+
+use super::link::values;
+use super::{Inner, Options, Writer, empty, is, lock, read, schema, signed, taken, unexpected};
+use crate::fault::Fault;
+use crate::log::NEWS_KEPT;
+use crate::number::natural;
+use crate::place::Slot;
+
+/// A living node cannot read what this one writes, or the other way round.
+const UNREADABLE: &str = "HO003";
+
+/// How often what nobody needs any more is looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// What a node says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Says {
+    /// The newest kind of events that it can read, and that it writes: a number that grows with each that is new.
+    pub reads: u32,
+    /// See `reads`.
+    pub writes: u32,
+    /// What should be the same on every node, by name. Where there is none, it only looks, and is not compared.
+    pub settings: BTreeMap<String, String>,
+    /// How long finished sessions are to be kept, in milliseconds; none for ever.
+    pub finished_kept_ms: Option<u64>,
+    /// How long the ids of deleted sessions are.
+    pub tombstones_kept_ms: Option<u64>,
+}
+
+impl Default for Says {
+    fn default() -> Self {
+        Says {
+            reads: 1,
+            writes: 1,
+            settings: BTreeMap::new(),
+            finished_kept_ms: None,
+            tombstones_kept_ms: None,
+        }
+    }
+}
+
+/// A node that holds a slot, or held one when it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What it is called.
+    pub name: String,
+    /// Its release.
+    pub release: String,
+    /// Its slot.
+    pub slot: Slot,
+    /// How many milliseconds ago it was last seen.
+    pub seen_ms_ago: u64,
+    /// How many events of the others it did not know then.
+    pub behind: u64,
+    /// What should be the same on every node, by name.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// The nodes that have not given back their slot.
+pub fn nodes(options: Options) -> Result<Vec<Node>, Fault> {
+    let inner = Inner::new(Options { migrate: false, ..options })?;
+    inner.migrate(&schema::STEPS)?;
+    inner.nodes()
+}
+
+impl Inner {
+    pub(super) fn lease(&self) -> f64 {
+        self.options.lease.as_secs_f64()
+    }
+
+    fn nodes(&self) -> Result<Vec<Node>, Fault> {
+        let sql = "SELECT slot, node, release, (extract(epoch FROM clock_timestamp() - seen_at) * 1000)::bigint, behind, settings
+                   FROM @slots WHERE seen_at > '-infinity' ORDER BY slot";
+        let rows = self.ask("reading which nodes are there", sql, Vec::new)?;
+        let node = |row: &Row| {
+            let slot = u16::try_from(row.try_get::<_, i32>(0)?).unwrap_or(u16::MAX);
+            let settings: &str = row.try_get(5)?;
+            let named =
+                |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+            Ok(Node {
+                slot: Slot(slot),
+                name: row.try_get(1)?,
+                release: row.try_get(2)?,
+                seen_ms_ago: natural(row.try_get::<_, i64>(3)?.max(0)),
+                behind: natural(row.try_get(4)?),
+                settings: settings.lines().filter_map(named).collect(),
+            })
+        };
+        rows.iter().map(node).collect::<Result<_, _>>().map_err(unexpected)
+    }
+
+    /// The nodes that were seen not long ago.
+    pub(super) fn living(&self) -> Result<Vec<Node>, Fault> {
+        let lease = self.options.lease.as_millis() as u64;
+        Ok(self.nodes()?.into_iter().filter(|node| node.seen_ms_ago < lease).collect())
+    }
+
+    /// Take a slot that nobody has.
+    pub(super) fn take_slot(&self, writer: &mut Writer) -> Result<(), Fault> {
+        let Options { node, says, .. } = &self.options;
+        let sql =
+            "SELECT slot, epoch FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8)";
+        let settings: String =
+            says.settings.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        let values = || {
+            values![
+                node.clone() => TEXT,
+                env!("CARGO_PKG_VERSION") => TEXT,
+                self.lease() => FLOAT8,
+                i64::from(says.reads) => INT8,
+                i64::from(says.writes) => INT8,
+                settings.clone() => TEXT,
+                says.finished_kept_ms.map(signed) => INT8,
+                says.tombstones_kept_ms.map(signed) => INT8,
+            ]
+        };
+        let found = self.readers.with(&self.link, |session| self.link.ask(session, sql, values()));
+        let found = found.map_err(|error| match error.as_db_error() {
+            Some(said) if is(&error, UNREADABLE) => Fault::Unfit { what: said.message().to_owned() },
+            Some(_) | None => super::fault("taking a slot", error),
+        })?;
+        let row = found.first().ok_or_else(|| empty("taking a slot"))?;
+        let slot: i32 = row.try_get(0).map_err(unexpected)?;
+        let slot = Slot(u16::try_from(slot).map_err(|_| empty("taking a slot"))?);
+        *lock(&self.held) = (slot, row.try_get(1).map_err(unexpected)?);
+        *lock(&self.beat) = Instant::now();
+        (writer.batch, writer.in_doubt) = (0, false);
+        Ok(())
+    }
+
+    /// Be seen, so that nobody takes the slot.
+    pub(super) fn beat(&self) -> Result<(), Fault> {
+        let begun = Instant::now();
+        let sql = "UPDATE @slots SET seen_at = clock_timestamp(), behind = (
+                       SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)
+                       FROM @slots s LEFT JOIN unnest($3, $4) AS r (slot, number) ON r.slot = s.slot WHERE s.slot <> $1)
+                   WHERE slot = $1 AND epoch = $2
+                   RETURNING (SELECT count(*) FROM @slots WHERE slot <> $1 AND seen_at > clock_timestamp() - $5 * interval '1 second'),
+                             behind";
+        let (slots, numbers) = read::reached(&lock(&self.reached));
+        let seen = self.ask("being seen", sql, || {
+            let mut all = self.whose();
+            all.extend(values![
+                slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, self.lease() => FLOAT8,
+            ]);
+            all
+        })?;
+        let Some(seen) = seen.first() else { return Err(taken()) };
+        let number = |at| seen.try_get::<_, i64>(at).map(natural).map_err(unexpected);
+        let (others, behind) = (number(0)?, number(1)?);
+        self.hints.set_others(others > 0);
+        self.others.store(others, Ordering::Release);
+        self.behind.store(behind, Ordering::Release);
+        *lock(&self.beat) = begun;
+        Ok(())
+    }
+
+    pub(super) fn keep_beating(&self) {
+        let every = self.options.lease / 4;
+        let mut swept: Option<Instant> = None;
+        self.compare();
+        while !self.stopping.load(Ordering::Acquire) {
+            let waiting = lock(&self.stopped.0);
+            let (waiting, _) =
+                self.stopped.1.wait_timeout(waiting, every).unwrap_or_else(PoisonError::into_inner);
+            drop(waiting);
+            if self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            if let Err(error) = self.beat() {
+                tracing::warn!(%error, "this node was not seen by the database");
+            }
+            self.compare();
+            if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {
+                swept = Some(Instant::now());
+                self.sweep();
+            }
+        }
+    }
+
+    /// What cannot be deleted now can be later.
+    fn sweep(&self) {
+        let notes = "DELETE FROM @notes WHERE written_at < now() - $1 * interval '1 second'";
+        _ = self.ask("deleting old notes", notes, || values![NEWS_KEPT.as_secs_f64() => FLOAT8]);
+        let claims = "DELETE FROM @turns WHERE until < now()";
+        _ = self.ask("deleting old claims", claims, Vec::new);
+        let loans = "DELETE FROM @lent l USING (
+                         SELECT tenant, agent, kind FROM @lent
+                         WHERE greatest(full_at, (SELECT max(u) FROM unnest(until) u)) < extract(epoch FROM now()) * 1e9
+                         FOR UPDATE SKIP LOCKED) g
+                     WHERE (l.tenant, l.agent, l.kind) = (g.tenant, g.agent, g.kind)";
+        _ = self.ask("forgetting who owes nothing", loans, Vec::new);
+    }
+
+    /// Look in what other nodes are set otherwise, and say so once.
+    fn compare(&self) {
+        let own = &self.options.says.settings;
+        if own.is_empty() {
+            return;
+        }
+        // One that does not answer now will later.
+        let Ok(living) = self.living() else { return };
+        let others = living.iter().filter(|node| node.slot != self.slot() && !node.settings.is_empty());
+        let found: BTreeSet<String> = others.flat_map(|node| differences(own, node)).collect();
+        let mut known = lock(&self.differences);
+        for difference in found.difference(&known) {
+            tracing::warn!(difference, "another node is set otherwise");
+        }
+        *known = found;
+    }
+
+    /// Who has not been seen for long may have lost its slot, or speak to a database that others have left.
+    pub(super) fn must_be_seen(&self) -> Result<(), Fault> {
+        if lock(&self.beat).elapsed() > self.options.lease / 2 {
+            return self.beat();
+        }
+        Ok(())
+    }
+}
+
+/// In what a node is set otherwise than this one. What only one of them has is of another release.
+fn differences<'a>(own: &'a BTreeMap<String, String>, node: &'a Node) -> impl Iterator<Item = String> + 'a {
+    own.iter().filter_map(|(name, here)| {
+        let there = node.settings.get(name).filter(|there| *there != here)?;
+        Some(format!("{name} is {here} here and {there} at {}", node.name))
+    })
+}

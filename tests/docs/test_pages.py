@@ -1,0 +1,113 @@
+"""Every block of every page does what the page says, in the order of the page; one that is not run says why to the reader."""
+
+import json
+import re
+import time
+
+import pytest
+from pages import CHECKED, LOOKED_AT, ROOT, anchors, blocks, pages, prose
+from reader import PATIENCE, Reader
+from settings import tools_of
+
+
+def named(page):
+    return str(page.relative_to(ROOT))
+
+
+def work_of(page):
+    """What there is to do on a page."""
+    return [block for block in blocks(page) if block.runs and (block.language in CHECKED or "output" in block.words)]
+
+
+@pytest.fixture
+def reader(tmp_path):
+    it = Reader(tmp_path)
+    yield it
+    it.ended()
+
+
+def shows(block, terminal):
+    """Each line of the block is shown, in order; an ellipsis stands for anything."""
+    pattern = r"[^\n]*\n(?:.*\n)*?".join(
+        ".*?".join(re.escape(part) for part in line.split("…")) for line in block.text.splitlines() if line.strip()
+    )
+    pattern = re.compile("^" + pattern, re.M)
+    deadline = time.monotonic() + PATIENCE
+    while not pattern.search(terminal.shown()):
+        assert time.monotonic() < deadline, f"expected\n{block.text}\nfound\n{terminal.shown()}"
+        time.sleep(0.05)
+
+
+def run(reader, block):
+    text = reader.local(block.text)
+    terminal = reader.terminal(block.words.get("terminal", "first"))
+    if "file" in block.words:
+        saved = reader.place / block.words["file"]
+        saved.parent.mkdir(parents=True, exist_ok=True)
+        saved.write_text(text)
+        saved.chmod(0o755)
+    elif block.language == "sh":
+        terminal.run(reader.typed(text), block.words.get("until"))
+    elif block.language == "python":
+        saved = reader.place / "block.py"
+        saved.write_text(text)
+        terminal.run(f"python {saved}")
+    elif block.language == "toml":
+        saved = reader.place / "block.toml"
+        saved.write_text(text)
+        if "[[token]]" in text:
+            terminal.run(f"HANDOVER_IDENTITY_TOKENS={saved} handover doctor")
+        else:
+            terminal.run(f"handover serve --config {saved} --print-config")
+    elif block.language == "json":
+        settings = [json.loads(line) for line in text.splitlines()] if text.count("\n{") else [json.loads(text)]
+        for host in settings:
+            for server in (host.get("mcpServers") or host.get("servers") or {}).values():
+                assert "delegate_task" in tools_of(server, reader.environment)
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if work_of(page)], ids=named)
+def test_a_page_does_what_it_says(page, reader):
+    work = work_of(page)
+    # A page that starts no server is read by somebody who has one.
+    if not any(block.language == "sh" and "handover serve" in block.text for block in work):
+        reader.serve()
+    last = None
+    for block in work:
+        try:
+            if "output" in block.words:
+                shows(block, last)
+            else:
+                run(reader, block)
+                if block.language in ("sh", "python"):
+                    last = reader.terminal(block.words.get("terminal", "first"))
+        except AssertionError as error:
+            raise AssertionError(f"{block.place}: {error}") from None
+
+
+@pytest.mark.parametrize("page", pages(), ids=named)
+def test_a_block_is_of_a_kind_that_is_known_here(page):
+    for block in blocks(page):
+        assert block.language in CHECKED | LOOKED_AT, f"{block.place}: {block.language or 'no language'}"
+        if name := block.words.get("file"):
+            later = [other.text for other in blocks(page) if other.runs and "file" not in other.words]
+            assert any(name in text for text in later), f"{block.place}: nothing uses {name}"
+
+
+@pytest.mark.parametrize("page", [*pages(), *sorted(ROOT.glob("docs/errors/*.md"))], ids=named)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{named(page)}: there is no {target}"
+        if anchor and there.suffix == ".md":
+            assert anchor in anchors(there), f"{named(page)}: there is no heading for {target}"
+
+
+def test_the_summary_lists_every_page_once():
+    listed = re.findall(r"\]\((.*?)\)", (ROOT / "docs/SUMMARY.md").read_text())
+    assert len(set(listed)) == len(listed), "a page is listed twice"
+    there = {path.name for path in ROOT.glob("docs/*.md")} - {"SUMMARY.md"}
+    assert there == {target for target in listed if "/" not in target}

@@ -1,7 +1,7 @@
 # The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cluster install build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid cli browser pictures docs nodes soak fuzz bench bench-toy clean
+.PHONY: help run demo cluster install build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid openapi traces metrics packages deb cli browser pictures docs nodes soak fuzz bench bench-toy clean
 
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
@@ -10,7 +10,7 @@ LOCKED := $(if $(filter true,$(CI)),--locked)
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
 # What `make test` runs, in this order. A new check is a recipe below and its name here.
-CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid cli browser docs nodes bench-toy
+CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid openapi traces metrics packages cli browser docs nodes bench-toy
 
 help: ## list the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,21 @@ hostile: ## attack the release binary in every way that it is defended against
 
 grid: ## let agents talk over Grid at the release binary, signed and not, also while it is killed
 	@scripts/grid
+
+openapi: ## have Schemathesis try everything that docs/openapi.json describes at the release binary
+	@scripts/openapi
+
+traces: ## look at the traces of tasks between published SDKs at the release binary, also while it is killed
+	@scripts/traces
+
+metrics: ## ask a Prometheus everything that the dashboard and the alerts in deploy/ ask, and test the alerts
+	@scripts/metrics
+
+packages: ## make the Debian package and the bundle for MCP hosts, install and start the one, use the other as a host does
+	@scripts/packages
+
+deb: ## make the Debian package and the bundle, target/package/handover.deb and .mcpb
+	@scripts/packages make
 
 cli: ## try every command of the release binary, and use it from a real terminal: the live table, progress bars
 	@scripts/cli

@@ -1,11 +1,14 @@
 //! What the desk counts for its operator.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
+
+type Waiting = [(&'static str, &'static str); 2];
 
 /// The numbers of one desk. Each can be changed from any thread.
 #[derive(Debug, Default)]
@@ -23,6 +26,14 @@ pub struct Counters {
     pub streams_open: Gauge,
     /// Bytes that are held in memory on behalf of agents now.
     pub memory_held: Gauge,
+    sessions_open: Family<Waiting, Gauge>,
+    longest_idle: Family<Waiting, Gauge<f64, AtomicU64>>,
+    /// Spans that were exported.
+    pub spans_told: Counter,
+    /// Spans that were refused where they were to be exported to.
+    pub spans_dropped: Counter,
+    /// Events whose spans are still to be exported.
+    pub traces_behind: Gauge,
 }
 
 impl Counters {
@@ -52,6 +63,23 @@ impl Counters {
         registry.register("streams_open", open, self.streams_open.clone());
         let held = "Bytes that are held in memory on behalf of agents now: requests, answers, streams";
         registry.register("memory_held_bytes", held, self.memory_held.clone());
+        let open = "Open sessions, by what they are about and for whom they wait; of the whole store";
+        registry.register("sessions_open", open, self.sessions_open.clone());
+        let idle = "How long nothing has happened in the open session in which nothing has for longest";
+        let longest = self.longest_idle.clone();
+        registry.register_with_unit("longest_idle", idle, Unit::Seconds, longest);
+        registry.register("spans_exported", "Spans that were exported", self.spans_told.clone());
+        let dropped = "Spans that were refused where they were to be exported to";
+        registry.register("spans_dropped", dropped, self.spans_dropped.clone());
+        let behind = "Events whose spans are still to be exported";
+        registry.register("spans_behind_events", behind, self.traces_behind.clone());
+    }
+
+    /// How many sessions of a mode wait for somebody, and how long nothing has happened in one of them.
+    pub(crate) fn count_open(&self, mode: &'static str, whom: &'static str, open: i64, idle_seconds: f64) {
+        let label = [("mode", mode), ("waits_for", whom)];
+        self.sessions_open.get_or_create(&label).set(open);
+        self.longest_idle.get_or_create(&label).set(idle_seconds);
     }
 
     /// Count a request that reached a limit.

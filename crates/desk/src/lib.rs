@@ -38,11 +38,13 @@
 //! - [`directory`]: the agents, their skills, and who is there
 //! - [`schema`]: JSON Schemas of what skills take and questions ask for
 //! - [`timeline`]: everything that happened in a session, in words
+//! - [`traces`]: the same as spans
 //! - [`state`]: where a task is, in one word
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`id`]: ids that we mint
 //! - [`calendar`]: a moment in words
 //! - [`private`]: what only its owner may read
+//! - `census`: how many sessions are open, and for whom they wait
 //! - [`counters`]: what is counted for the operator
 //! - [`shutdown`]: how the parts learn that the server is to stop
 //!
@@ -60,6 +62,7 @@ pub mod audit;
 pub mod bucket;
 pub mod calendar;
 pub mod caller;
+mod census;
 pub mod checks;
 mod claim;
 pub mod codes;
@@ -96,6 +99,7 @@ pub mod signins;
 pub mod state;
 pub mod tell;
 pub mod timeline;
+pub mod traces;
 pub mod visible;
 pub mod wait;
 pub mod waiting;

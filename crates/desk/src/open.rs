@@ -137,7 +137,7 @@ pub struct Parts {
     /// When everything is to end.
     pub shutdown: Shutdown,
     pub(crate) audit: Audit,
-    counters: Arc<Counters>,
+    pub(crate) counters: Arc<Counters>,
     engine_counters: Arc<handover_engine::Counters>,
 }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use handover_engine::locks::lock;
+use handover_engine::seldom::Seldom;
 use handover_engine::{Elsewhere, OnHeard};
 use handover_kernel::AgentId;
 use handover_store::{Fault, Slot};
@@ -182,6 +183,7 @@ pub(crate) fn tell_signal(parts: &Parts, tenant: &str, signal: &Signal) -> Resul
 
 /// Ends with the desk.
 fn tell_who_is_there(parts: &Weak<Parts>) {
+    let untold = Seldom::default();
     let mut looked: Option<Instant> = None;
     loop {
         thread::sleep(TELL_EVERY);
@@ -192,7 +194,9 @@ fn tell_who_is_there(parts: &Weak<Parts>) {
             && let Err(error) = parts.store.say(&Said { sightings, asks, ..Said::default() }.encode_to_vec())
         {
             parts.others.asks.fetch_or(asks, Ordering::AcqRel);
-            tracing::warn!(%error, "the other nodes could not be told who is there");
+            if let Some(unsaid) = untold.now() {
+                tracing::warn!(%error, unsaid, "the other nodes could not be told who is there");
+            }
             parts.directory.tell_again();
         }
         if looked.is_none_or(|looked| looked.elapsed() > LOOK_EVERY)

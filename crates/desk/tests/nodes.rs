@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,13 @@ use handover_desk::limit::Kind;
 use handover_desk::open::postgres::Options;
 use handover_desk::policies::Policy;
 use handover_desk::shutdown::{Shutdown, Trigger};
+use handover_desk::traces::What;
 use handover_desk::{Data, Desk, Settings};
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, Need, NewQuestion, Progress, TaskAct};
-use handover_kernel::{AgentId, Blob, Face, Text};
+use handover_kernel::policy::DEFAULT_POLICY;
+use handover_kernel::trace::Trace;
+use handover_kernel::{AgentId, Blob, Face, SessionId, Text};
 use handover_store::{MemoryStore, Slot, Store};
 
 use tokio::sync::mpsc;
@@ -80,8 +84,7 @@ macro_rules! on_shared_stores {
     )+};
 }
 
-const PROFILE: Profile =
-    Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
+const PROFILE: Profile = Profile { charter: Charter::macp, policy: DEFAULT_POLICY, configuration: "stage.1" };
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -231,6 +234,83 @@ on_shared_stores! {
         ended.await;
         two.signed_in(&secret, Face::Console, None).await.unwrap_err();
     }
+
+    async fn each_node_tells_the_spans_of_what_it_wrote_and_together_they_are_one_trace(one, two) {
+        let (planner, worker, helper) = (caller("planner"), caller("worker"), caller("helper"));
+        let (mut first, mut second) = (one.traces(), two.traces());
+        // What is there before anybody tells is not told.
+        assert!(first.next().await.unwrap().is_empty() && second.next().await.unwrap().is_empty());
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        begin(one, &planner.clone().traced(Trace::new(parent, "a=1")), "above", None).await;
+        act(two, &worker, "above", accept()).await;
+        begin(two, &worker, "below", Some("above")).await;
+        act(one, &helper, "below", accept()).await;
+        act(two, &helper, "below", complete()).await;
+        act(one, &worker, "above", complete()).await;
+        one.commit(&planner, &one.session(&planner, "above").await.unwrap(), true, "done".into(), None).await.unwrap();
+        let mut heads = 0;
+        for (agent, session) in [(&planner, "above"), (&worker, "below")] {
+            heads += one.session(agent, session).await.unwrap().head.0 as usize;
+        }
+        let (mut told, mut nodes, mut events) = (BTreeMap::new(), [false; 2], 0);
+        while events < heads {
+            for (node, traces) in [&mut first, &mut second].into_iter().enumerate() {
+                let page = traces.next().await.unwrap();
+                let again = traces.next().await.unwrap();
+                assert_eq!(page.spans[..], again.spans[..page.spans.len()], "the same until it is done");
+                nodes[node] |= !page.spans.is_empty();
+                for span in &page.spans {
+                    assert_eq!(span.trace, &parent[3..35], "{span:?}");
+                    events += usize::from(span.what == What::Event);
+                    assert!(told.insert(span.id.clone(), span.clone()).is_none(), "two nodes told one span");
+                }
+                traces.done(page, true).await.unwrap();
+            }
+        }
+        assert_eq!(nodes, [true; 2], "both have written something");
+        let find = |what: What, session: &str| {
+            told.values().find(|span| span.what == what && span.session.as_str() == session).cloned()
+        };
+        let (whole, work) = (find(What::Session, "above").unwrap(), find(What::Work, "above").unwrap());
+        let callers = whole.parent.clone().unwrap();
+        assert_eq!((&*callers.id, callers.is_callers, &*whole.state), ("00f067aa0ba902b7", true, "a=1"));
+        assert_eq!(work.parent.unwrap().id, whole.id);
+        assert!(find(What::Session, "below").is_none(), "it is not over");
+        let started = told.values().find(|span| span.kind == "started" && span.session.as_str() == "below");
+        assert_ne!(started.unwrap().parent.clone().unwrap().id, whole.id, "it is part of its own session");
+        // A node that begins again goes on where the one before it was.
+        let mut again = one.traces();
+        assert!(again.next().await.unwrap().spans.is_empty());
+        act(one, &worker, "below", Act::Cancel { reason: "late".into(), keeps_children: false }).await;
+        let page = again.next().await.unwrap();
+        let session = page.spans.iter().find(|span| span.what == What::Session).unwrap();
+        assert_eq!(session.parent.clone().unwrap().id, whole.id, "a subtask is part of its task");
+        assert_eq!((&session.trace, session.failure.as_deref()), (&whole.trace, Some("cancelled")));
+    }
+}
+
+async fn begin(desk: &Desk, caller: &Caller, id: &str, parent: Option<&str>) {
+    let work = Work {
+        agents: vec![AgentId::from(if parent.is_none() { "worker" } else { "helper" })],
+        task: "t".into(),
+        title: "t".into(),
+        parent: parent.map(SessionId::from),
+        ..Work::default()
+    };
+    desk.delegate(caller, id, None, &PROFILE, work).await.unwrap();
+}
+
+async fn act(desk: &Desk, caller: &Caller, id: &str, act: Act) {
+    desk.put(caller, id, caller.command(act)).await.unwrap();
+}
+
+fn accept() -> Act {
+    Act::Task(TaskAct::Accept { task: None, assignee: None, reason: "".into() })
+}
+
+fn complete() -> Act {
+    let output = Blob::from(b"done".as_slice());
+    Act::Task(TaskAct::Complete { task: None, assignee: None, output, summary: "".into() })
 }
 
 /// How many of a kind three nodes let through together, and in which time.

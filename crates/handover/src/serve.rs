@@ -19,7 +19,7 @@ use handover_server::telemetry::{self, Dial};
 use handover_server::tls::wire::Wire;
 use handover_server::tls::{self, Tls};
 use handover_server::tokens::{self, TokenFile};
-use handover_server::webhook;
+use handover_server::{traces, webhook};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -154,8 +154,11 @@ async fn serve(
     let house = house::open(config, known.identity(config), &shutdown, "")?;
     let routes = house.routes();
     let told = webhook::Settings::new(config).map_err(Failure::Usage)?;
+    let traced = traces::Settings::new(config).map_err(Failure::Usage)?;
     let House { desk, macp, metrics, console, .. } = house;
     tokio::spawn(async move { console.watch().await });
+    let counted = desk.clone();
+    tokio::spawn(async move { counted.count_open().await });
     reload_on_hangup(hangups, &known, tls.clone());
     known.keep_fresh(config, &desk, &shutdown);
     let wire = |protocols: &[&[u8]]| match &tls {
@@ -202,6 +205,9 @@ async fn serve(
     let macp = tokio::spawn(macp.serve(macp_listener, macp_settings));
     if let Some(told) = told {
         webhook::start(&told.at(address, tls.is_some()), &desk, &shutdown);
+    }
+    if let Some(traced) = traced {
+        traces::start(&traced, &desk, &shutdown);
     }
     let about = about_store(&desk).await;
     if let Err(error) = print(&ready_line(json, at, config, about.as_deref())) {

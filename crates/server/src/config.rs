@@ -267,6 +267,15 @@ keys! {
         /// The address of the console for links in notifications. Without it, that of http.
         console: Option<String> = "", text_or_nothing();
     }
+    /// Where traces are exported to.
+    traces: Traces {
+        /// Where spans go, as OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. Without it they go nowhere.
+        url: Option<String> = "", text_or_nothing();
+        /// A file of headers to send along, one a line, such as authorization: Bearer ... Then url is https, or this machine.
+        headers_file: Option<PathBuf> = "", file_or_nothing();
+        /// What the server is called in traces.
+        service: String = "handover", text();
+    }
     /// How MCP is served.
     mcp: Mcp {
         /// How long a call of a client without support for tasks waits for its result before it returns a task's id.

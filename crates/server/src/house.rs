@@ -71,7 +71,7 @@ impl House {
     ) -> Result<House, Failed> {
         let desk = handover_desk::open(data, desk, identity, shutdown)?;
         let metrics = Metrics::new(|registry| desk.register_metrics(registry));
-        let macp = Macp::new(desk.clone(), metrics.unread.clone());
+        let macp = Macp::new(desk.clone(), metrics.unread.clone(), metrics.calls());
         let mcp = Mcp::new(desk.clone(), mcp, metrics.unread.clone());
         let grid = Grid::new(desk.clone(), grid, metrics.unread.clone());
         let settings = console::Settings::new(&Config::default());

@@ -6,6 +6,7 @@
 //! - [`issuer`]: the keys of whoever issues JSON Web Tokens
 //! - [`tokens`]: the file of static tokens
 //! - [`webhook`]: who is told elsewhere that something waits
+//! - [`traces`]: what happens, for OpenTelemetry
 //! - [`face`]: the faces, each a protocol
 //! - [`house`]: the one place where a server is wired together
 //! - `queue`: what waits for the network, counted in bytes
@@ -25,4 +26,5 @@ mod queue;
 pub mod telemetry;
 pub mod tls;
 pub mod tokens;
+pub mod traces;
 pub mod webhook;

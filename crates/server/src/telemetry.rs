@@ -2,13 +2,16 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
+use tonic::Code;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -94,6 +97,68 @@ struct HttpLabels {
     status: u16,
 }
 
+/// The protocols whose answers are timed, and what the server serves itself.
+const OWN: &str = "server";
+const FACES: [&str; 5] = ["macp", "mcp", "grid", "console", OWN];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    face: &'static str,
+}
+
+fn answer_seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.0005, 2.0, 16))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    status: &'static str,
+}
+
+/// The calls of MACP.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    ok: Counter,
+    all: Family<CallLabels, Counter>,
+    seconds: Histogram,
+}
+
+impl Calls {
+    /// Count a call whose answer has begun.
+    pub fn count(&self, status: Code, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+        // Finding any other takes a lock.
+        if status == Code::Ok {
+            self.ok.inc();
+        } else {
+            self.all.get_or_create(&CallLabels { status: named(status) }).inc();
+        }
+    }
+}
+
+/// gRPC's own names.
+fn named(status: Code) -> &'static str {
+    match status {
+        Code::Ok => "Ok",
+        Code::Cancelled => "Cancelled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ListenerLabels {
     listener: &'static str,
@@ -142,6 +207,8 @@ impl Unread {
 pub struct Metrics {
     registry: Registry,
     http_requests: Family<HttpLabels, Counter>,
+    answers: Family<AnswerLabels, Histogram>,
+    macp_calls: Family<CallLabels, Counter>,
     connections: Family<ListenerLabels, Gauge>,
     connections_dropped: Family<DroppedLabels, Counter>,
     /// Requests that were not read, by why.
@@ -159,6 +226,18 @@ impl Metrics {
         desk(&mut registry);
         let http_requests = Family::default();
         registry.register("http_requests", "HTTP requests by path and status", http_requests.clone());
+        let answers: Family<AnswerLabels, Histogram> = Family::new_with_constructor(answer_seconds);
+        let took = "How long requests took until their answer began, by protocol";
+        registry.register_with_unit("answer", took, Unit::Seconds, answers.clone());
+        for face in FACES {
+            _ = answers.get_or_create(&AnswerLabels { face });
+        }
+        let macp_calls = Family::default();
+        registry.register(
+            "macp_calls",
+            "MACP calls by the status that their answer began with",
+            macp_calls.clone(),
+        );
         let connections = Family::default();
         registry.register("connections_open", "Connections open now, by listener", connections.clone());
         let dropped = Family::default();
@@ -175,6 +254,8 @@ impl Metrics {
         Arc::new(Metrics {
             registry,
             http_requests,
+            answers,
+            macp_calls,
             connections,
             connections_dropped: dropped,
             unread,
@@ -191,6 +272,25 @@ impl Metrics {
     /// Where HTTP requests with such an answer are counted. The path must be that of a route, so that there are never many.
     pub fn http_requests(&self, path: &str, status: u16) -> Counter {
         self.http_requests.get_or_create(&HttpLabels { path: path.to_owned(), status }).clone()
+    }
+
+    /// Where it is counted how long the answers of a protocol take, from its routes.
+    pub fn answers_at(&self, path: &str) -> Histogram {
+        let part = path.split('/').nth(1).unwrap_or_default();
+        let face = match part {
+            "mcp" | "grid" => FACES.into_iter().find(|face| *face == part).unwrap_or(OWN),
+            "healthz" | "readyz" | "errors" | "metrics" | "backup" | ".well-known" => OWN,
+            _ if path == "other" => OWN,
+            _ => "console",
+        };
+        self.answers.get_or_create(&AnswerLabels { face }).clone()
+    }
+
+    /// Where MACP's calls are counted.
+    pub fn calls(&self) -> Arc<Calls> {
+        let ok = self.macp_calls.get_or_create(&CallLabels { status: "Ok" }).clone();
+        let seconds = self.answers.get_or_create(&AnswerLabels { face: "macp" }).clone();
+        Arc::new(Calls { ok, all: self.macp_calls.clone(), seconds })
     }
 
     /// All metrics in the text format that Prometheus reads.

@@ -10,6 +10,7 @@
 //! - `delegate`: a form for new work
 //! - `agents`, `policies`, `limits`, `audit`, `health`: who is there, what holds, who tried what, and how the server is
 //! - `live`: the stream that tells pages to look again
+//! - `describe`: all of this for machines
 //! - `shown`, `sentence`, `question`: how a session, an event and a question look
 //! - `fields`, `assets`, `page`: forms, style and script, and what every page has
 //!
@@ -21,6 +22,7 @@ mod assets;
 mod audit;
 mod bulk;
 mod delegate;
+mod describe;
 mod fields;
 mod health;
 mod http;

@@ -54,7 +54,7 @@ use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::refused::Refused;
 use crate::http::line::{note, short};
 use crate::http::{Peer, listen};
-use crate::telemetry::Unread;
+use crate::telemetry::{Calls, Unread};
 
 /// How much larger than its payload a request may be.
 const REQUEST_OVERHEAD_BYTES: usize = 64 * 1024;
@@ -64,12 +64,13 @@ const REQUEST_OVERHEAD_BYTES: usize = 64 * 1024;
 pub struct Macp {
     pub(crate) desk: Desk,
     unread: Unread,
+    counted: Arc<Calls>,
 }
 
 impl Macp {
     /// The face of a desk, which counts what it does not read.
-    pub fn new(desk: Desk, unread: Unread) -> Macp {
-        Macp { desk, unread }
+    pub fn new(desk: Desk, unread: Unread, counted: Arc<Calls>) -> Macp {
+        Macp { desk, unread, counted }
     }
 
     /// Whose call it is, as the door found it. Where the door lets everybody in, it is asked again, and noted.
@@ -159,7 +160,7 @@ impl Macp {
         let good = "the descriptors are those that the build script wrote";
         let (reflection, old_reflection) =
             (reflection().build_v1().expect(good), reflection().build_v1alpha().expect(good));
-        let (desk, unread) = (self.desk.clone(), self.unread.clone());
+        let (desk, unread, counted) = (self.desk.clone(), self.unread.clone(), Arc::clone(&self.counted));
         // What a message is after it has been decompressed has the same limit.
         let macp = MacpRuntimeServiceServer::new(self.clone())
             .max_decoding_message_size(request_max)
@@ -180,7 +181,7 @@ impl Macp {
         let door = Door::new(calls, desk, request_max, settings.limits.body_within, unread);
         // gRPC is HTTP/2 alone.
         let settings = listen::Settings { http_1: false, ..settings };
-        listen::serve(listener, settings, line::Lined::new(door), shutdown).await;
+        listen::serve(listener, settings, line::Lined::new(door, counted), shutdown).await;
     }
 }
 

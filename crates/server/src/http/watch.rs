@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
@@ -13,6 +14,7 @@ use axum::response::Response;
 use http_body_util::Limited;
 use hyper::body::Body as _;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
@@ -60,6 +62,14 @@ pub(super) struct Watched<S> {
 struct Counted {
     path: Path,
     answers: Counter,
+    seconds: Histogram,
+}
+
+impl Counted {
+    fn count(&self, took: Duration) {
+        self.answers.inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
 }
 
 /// The path of a route, not that of a request: what anyone can make up must not become a label.
@@ -79,17 +89,20 @@ impl Path {
 }
 
 impl Watch {
-    fn count(&self, path: &Path, status: u16, good: &OnceLock<Counted>) {
+    fn count(&self, path: &Path, status: u16, took: Duration, good: &OnceLock<Counted>) {
+        let found = || Counted {
+            answers: self.metrics.http_requests(path.as_str(), status),
+            seconds: self.metrics.answers_at(path.as_str()),
+            path: path.clone(),
+        };
         if status != 200 {
-            self.metrics.http_requests(path.as_str(), status).inc();
-            return;
+            return found().count(took);
         }
-        let found = || self.metrics.http_requests(path.as_str(), status);
-        let known = good.get_or_init(|| Counted { path: path.clone(), answers: found() });
+        let known = good.get_or_init(found);
         if known.path.as_str() == path.as_str() {
-            known.answers.inc();
+            known.count(took);
         } else {
-            found().inc();
+            found().count(took);
         }
     }
 }
@@ -112,7 +125,7 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         let (watch, good) = (Arc::clone(&self.watch), Arc::clone(&self.good));
-        let bounds = watch.bounds;
+        let (bounds, began) = (watch.bounds, Instant::now());
         let matched = || request.extensions().get::<MatchedPath>().cloned().map(Path::Matched);
         let path = self.path.map(Path::Fixed).or_else(matched).unwrap_or(Path::Fixed(OTHER));
         let line = Line::begin(request.headers()).map(|line| (line, request.method().clone()));
@@ -136,7 +149,7 @@ where
                 Err(refused) => *refused,
             };
             let status = answer.status().as_u16();
-            watch.count(&path, status, &good);
+            watch.count(&path, status, began.elapsed(), &good);
             if let Some((line, method)) = line {
                 let route = path.as_str();
                 let (duration_ms, trace) = (line.ms(), line.trace());

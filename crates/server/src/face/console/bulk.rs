@@ -86,7 +86,10 @@ pub(super) async fn confirm(console: &Console, asked: &Asked) -> Result<Response
 pub(super) async fn act(console: &Console, asked: &Asked) -> Result<Response, No> {
     let (desk, caller, form) = (console.desk(), &asked.caller, &asked.form);
     let (act, name) = known(form.get("act"))?;
-    let wanted: Vec<&str> = form.all("id").take(TASKS_MAX).collect();
+    let wanted: Vec<&str> = form.all("id").take(TASKS_MAX + 1).collect();
+    if wanted.len() > TASKS_MAX {
+        return Err(Refusal::invalid(format!("expected at most {TASKS_MAX} tasks, found more")).into());
+    }
     if form.get("sure") != "true" || wanted.is_empty() {
         return Err(Refusal::invalid(
             "expected tasks and a tick that says that you are sure, found neither or one",

@@ -16,8 +16,8 @@ use tower_http::csrf::{CsrfLayer, ProtectionError};
 use super::fields::{Fields, Typed, cookie, encode};
 use super::page::{self, Top, see_other};
 use super::{
-    Console, acts, agents, assets, audit, bulk, delegate, health, limits, live, policies, replay, sign_in,
-    task, tasks, waiting,
+    Console, acts, agents, assets, audit, bulk, delegate, describe, health, limits, live, policies, replay,
+    sign_in, task, tasks, waiting,
 };
 use crate::http::line::note;
 use crate::http::{Peer, gather, host, trace};
@@ -41,6 +41,7 @@ pub fn router(console: Console) -> Router {
         .route("/sign-out", post(serve))
         .route("/sign-ins/end", post(serve))
         .route("/tasks/{id}/{act}", post(serve))
+        .route("/openapi.json", get(describe::serve))
         .layer(CsrfLayer::new().with_rejection_response(of_another_origin))
         .with_state(console)
 }

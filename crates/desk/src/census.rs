@@ -1,0 +1,114 @@
+//! How many sessions are open, for whom they wait, and how long nothing has happened in the one that has waited longest: for the
+//! operator, counted every so often from the index and away from whoever is served.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use handover_engine::view::{WaitKind, kind_number, standing_of};
+use handover_engine::{codec, view};
+use handover_kernel::command::ModeKind;
+use handover_kernel::session::Standing;
+use handover_store::{Fault, IndexRow, SessionKey, Store};
+
+use crate::Desk;
+use crate::clock::now;
+use crate::no::No;
+use crate::reading::blocking;
+
+/// How many sessions are looked at together.
+const PAGE: usize = 256;
+
+/// How often it is counted, and how much longer than the count the time in between is: with many open sessions it takes a while.
+const EVERY: Duration = Duration::from_secs(15);
+const REST: u32 = 20;
+
+/// For whom a session can wait, in few words.
+const WAITS_FOR: [&str; 5] = ["worker", "assignee", "requester", "reviewer", "approver"];
+
+type Label = (&'static str, &'static str);
+
+/// How many sessions wait so, and since when nothing has happened in one of them.
+#[derive(Default)]
+struct Found {
+    open: i64,
+    since: Option<u64>,
+}
+
+impl Desk {
+    /// Count the open sessions again and again, for as long as the process lives.
+    pub async fn count_open(&self) {
+        loop {
+            let began = Instant::now();
+            if let Err(no) = self.take_census().await {
+                tracing::debug!(?no, "the open sessions could not be counted");
+            }
+            tokio::time::sleep(EVERY.max(began.elapsed() * REST)).await;
+        }
+    }
+
+    /// Count them once.
+    pub async fn take_census(&self) -> Result<(), No> {
+        let mut counted: BTreeMap<Label, Found> = BTreeMap::new();
+        for mode in [ModeKind::Task, ModeKind::Handoff] {
+            counted.extend(WAITS_FOR.map(|whom| ((mode.name(), whom), Found::default())));
+        }
+        let mut after = None;
+        loop {
+            let store = Arc::clone(&self.store);
+            let read = blocking(move || {
+                let (keys, next) = store.unfinished(after, PAGE)?;
+                let found = keys.iter().map(|key| look(&*store, key)).collect::<Result<Vec<_>, _>>()?;
+                Ok((found, next))
+            });
+            let (found, next) = read.await?;
+            for (label, since) in found.into_iter().flatten() {
+                let found = counted.entry(label).or_default();
+                found.open += 1;
+                found.since = found.since.into_iter().chain([since]).min();
+            }
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        for ((mode, whom), Found { open, since }) in counted {
+            let waited = since.map_or(0, |since| now().0.saturating_sub(since));
+            self.counters.count_open(mode, whom, open, waited as f64 / 1000.0);
+        }
+        Ok(())
+    }
+}
+
+/// For whom an open session waits, and when something last happened in it. None if it has ended meanwhile.
+fn look(store: &dyn Store, key: &SessionKey) -> Result<Option<(Label, u64)>, Fault> {
+    let (Some(row), Some(head)) = (store.row(key)?, store.head(key)?) else { return Ok(None) };
+    let Some(label) = label(&row) else { return Ok(None) };
+    let last = store.read(key, head.saturating_sub(1), 1)?;
+    let since = last.first().and_then(|last| codec::decode(&last.bytes).ok());
+    Ok(since.map(|event| (label, event.at.0)))
+}
+
+fn label(row: &IndexRow) -> Option<Label> {
+    let is_handoff = row.kind == kind_number(ModeKind::Handoff);
+    let mode = if is_handoff { ModeKind::Handoff } else { ModeKind::Task };
+    let standing = standing_of(row.status).filter(|standing| !view::is_over(*standing))?;
+    let held = row.waits.iter().any(|waits| waits.kinds & WaitKind::Approval.bit() != 0);
+    let whom = match standing {
+        _ if held => "approver",
+        Standing::Requested => "worker",
+        Standing::Working => "assignee",
+        // An offer that was turned down can be made to another.
+        Standing::ReportedFail if is_handoff => "requester",
+        Standing::ReportedComplete | Standing::ReportedFail => "reviewer",
+        Standing::Pending
+        | Standing::WaitingInput
+        | Standing::WaitingAuthorization
+        | Standing::WaitingReply
+        | Standing::Suspended => "requester",
+        Standing::ResolvedPositive | Standing::ResolvedNegative | Standing::Expired | Standing::Cancelled => {
+            return None;
+        }
+    };
+    Some((mode.name(), whom))
+}

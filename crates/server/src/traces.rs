@@ -1,0 +1,388 @@
+//! Traces for an OpenTelemetry collector: what the log says happened, as OTLP over HTTP in JSON. A task is one trace, across
+//! protocols, agents and restarts. No span is held open: each is sent when the event that ends it is stored.
+
+use std::fmt;
+use std::time::Duration;
+
+use handover_client::fetch::{Remote, system_roots};
+use handover_desk::shutdown::Shutdown;
+use handover_desk::traces::{Link, Page, Span, What};
+use handover_desk::{Desk, private, timeline};
+use handover_kernel::{Face, Timestamp};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::http::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, Request, Uri, header};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use crate::config::Config;
+use crate::issuer::settings::safe_url;
+
+/// How long one try may take, and how many bytes of the answer are read.
+const WITHIN: Duration = Duration::from_secs(15);
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// How often it is looked what is new.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long to wait before each further try of what was not taken, the last one again and again: the log is the queue, and does
+/// not grow by it.
+const AGAIN_AFTER_SECONDS: [u64; 5] = [1, 2, 5, 15, 60];
+
+/// How many bytes of spans are sent together, unless one alone has more.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Where and how spans are sent.
+#[derive(Clone)]
+pub struct Settings {
+    url: Uri,
+    headers: HeaderMap,
+    service: String,
+    /// How often it is looked what is new.
+    pub every: Duration,
+    /// How long to wait before each further try.
+    pub again_after: Vec<Duration>,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// As the configuration says; none if traces go nowhere. Reads the file of headers.
+    pub fn new(config: &Config) -> Result<Option<Settings>, String> {
+        let traces = &config.traces;
+        let Some(url) = &traces.url else {
+            return match &traces.headers_file {
+                None => Ok(None),
+                Some(_) => {
+                    Err("traces.url: expected an address, because traces.headers_file is set, found nothing"
+                        .to_owned())
+                }
+            };
+        };
+        let expected = |expected: &str| format!("traces.url: expected {expected}");
+        let (url, headers) = match &traces.headers_file {
+            // Spans have no texts of agents in them; headers have secrets.
+            None => (plain_url(url).map_err(expected)?, HeaderMap::new()),
+            Some(file) => {
+                let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+                let headers = text.and_then(|text| headers(&text));
+                private::warn_unless(file);
+                let wrong = |found| {
+                    format!(
+                        "traces.headers_file: expected lines such as name: value in {}, found: {found}",
+                        file.display()
+                    )
+                };
+                (safe_url(url).map_err(expected)?, headers.map_err(wrong)?)
+            }
+        };
+        Ok(Some(Settings {
+            url,
+            headers,
+            service: traces.service.clone(),
+            every: EVERY,
+            again_after: AGAIN_AFTER_SECONDS.map(Duration::from_secs).to_vec(),
+        }))
+    }
+}
+
+/// An address that may be another machine's in the clear.
+fn plain_url(text: &str) -> Result<Uri, &'static str> {
+    let url: Uri = text.parse().map_err(|_| "a URL")?;
+    let authority = url.authority().ok_or("a URL with a host")?;
+    match url.scheme_str() {
+        Some("http" | "https") if !authority.as_str().contains('@') => Ok(url),
+        _ => Err("an http or https URL without a user name"),
+    }
+}
+
+/// Headers, one a line. What is wrong is said without the value.
+fn headers(text: &str) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = || format!("no header in line {}", number + 1);
+        let (name, value) = line.split_once(':').ok_or_else(wrong)?;
+        let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
+        let mut value: HeaderValue = value.trim().parse().map_err(|_| wrong())?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+/// Send spans for as long as the server runs.
+pub fn start(settings: &Settings, desk: &Desk, shutdown: &Shutdown) {
+    let (settings, desk, mut shutdown) = (settings.clone(), desk.clone(), shutdown.clone());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = shutdown.begun() => {}
+            () = export(&settings, &desk) => {}
+        }
+    });
+}
+
+async fn export(settings: &Settings, desk: &Desk) {
+    let mut traces = desk.traces();
+    let roots = tokio::task::spawn_blocking(system_roots).await;
+    let remote = roots.map_err(|error| error.to_string()).and_then(|roots| Remote::new(&settings.url, roots));
+    let remote = match remote {
+        Ok(remote) => remote,
+        Err(why) => return tracing::error!(why, "traces cannot be exported"),
+    };
+    loop {
+        let page = match traces.next().await {
+            Ok(page) if page.is_empty() => {
+                sleep(settings.every).await;
+                continue;
+            }
+            Ok(page) => page,
+            Err(no) => {
+                tracing::warn!(?no, "spans cannot be made now; trying again");
+                sleep(settings.every).await;
+                continue;
+            }
+        };
+        if page.unreadable > 0 {
+            tracing::warn!(events = page.unreadable, "no spans could be made of some events");
+        }
+        let told = deliver(settings, &remote, &page).await;
+        if let Err(no) = traces.done(page, told).await {
+            // They are sent again, under the same ids.
+            tracing::warn!(?no, "it cannot be kept how far traces are exported; trying again");
+            sleep(settings.every).await;
+        }
+    }
+}
+
+/// Send the spans of a page until they are taken, or refused for good.
+async fn deliver(settings: &Settings, remote: &Remote, page: &Page) -> bool {
+    let mut taken = true;
+    for body in bodies(settings, &page.spans) {
+        let mut again = 0;
+        while let Err(failed) = send(settings, remote, &body).await {
+            if failed.is_final {
+                tracing::warn!(why = failed.why, "spans were refused: given up");
+                taken = false;
+                break;
+            }
+            let wait = settings.again_after.get(again).or(settings.again_after.last());
+            let wait = wait.copied().unwrap_or(settings.every);
+            let wait_ms = wait.as_millis() as u64;
+            // Once, and then for those who want to know all.
+            match again {
+                0 => tracing::warn!(why = failed.why, "spans are not taken; trying again until they are"),
+                _ => tracing::debug!(why = failed.why, wait_ms, "spans are not taken yet"),
+            }
+            again += 1;
+            sleep(wait).await;
+        }
+    }
+    taken
+}
+
+struct Failed {
+    why: String,
+    is_final: bool,
+}
+
+/// One try. What OTLP calls retryable may be taken later; anything else is refused for good.
+async fn send(settings: &Settings, remote: &Remote, body: &Bytes) -> Result<(), Failed> {
+    let path = settings.url.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = Request::new(Full::new(body.clone()));
+    *request.method_mut() = hyper::Method::POST;
+    *request.uri_mut() = path.parse().map_err(|error| Failed { why: format!("{error}"), is_final: true })?;
+    *request.headers_mut() = settings.headers.clone();
+    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let sent = async {
+        let later = |why: String| Failed { why, is_final: false };
+        let mut answer = remote.send(request).await.map_err(|failed| later(failed.to_string()))?;
+        let status = answer.head.status;
+        // Read to its end, the connection can be used again.
+        _ = answer.all(ANSWER_BYTES_MAX).await;
+        match status.as_u16() {
+            200..300 => Ok(()),
+            429 | 502 | 503 | 504 => Err(later(format!("status {status}"))),
+            _ => Err(Failed { why: format!("status {status}"), is_final: true }),
+        }
+    };
+    let late = |_| Err(Failed { why: format!("no answer within {} s", WITHIN.as_secs()), is_final: false });
+    timeout(WITHIN, sent).await.unwrap_or_else(late)
+}
+
+/// The spans as requests of a bounded size.
+fn bodies(settings: &Settings, spans: &[Span]) -> Vec<Bytes> {
+    let (mut bodies, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for span in spans.iter().map(otlp) {
+        let length = span.to_string().len();
+        if bytes + length > BODY_BYTES_MAX && !part.is_empty() {
+            bodies.push(body(settings, std::mem::take(&mut part)));
+            bytes = 0;
+        }
+        bytes += length;
+        part.push(span);
+    }
+    if !part.is_empty() {
+        bodies.push(body(settings, part));
+    }
+    bodies
+}
+
+fn body(settings: &Settings, spans: Vec<Value>) -> Bytes {
+    let version = env!("CARGO_PKG_VERSION");
+    let resource = [text("service.name", &settings.service), text("service.version", version)];
+    let scope = json!({ "name": "handover", "version": version });
+    Bytes::from(
+        json!({ "resourceSpans": [{
+            "resource": { "attributes": resource },
+            "scopeSpans": [{ "scope": scope, "spans": spans }],
+        }] })
+        .to_string(),
+    )
+}
+
+/// The kinds and the status of OTLP.
+const INTERNAL: u8 = 1;
+const SERVER: u8 = 2;
+const CLIENT: u8 = 3;
+const STATUS_ERROR: u8 = 2;
+
+/// That the flags say whether the parent is remote, that it is, and that the trace is sampled.
+const FLAGS: u32 = 0x100 | 0x01;
+const FLAG_REMOTE: u32 = 0x200;
+
+/// A span in OTLP's JSON: ids in hexadecimal, numbers of 64 bits as texts.
+fn otlp(span: &Span) -> Value {
+    let is_callers = span.parent.as_ref().is_some_and(|parent| parent.is_callers);
+    let (name, kind) = named(span);
+    let mut shown = json!({
+        "traceId": span.trace,
+        "spanId": span.id,
+        "flags": if is_callers { FLAGS | FLAG_REMOTE } else { FLAGS },
+        "name": name,
+        "kind": kind,
+        "startTimeUnixNano": nanos(span.began),
+        "endTimeUnixNano": nanos(span.ended.max(span.began)),
+        "attributes": attributes(span),
+    });
+    if let Some(parent) = &span.parent {
+        shown["parentSpanId"] = json!(parent.id);
+    }
+    if !span.state.is_empty() {
+        shown["traceState"] = json!(&*span.state);
+    }
+    if !span.links.is_empty() {
+        let link = |link: &Link| json!({ "traceId": link.trace, "spanId": link.id });
+        shown["links"] = span.links.iter().map(link).collect();
+    }
+    if span.failure.is_some() {
+        shown["status"] = json!({ "code": STATUS_ERROR });
+    }
+    shown
+}
+
+fn nanos(at: Timestamp) -> String {
+    format!("{}000000", at.0)
+}
+
+/// What a span is called, from few names, and its kind.
+fn named(span: &Span) -> (String, u8) {
+    match span.what {
+        What::Session if span.began_on == Face::Mcp => match &span.skill {
+            Some(skill) => (format!("tools/call {skill}"), SERVER),
+            None => ("tools/call".to_owned(), SERVER),
+        },
+        What::Session => (span.mode.name().to_owned(), SERVER),
+        What::Work => match &span.assignee {
+            Some(agent) => (format!("invoke_agent {agent}"), CLIENT),
+            None => ("invoke_agent".to_owned(), CLIENT),
+        },
+        What::Event => (span.kind.to_owned(), INTERNAL),
+    }
+}
+
+fn text(key: &str, value: &str) -> Value {
+    json!({ "key": key, "value": { "stringValue": value } })
+}
+
+/// The names of OpenTelemetry's conventions where they have one, and else our own.
+fn attributes(span: &Span) -> Vec<Value> {
+    let mut found = vec![
+        text("gen_ai.conversation.id", span.session.as_str()),
+        text("handover.tenant", &span.tenant),
+        text("handover.mode", span.mode.name()),
+        text("handover.requester", span.requester.as_str()),
+    ];
+    let is_called = span.what == What::Session && span.began_on == Face::Mcp;
+    if is_called {
+        found.push(text("mcp.method.name", "tools/call"));
+    }
+    if let (true, Some(skill)) = (is_called, &span.skill) {
+        found.extend([text("gen_ai.operation.name", "execute_tool"), text("gen_ai.tool.name", skill)]);
+    } else if span.what != What::Event {
+        found.push(text("gen_ai.operation.name", "invoke_agent"));
+    }
+    if let (Some(skill), false) = (&span.skill, is_called) {
+        found.push(text("handover.skill", skill));
+    }
+    if let Some(agent) = &span.assignee {
+        found.extend([text("gen_ai.agent.id", agent.as_str()), text("gen_ai.agent.name", agent.as_str())]);
+    }
+    if span.what == What::Session {
+        found.push(text("handover.began_on", timeline::face(span.began_on)));
+    }
+    found.push(text("handover.event", span.kind));
+    found.push(json!({ "key": "handover.event.seq", "value": { "intValue": span.seq.0.to_string() } }));
+    found.push(text("handover.face", timeline::face(span.face)));
+    if let Some(author) = &span.author {
+        found.push(text("handover.event.author", author.as_str()));
+    }
+    if let Some(failure) = &span.failure {
+        found.push(text("error.type", failure));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_along_goes_nowhere_in_the_clear_and_what_is_wrong_is_said_without_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |text: &str| {
+            let path = dir.path().join("headers");
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let with = |url: &str, headers: Option<&str>| {
+            let mut config = Config::default();
+            config.traces.url = Some(url.to_owned()).filter(|url| !url.is_empty());
+            config.traces.headers_file = headers.map(file);
+            Settings::new(&config).map(|settings| settings.map(|settings| settings.headers.len()))
+        };
+        assert_eq!(with("", None), Ok(None));
+        assert_eq!(with("http://collector:4318/v1/traces", None), Ok(Some(0)));
+        let secret = Some("api-key: secret\n\nx-scope: a: b");
+        assert_eq!(with("https://collector/v1/traces", secret), Ok(Some(2)));
+        assert_eq!(with("http://127.0.0.1:4318/v1/traces", secret), Ok(Some(2)));
+        for (url, headers, expected) in [
+            ("", secret, "traces.url: expected an address"),
+            ("http://collector:4318/v1/traces", secret, "traces.url: expected an https URL"),
+            ("collector:4318", None, "traces.url: expected"),
+            ("ftp://collector", None, "traces.url: expected an http or https URL"),
+            ("http://me:secret@collector/", None, "traces.url: expected an http or https URL"),
+            ("https://collector/", Some("secret"), "traces.headers_file: expected lines such as name: value"),
+            ("https://collector/", Some("a b: secret"), "traces.headers_file"),
+            ("https://collector/", Some("a: secret\u{7f}"), "traces.headers_file"),
+        ] {
+            let error = with(url, headers).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -112,3 +112,44 @@ fn label(row: &IndexRow) -> Option<Label> {
     };
     Some((mode.name(), whom))
 }
+
+#[cfg(test)]
+mod tests {
+    use handover_engine::view::status_number;
+    use handover_store::Waits;
+
+    use super::*;
+
+    fn row(mode: ModeKind, standing: Standing, kinds: u32) -> IndexRow {
+        IndexRow {
+            kind: kind_number(mode),
+            status: status_number(standing),
+            requester: "planner".into(),
+            agents: Vec::new(),
+            created_at: 1,
+            finished_at: None,
+            summary: Vec::new(),
+            waits: vec![Waits { agent: "lead".into(), kinds }],
+        }
+    }
+
+    #[test]
+    fn every_open_session_waits_for_somebody_and_one_that_is_over_for_nobody() {
+        for (mode, standing, kinds, whom) in [
+            (ModeKind::Task, Standing::Requested, 0, Some("worker")),
+            (ModeKind::Task, Standing::Working, WaitKind::InHand.bit(), Some("assignee")),
+            (ModeKind::Task, Standing::WaitingInput, 0, Some("requester")),
+            (ModeKind::Task, Standing::ReportedFail, 0, Some("reviewer")),
+            (ModeKind::Task, Standing::Suspended, 0, Some("requester")),
+            (ModeKind::Task, Standing::Working, WaitKind::Approval.bit(), Some("approver")),
+            (ModeKind::Handoff, Standing::Requested, 0, Some("worker")),
+            (ModeKind::Handoff, Standing::ReportedComplete, 0, Some("reviewer")),
+            (ModeKind::Handoff, Standing::ReportedFail, 0, Some("requester")),
+            (ModeKind::Task, Standing::Cancelled, WaitKind::Approval.bit(), None),
+        ] {
+            let found = label(&row(mode, standing, kinds));
+            assert_eq!(found, whom.map(|whom| (mode.name(), whom)), "{standing:?}");
+            assert!(found.is_none_or(|(_, whom)| WAITS_FOR.contains(&whom)));
+        }
+    }
+}

@@ -75,4 +75,7 @@ while True:
         messages = call("task/read", taskId=task["taskId"])["messages"]
         if task["state"] == "submitted" and task["taskId"] not in taken:
             taken.add(task["taskId"])
-            work(task["taskId"], text_of(messages))
+            try:
+                work(task["taskId"], text_of(messages))
+            except RuntimeError as refused:  # it was cancelled, for example
+                say(f"gave up: {refused}")

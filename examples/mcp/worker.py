@@ -44,7 +44,10 @@ async def main():
         while True:
             found = await call("work_next", {"accept": True, "max": 1, "wait_ms": 20_000})
             for job in found["work"]:
-                await work(call, job)
+                try:
+                    await work(call, job)
+                except RuntimeError as refused:  # it was cancelled, for example
+                    print(f"{name:8} MCP   gave up {job['title']!r}: {refused}", flush=True)
 
 
 asyncio.run(main())

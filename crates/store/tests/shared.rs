@@ -292,7 +292,7 @@ fn appends_whose_connections_are_cut_have_one_effect_each() {
             });
         }
         // As often as it takes, and not for ever.
-        for _ in 0..2_000 {
+        for round in 0..2_000 {
             let cut = format!(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cut {schema}' AND query LIKE '%append_v1%'"
             );
@@ -300,7 +300,8 @@ fn appends_whose_connections_are_cut_have_one_effect_each() {
             if cuts.load(Ordering::Relaxed) > 60 && acknowledged.load(Ordering::Relaxed) > 100 {
                 break;
             }
-            thread::sleep(Duration::from_millis(5));
+            // On a busy machine an append takes longer: now and then there is time for one.
+            thread::sleep(Duration::from_millis(5 * (round % 8)));
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -381,18 +382,30 @@ fn a_slow_node_gets_its_turn_at_a_session_that_others_hammer() {
     append(&stores[0], item("s", 0, &["start"]));
     let time = Duration::from_secs(2);
     let slow_by = [Duration::from_millis(2), Duration::ZERO, Duration::ZERO];
-    let (alone, _) = hammer(&stores[0], slow_by[0], Instant::now() + time);
-    let end = Instant::now() + time;
-    let shares: Vec<(u64, Duration)> = thread::scope(|scope| {
-        let hammers: Vec<_> = stores
-            .iter()
-            .zip(slow_by)
-            .map(|(store, slow_by)| scope.spawn(move || hammer(store, slow_by, end)))
-            .collect();
-        hammers.into_iter().map(|hammer| hammer.join().unwrap()).collect()
-    });
-    assert!(shares[0].0 >= alone / 10, "alone {alone}, with others {shares:?}");
-    assert!(shares.iter().all(|(count, longest)| *count > 10 && *longest < time / 2), "{shares:?}");
+    let all = || {
+        let end = Instant::now() + time;
+        thread::scope(|scope| {
+            let hammers: Vec<_> = stores
+                .iter()
+                .zip(slow_by)
+                .map(|(store, slow_by)| scope.spawn(move || hammer(store, slow_by, end)))
+                .collect();
+            hammers.into_iter().map(|hammer| hammer.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    // Others on the machine may take it away from one part or the other; without turns it is a few hundredths.
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        let (alone, _) = hammer(&stores[0], slow_by[0], Instant::now() + time);
+        let shares = all();
+        if shares[0].0 >= alone / 10
+            && shares.iter().all(|(count, longest)| *count > 10 && *longest < time / 2)
+        {
+            return;
+        }
+        found.push((alone, shares));
+    }
+    panic!("alone, and with the others: {found:?}");
 }
 
 #[test]

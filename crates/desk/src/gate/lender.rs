@@ -262,7 +262,9 @@ impl State {
             credit.until = Some(asked + LENT_FOR);
             credit.empty_until = None;
         } else if ask.wants > 0 {
-            credit.empty_until = Some(Instant::now() + Duration::from_nanos(lent.after));
+            // As soon as there is one, a question for each would be asked.
+            let some = credit.every.saturating_mul(credit.portion() / 2);
+            credit.empty_until = Some(Instant::now() + Duration::from_nanos(lent.after.max(some)));
         }
     }
 
@@ -335,6 +337,23 @@ mod tests {
         let higher = Rate::per_minute(6001).unwrap();
         assert!(lender.take("t", "ada", Kind::Message, higher).is_err());
         assert!(asked.load(Ordering::SeqCst) > before);
+    }
+
+    #[test]
+    fn who_is_at_its_limit_costs_few_questions_too() {
+        let asked = Arc::new(AtomicU64::new(0));
+        let questions = Arc::clone(&asked);
+        let lend = move |asks: &[Ask]| {
+            questions.fetch_add(1, Ordering::SeqCst);
+            Ok(asks.iter().map(|_| Lent { count: 0, after: 1 }).collect())
+        };
+        let lender = Lender::begin(Box::new(lend)).unwrap();
+        let begun = Instant::now();
+        let refused = (0..1000).filter(|_| take(&lender, Kind::Message).is_err()).count();
+        // Half a portion is there after 300 ms.
+        assert_eq!(refused, 1000);
+        let most = 1 + begun.elapsed().as_millis() as u64 / 300;
+        assert!(asked.load(Ordering::SeqCst) <= most, "{asked:?} questions");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Reading from the store and changing its records, on threads that may wait for the disk.
+//! Reading from the store and changing its records, on threads that may wait for the disk; what takes long, apart from the rest.
 
 use std::sync::Arc;
 
 use handover_engine::Denied;
 use handover_kernel::Refusal;
 use handover_store::Fault;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// How often a change begins again because another node was first.
 const TRIES_MAX: usize = 20;
@@ -28,4 +29,11 @@ pub(crate) fn until_first<R>(attempt: impl Fn() -> Result<Option<R>, Denied>) ->
         }
     }
     Err(Denied::Refused(Refusal::Busy))
+}
+
+/// Run something that takes long while others take over the tasks of this thread, where they can.
+pub(crate) fn apart<R>(work: impl FnOnce() -> R) -> R {
+    let others_can =
+        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if others_can { tokio::task::block_in_place(work) } else { work() }
 }

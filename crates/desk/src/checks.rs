@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use handover_engine::Denied;
 use handover_engine::locks::lock;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::gate::{Caller, Gate};
 use crate::limit::Limited;
 use crate::no::No;
+use crate::reading::apart;
 
 /// The steps that a check may take, unless somebody says otherwise: a quarter of a second of work, usually.
 pub const STEPS_MAX: u64 = 50_000_000;
@@ -141,13 +141,6 @@ impl Checks {
     fn retry_after_ms(&self) -> u64 {
         u64::try_from(self.settings.wait.as_millis()).unwrap_or(u64::MAX).max(1)
     }
-}
-
-/// Run something that takes long while others take over the tasks of this thread, where they can.
-pub(crate) fn apart<R>(work: impl FnOnce() -> R) -> R {
-    let others_can =
-        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if others_can { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Returns when this task is looked at again.

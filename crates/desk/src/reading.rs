@@ -5,6 +5,7 @@ use std::sync::Arc;
 use handover_engine::Denied;
 use handover_kernel::Refusal;
 use handover_store::Fault;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// How often a change begins again because another node was first.
 const TRIES_MAX: usize = 20;
@@ -17,6 +18,13 @@ pub(crate) async fn blocking<T: Send + 'static>(
         Ok(read) => read.map_err(|fault| Denied::Fault(Arc::new(fault))),
         Err(_) => Err(Denied::Stopping),
     }
+}
+
+/// Run something that takes long while others take over the tasks of this thread, where they can.
+pub(crate) fn apart<R>(work: impl FnOnce() -> R) -> R {
+    let others_can =
+        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if others_can { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Change records that rest on what is read of them: again, if another node has changed them meanwhile, which an attempt says

@@ -14,8 +14,8 @@ use handover_engine::seldom::Seldom;
 use handover_store::{Ask, Fault, LENT_FOR, Lent};
 
 use crate::bucket::Rate;
-use crate::checks::apart;
 use crate::limit::Kind;
+use crate::reading::apart;
 
 /// Which part of what may come at once is lent at a time.
 const PORTIONS: u64 = 10;

@@ -120,6 +120,7 @@ def main():
             left_out = wanted - tried
             print(f"tried {len(tried & wanted)} of {len(wanted)} operations")
             # Most of what was tried was tried by somebody who is signed in.
+            served = http.client.HTTPConnection(server.http, timeout=PATIENCE)
             served.request("GET", "/", headers={"cookie": cookie})
             assert served.getresponse().status == 200, "the sign-in was lost on the way"
             # The server has lived through it, and a panic is in its log.

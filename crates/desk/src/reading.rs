@@ -37,10 +37,3 @@ pub(crate) fn until_first<R>(attempt: impl Fn() -> Result<Option<R>, Denied>) ->
     }
     Err(Denied::Refused(Refusal::Busy))
 }
-
-/// Run something that takes long while others take over the tasks of this thread, where they can.
-pub(crate) fn apart<R>(work: impl FnOnce() -> R) -> R {
-    let others_can =
-        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if others_can { tokio::task::block_in_place(work) } else { work() }
-}

@@ -107,7 +107,7 @@ nodes: ## let agents work at three nodes on PostgreSQL while everything goes wro
 	@scripts/nodes
 	@scripts/nodes --rolling
 	@scripts/soak --short
-	POOLED=1 scripts/postgres cargo test $(LOCKED) --package handover-engine --test engine -- --quiet on_a_database
+	POOLED=1 scripts/postgres cargo test $(LOCKED) --workspace --test engine -- --quiet on_a_database
 
 soak: ## what takes too long for every run: the clients' suites at three nodes, and SOAK_MINUTES (10) of everything going wrong
 	@scripts/soak

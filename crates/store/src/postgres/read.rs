@@ -208,26 +208,9 @@ impl Inner {
     pub(super) fn read_news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
         let max = max.min(ROWS_MAX);
         let own = i32::from(self.slot().0);
-        let sql = page_of(&format!(
-            "SELECT coalesce(k.tenant, e.tenant), coalesce(k.session, e.key), e.slot, e.number, e.stamp, e.seq, e.checksum, e.bytes,
-                    e.kind, e.space, coalesce(l.agents, '{{}}'), coalesce(l.requester, '')
-             FROM {REACHED} r
-             CROSS JOIN LATERAL (
-                 SELECT * FROM (
-                     (SELECT slot, number, stamp, sid, seq, checksum, bytes, NULL::smallint AS kind, NULL AS tenant, NULL AS space,
-                             NULL AS key
-                      FROM @events WHERE slot = r.slot AND number > r.number ORDER BY number LIMIT $3)
-                     UNION ALL
-                     (SELECT slot, number, stamp, NULL, 0, 0, bytes, kind, tenant, space, key
-                      FROM @notes WHERE slot = r.slot AND number > r.number ORDER BY number LIMIT $3)
-                 ) u ORDER BY number LIMIT $3
-             ) e
-             LEFT JOIN @sessions k ON k.sid = e.sid LEFT JOIN @listed l ON l.sid = e.sid
-             WHERE r.slot <> {own}"
-        ));
         let (slots, numbers) = reached(after);
-        let found = self.ask("reading what other nodes did", &sql, || {
-            values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, limit(max) => INT8, PAGE_BYTES_MAX as i64 => INT8]
+        let found = self.ask("reading what other nodes did", "SELECT * FROM @news_v1($1, $2, $3, $4, $5)", || {
+            values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, own => INT4, limit(max) => INT8, PAGE_BYTES_MAX as i64 => INT8]
         })?;
         let news = cut(found.iter().map(news))?;
         news.iter().for_each(|news| self.see(news.stamp));

@@ -281,14 +281,12 @@ BEGIN
           FROM (SELECT item, CASE WHEN w THEN count ELSE 0 END AS n
                 FROM unnest(won, p_count) WITH ORDINALITY AS u (w, count, item)) i) o;
     INSERT INTO events (sid, seq, slot, number, stamp, checksum, bytes)
-    SELECT i.sid, i.expected + e.at - i.offset_before, p_slot,
-           held.number + i.start + e.at - i.offset_before, base_stamp + i.start + e.at - i.offset_before,
-           e.checksum, e.bytes
-    FROM (SELECT u.*, sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count AS offset_before
+    SELECT i.sid, i.expected + e.at, p_slot, held.number + i.start + e.at, base_stamp + i.start + e.at,
+           p_checksum[i.offset_before + e.at], p_bytes[i.offset_before + e.at]
+    FROM (SELECT u.*, (sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count)::integer AS offset_before
           FROM unnest(p_sid, p_expected, p_count, won, starts) WITH ORDINALITY
               AS u (sid, expected, count, won, start, item)) i
-    JOIN unnest(p_checksum, p_bytes) WITH ORDINALITY AS e (checksum, bytes, at)
-        ON e.at > i.offset_before AND e.at <= i.offset_before + i.count
+    CROSS JOIN LATERAL generate_series(1, i.count) AS e (at)
     WHERE i.won;
     UPDATE slots SET batch = p_batch, before = held.number, number = held.number + total, stamp = CASE
         WHEN total > 0 THEN base_stamp + total ELSE held.stamp END
@@ -297,11 +295,11 @@ BEGIN
                      p_finished_at, p_summary, p_agent_of, p_agent, p_waits_of, p_waits_for, p_waits_kinds, p_sets_wake,
                      p_wake, false);
     INSERT INTO stored (slot, tenant, requester, bytes)
-    SELECT p_slot, l.tenant, l.requester, sum(octet_length(e.bytes))
-    FROM (SELECT u.*, sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count AS offset_before
+    SELECT p_slot, l.tenant, l.requester, sum(octet_length(p_bytes[i.offset_before + e.at]))
+    FROM (SELECT u.*, (sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count)::integer AS offset_before
           FROM unnest(p_sid, p_count, won) WITH ORDINALITY AS u (sid, count, won, item)) i
     JOIN listed l ON l.sid = i.sid
-    JOIN unnest(p_bytes) WITH ORDINALITY AS e (bytes, at) ON e.at > i.offset_before AND e.at <= i.offset_before + i.count
+    CROSS JOIN LATERAL generate_series(1, i.count) AS e (at)
     WHERE i.won GROUP BY l.tenant, l.requester ORDER BY l.tenant, l.requester
     ON CONFLICT (slot, tenant, requester) DO UPDATE SET bytes = stored.bytes + excluded.bytes;
     INSERT INTO snapshots (sid, seq, checksum, bytes)
@@ -334,23 +332,45 @@ CREATE FUNCTION index_v1(
     p_agent_of integer[], p_agent text[], p_waits_of integer[], p_waits_for text[], p_waits_kinds bigint[],
     p_sets_wake boolean[], p_wake bigint[], p_anew boolean
 ) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
+DECLARE
+    items integer := coalesce(array_length(p_sid, 1), 0);
+    -- Where the agents of each item begin and end, and those for whom it waits; from 0 to 0 where there are none.
+    agents_from integer[] := array_fill(0, ARRAY[items]);
+    agents_to integer[] := agents_from;
+    waits_from integer[] := agents_from;
+    waits_to integer[] := agents_from;
+    is_new boolean[];
 BEGIN
     IF p_anew THEN
         DELETE FROM lists WHERE sid = ANY (p_sid);
         DELETE FROM inbox WHERE sid = ANY (p_sid);
     END IF;
     IF (SELECT bool_or(w AND r) FROM unnest(won, p_has_row) AS u (w, r)) THEN
+        FOR at IN 1 .. coalesce(array_length(p_agent_of, 1), 0) LOOP
+            IF agents_from[p_agent_of[at]] = 0 THEN
+                agents_from[p_agent_of[at]] := at;
+            END IF;
+            agents_to[p_agent_of[at]] := at;
+        END LOOP;
+        FOR at IN 1 .. coalesce(array_length(p_waits_of, 1), 0) LOOP
+            IF waits_from[p_waits_of[at]] = 0 THEN
+                waits_from[p_waits_of[at]] := at;
+            END IF;
+            waits_to[p_waits_of[at]] := at;
+        END LOOP;
+        -- Looked up one by one: a plan that reads the table whole is made while it is small, and kept.
+        SELECT array_agg(p_anew OR l.sid IS NULL ORDER BY i.item) INTO is_new
+        FROM generate_subscripts(p_sid, 1) AS i (item) LEFT JOIN listed l ON l.sid = p_sid[i.item];
         INSERT INTO lists (tenant, agent, born, sid)
         SELECT p_tenant[a.item], a.agent, p_born[a.item], p_sid[a.item]
         FROM unnest(p_agent_of, p_agent) AS a (item, agent)
-        WHERE won[a.item] AND (p_anew OR NOT EXISTS (SELECT 1 FROM listed l WHERE l.sid = p_sid[a.item]))
+        WHERE won[a.item] AND is_new[a.item]
         ON CONFLICT DO NOTHING;
         DELETE FROM inbox b USING generate_subscripts(p_sid, 1) AS i (item)
-        WHERE b.sid = p_sid[i.item] AND won[i.item] AND p_has_row[i.item] AND NOT EXISTS (
-            SELECT 1 FROM unnest(p_waits_of, p_waits_for) AS w (item, agent)
-            WHERE w.item = i.item AND w.agent = b.agent);
+        WHERE b.sid = p_sid[i.item] AND won[i.item] AND p_has_row[i.item]
+        AND b.agent <> ALL (p_waits_for[waits_from[i.item]:waits_to[i.item]]);
         INSERT INTO inbox (tenant, agent, born, sid, kinds)
         SELECT p_tenant[w.item], w.agent, p_born[w.item], p_sid[w.item], bit_or(w.kinds)
         FROM unnest(p_waits_of, p_waits_for, p_waits_kinds) AS w (item, agent, kinds)
@@ -359,13 +379,10 @@ BEGIN
         INSERT INTO listed (sid, tenant, born, kind, status, requester, agents, created_at, finished_at, summary, waiters,
                             waits)
         SELECT p_sid[i.item], p_tenant[i.item], p_born[i.item], p_kind[i.item], p_status[i.item], p_requester[i.item],
-               ARRAY(SELECT a.agent FROM unnest(p_agent_of, p_agent) WITH ORDINALITY AS a (item, agent, at)
-                     WHERE a.item = i.item ORDER BY a.at),
+               p_agent[agents_from[i.item]:agents_to[i.item]],
                p_created_at[i.item], p_finished_at[i.item], p_summary[i.item],
-               ARRAY(SELECT w.agent FROM unnest(p_waits_of, p_waits_for) WITH ORDINALITY AS w (item, agent, at)
-                     WHERE w.item = i.item ORDER BY w.at),
-               ARRAY(SELECT w.kinds FROM unnest(p_waits_of, p_waits_kinds) WITH ORDINALITY AS w (item, kinds, at)
-                     WHERE w.item = i.item ORDER BY w.at)
+               p_waits_for[waits_from[i.item]:waits_to[i.item]],
+               p_waits_kinds[waits_from[i.item]:waits_to[i.item]]
         FROM generate_subscripts(p_sid, 1) AS i (item)
         WHERE won[i.item] AND p_has_row[i.item]
         ON CONFLICT (sid) DO UPDATE SET kind = excluded.kind, status = excluded.status, requester = excluded.requester,
@@ -523,4 +540,34 @@ BEGIN
         WHERE lent.tenant = p_tenant[i] AND lent.agent = p_agent[i] AND lent.kind = p_kind[i];
         RETURN NEXT;
     END LOOP;
+END $$;
+
+-- A page of what others than the holder of one slot wrote after these numbers: the earliest stamps, cut by count and bytes. A
+-- function, because its plan is kept: everybody who waits for an answer waits for this.
+CREATE FUNCTION news_v1(p_slots integer[], p_numbers bigint[], p_own integer, p_max bigint, p_bytes bigint)
+RETURNS TABLE (tenant text, session text, slot integer, number bigint, stamp bigint, seq bigint, checksum bigint, bytes bytea,
+               kind smallint, space text, agents text[], requester text)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+    SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT c.tenant, c.session, c.slot, c.number, c.stamp, c.seq, c.checksum, c.bytes, c.kind, c.space, c.agents, c.requester
+    FROM (SELECT p.*, sum(octet_length(p.bytes)) OVER (ORDER BY p.stamp, p.slot) - octet_length(p.bytes) AS before
+          FROM (SELECT coalesce(k.tenant, e.tenant) AS tenant, coalesce(k.session, e.key) AS session, e.slot, e.number, e.stamp, e.seq,
+                       e.checksum, e.bytes, e.kind, e.space, coalesce(l.agents, '{}') AS agents, coalesce(l.requester, '') AS requester
+                FROM slots s LEFT JOIN unnest(p_slots, p_numbers) AS r (slot, number) ON r.slot = s.slot
+                CROSS JOIN LATERAL (
+                    SELECT * FROM (
+                        (SELECT v.slot, v.number, v.stamp, v.sid, v.seq, v.checksum, v.bytes, NULL::smallint AS kind, NULL AS tenant,
+                                NULL AS space, NULL AS key
+                         FROM events v WHERE v.slot = s.slot AND v.number > coalesce(r.number, 0) ORDER BY v.number LIMIT p_max)
+                        UNION ALL
+                        (SELECT n.slot, n.number, n.stamp, NULL, 0, 0, n.bytes, n.kind, n.tenant, n.space, n.key
+                         FROM notes n WHERE n.slot = s.slot AND n.number > coalesce(r.number, 0) ORDER BY n.number LIMIT p_max)
+                    ) u ORDER BY u.number LIMIT p_max
+                ) e
+                LEFT JOIN sessions k ON k.sid = e.sid LEFT JOIN listed l ON l.sid = e.sid
+                WHERE s.slot <> p_own ORDER BY e.stamp, e.slot LIMIT p_max) p) c
+    WHERE c.before < p_bytes ORDER BY c.stamp, c.slot;
 END $$;

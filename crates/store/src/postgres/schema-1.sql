@@ -325,7 +325,7 @@ BEGIN
 END $$;
 
 -- Index rows, lists, inboxes and wake times of the items that won. Agents come with the number of the item that they belong
--- to. Which agents a session has is decided by its first row, unless everything is made anew.
+-- to, and in the order of the items. Which agents a session has is decided by its first row, unless everything is made anew.
 CREATE FUNCTION index_v1(
     p_sid bytea[], p_tenant text[], p_born bigint[], won boolean[], p_has_row boolean[], p_kind smallint[],
     p_status smallint[], p_requester text[], p_created_at bigint[], p_finished_at bigint[], p_summary bytea[],

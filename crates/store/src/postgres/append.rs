@@ -40,7 +40,7 @@ pub(super) fn calls(batch: &[Append]) -> Vec<Vec<usize>> {
 
 /// The statement of a call of `append_v1`, after the four values that say whose it is.
 pub(super) const APPEND: &str = "SELECT outcome, first, second FROM @append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
-     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)";
+     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31)";
 
 /// What `append_v1` is called with.
 pub(super) fn arguments(
@@ -52,10 +52,12 @@ pub(super) fn arguments(
 ) -> Vec<Value> {
     let each = |of: fn(&Append) -> i64| items.iter().map(|item| of(item)).collect::<Vec<i64>>();
     let events = || {
-        items.iter().flat_map(|item| (item.expected + 1..).zip(&item.events).map(move |event| (item, event)))
+        let all = (1_i32..).zip(items);
+        all.flat_map(|(of, item)| (1_u64..).zip(&item.events).map(move |(at, event)| (of, at, item, event)))
     };
-    let checksums: Vec<i64> =
-        events().map(|(item, (seq, bytes))| i64::from(checksum(&item.key, seq, bytes))).collect();
+    let checksums: Vec<i64> = events()
+        .map(|(_, at, item, bytes)| i64::from(checksum(&item.key, item.expected + at, bytes)))
+        .collect();
     let snapshots: Vec<Option<i64>> = items
         .iter()
         .map(|item| {
@@ -73,8 +75,11 @@ pub(super) fn arguments(
         items.iter().map(|item| item.key.session.to_string()).collect::<Vec<_>>() => TEXT_ARRAY,
         each(|item| signed(item.expected)) => INT8_ARRAY,
         items.iter().map(|item| item.events.len() as i32).collect::<Vec<_>>() => INT4_ARRAY,
+        each(|item| signed(item.events.iter().map(Vec::len).sum::<usize>() as u64)) => INT8_ARRAY,
+        events().map(|(of, ..)| of).collect::<Vec<_>>() => INT4_ARRAY,
+        events().map(|(_, at, ..)| signed(at)).collect::<Vec<_>>() => INT8_ARRAY,
         checksums => INT8_ARRAY,
-        events().map(|(_, (_, bytes))| bytes.clone()).collect::<Vec<_>>() => BYTEA_ARRAY,
+        events().map(|(.., bytes)| bytes.clone()).collect::<Vec<_>>() => BYTEA_ARRAY,
         items.iter().map(|item| item.row.is_some()).collect::<Vec<_>>() => BOOL_ARRAY,
     ];
     all.extend(rows(items.iter().map(|item| (item.row.as_ref(), item.wake))));
@@ -88,17 +93,16 @@ pub(super) fn arguments(
 
 /// Index rows and wake times, as `append_v1` and `restore_v1` take them.
 pub(super) fn rows<'a>(items: impl Iterator<Item = (Option<&'a IndexRow>, Wake)> + Clone) -> Vec<Value> {
+    // Where those of each item end among those of all.
     let (mut agents, mut waits) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new(), Vec::new()));
-    for (at, (row, _)) in (1_i32..).zip(items.clone()) {
-        for agent in row.iter().flat_map(|row| &row.agents) {
-            agents.0.push(at);
-            agents.1.push(agent.to_string());
-        }
+    for (row, _) in items.clone() {
+        agents.1.extend(row.iter().flat_map(|row| &row.agents).map(Box::to_string));
+        agents.0.push(agents.1.len() as i32);
         for waiting in row.iter().flat_map(|row| &row.waits) {
-            waits.0.push(at);
             waits.1.push(waiting.agent.to_string());
             waits.2.push(i64::from(waiting.kinds));
         }
+        waits.0.push(waits.1.len() as i32);
     }
     let row = || items.clone().map(|(row, _)| row);
     let wake = || items.clone().map(|(_, wake)| wake);

@@ -67,7 +67,7 @@ CREATE TABLE snapshots (
     bytes bytea NOT NULL
 );
 
--- The index row of each session.
+-- The index row of each session. Has room for new versions of each row beside the old: so most changes touch no index.
 CREATE TABLE listed (
     sid bytea PRIMARY KEY,
     tenant text COLLATE "C" NOT NULL,
@@ -82,7 +82,7 @@ CREATE TABLE listed (
     summary bytea NOT NULL,
     waiters text[] NOT NULL,
     waits bigint[] NOT NULL
-);
+) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX listed_by_birth ON listed (born);
 CREATE INDEX listed_by_tenant ON listed (tenant, born);
 CREATE INDEX listed_to_wake ON listed (wake, born) WHERE wake IS NOT NULL;
@@ -226,14 +226,15 @@ $$;
 -- numbers: the first number and stamp; the head; the time; the head.
 CREATE FUNCTION append_v1(
     p_slot integer, p_epoch bigint, p_batch bigint, p_seen bigint,
-    p_sid bytea[], p_tenant text[], p_session text[], p_expected bigint[], p_count integer[],
-    p_checksum bigint[], p_bytes bytea[],
+    p_sid bytea[], p_tenant text[], p_session text[], p_expected bigint[], p_count integer[], p_size bigint[],
+    p_event_of integer[], p_event_at bigint[], p_checksum bigint[], p_bytes bytea[],
     p_has_row boolean[], p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[],
-    p_finished_at bigint[], p_summary bytea[], p_agent_of integer[], p_agent text[], p_waits_of integer[],
+    p_finished_at bigint[], p_summary bytea[], p_agents_to integer[], p_agent text[], p_waits_to integer[],
     p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[],
     p_snapshot_checksum bigint[], p_snapshot bytea[], p_claims boolean[]
 ) RETURNS TABLE (outcome smallint, first bigint, second bigint)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+    SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     held slots;
@@ -250,14 +251,19 @@ BEGIN
     IF held.batch <> p_batch - 1 THEN
         RAISE EXCEPTION 'expected batch % of slot %, found %', held.batch + 1, p_slot, p_batch USING ERRCODE = 'HO002';
     END IF;
-    -- A start claims its row; everything else waits for whoever is writing to the session. Always in the same order.
-    INSERT INTO sessions (sid, tenant, session, born)
-    SELECT i.sid, i.tenant, i.session, nextval('sessions_born')
-    FROM (SELECT * FROM unnest(p_sid, p_tenant, p_session, p_expected, p_count) WITH ORDINALITY
-              AS u (sid, tenant, session, expected, count, item)
-          WHERE u.expected = 0 AND u.count > 0 AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.sid = u.sid)
-          ORDER BY u.item) i
-    ON CONFLICT DO NOTHING;
+    -- A start claims its row; everything else waits for whoever is writing to the session. In the order of the keys on every node,
+    -- so that no two wait for each other.
+    IF 0 = ANY (p_expected) THEN
+        INSERT INTO sessions (sid, tenant, session, born)
+        SELECT i.sid, i.tenant, i.session, i.born
+        FROM (SELECT p_sid[u.item] AS sid, p_tenant[u.item] AS tenant, p_session[u.item] AS session, nextval('sessions_born') AS born
+              FROM generate_subscripts(p_sid, 1) AS u (item)
+              WHERE p_expected[u.item] = 0 AND p_count[u.item] > 0
+              AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.sid = p_sid[u.item])
+              ORDER BY u.item) i
+        ORDER BY i.sid
+        ON CONFLICT DO NOTHING;
+    END IF;
     PERFORM 1 FROM sessions WHERE sid = ANY (p_sid) ORDER BY sid FOR NO KEY UPDATE;
     -- Nobody else writes to these sessions now.
     SELECT array_agg(coalesce(s.deleted_at IS NULL AND i.expected = h.head AND (h.head > 0 OR i.count > 0) AND t.sid IS NULL, false)
@@ -281,33 +287,31 @@ BEGIN
           FROM (SELECT item, CASE WHEN w THEN count ELSE 0 END AS n
                 FROM unnest(won, p_count) WITH ORDINALITY AS u (w, count, item)) i) o;
     INSERT INTO events (sid, seq, slot, number, stamp, checksum, bytes)
-    SELECT i.sid, i.expected + e.at, p_slot, held.number + i.start + e.at, base_stamp + i.start + e.at,
-           p_checksum[i.offset_before + e.at], p_bytes[i.offset_before + e.at]
-    FROM (SELECT u.*, (sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count)::integer AS offset_before
-          FROM unnest(p_sid, p_expected, p_count, won, starts) WITH ORDINALITY
-              AS u (sid, expected, count, won, start, item)) i
-    CROSS JOIN LATERAL generate_series(1, i.count) AS e (at)
-    WHERE i.won;
+    SELECT p_sid[e.item], p_expected[e.item] + e.at, p_slot, held.number + starts[e.item] + e.at, base_stamp + starts[e.item] + e.at,
+           e.checksum, e.bytes
+    FROM unnest(p_event_of, p_event_at, p_checksum, p_bytes) AS e (item, at, checksum, bytes)
+    WHERE won[e.item];
     UPDATE slots SET batch = p_batch, before = held.number, number = held.number + total, stamp = CASE
         WHEN total > 0 THEN base_stamp + total ELSE held.stamp END
     WHERE slot = p_slot;
     PERFORM index_v1(p_sid, p_tenant, births, won, p_has_row, p_kind, p_status, p_requester, p_created_at,
-                     p_finished_at, p_summary, p_agent_of, p_agent, p_waits_of, p_waits_for, p_waits_kinds, p_sets_wake,
+                     p_finished_at, p_summary, p_agents_to, p_agent, p_waits_to, p_waits_for, p_waits_kinds, p_sets_wake,
                      p_wake, false);
-    INSERT INTO stored (slot, tenant, requester, bytes)
-    SELECT p_slot, l.tenant, l.requester, sum(octet_length(p_bytes[i.offset_before + e.at]))
-    FROM (SELECT u.*, (sum(count) OVER (ORDER BY item ROWS UNBOUNDED PRECEDING) - count)::integer AS offset_before
-          FROM unnest(p_sid, p_count, won) WITH ORDINALITY AS u (sid, count, won, item)) i
-    JOIN listed l ON l.sid = i.sid
-    CROSS JOIN LATERAL generate_series(1, i.count) AS e (at)
-    WHERE i.won GROUP BY l.tenant, l.requester ORDER BY l.tenant, l.requester
-    ON CONFLICT (slot, tenant, requester) DO UPDATE SET bytes = stored.bytes + excluded.bytes;
-    INSERT INTO snapshots (sid, seq, checksum, bytes)
-    SELECT i.sid, i.expected + i.count, i.checksum, i.bytes
-    FROM unnest(p_sid, p_expected, p_count, won, p_snapshot_checksum, p_snapshot)
-        AS i (sid, expected, count, won, checksum, bytes)
-    WHERE i.won AND i.bytes IS NOT NULL
-    ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, checksum = excluded.checksum, bytes = excluded.bytes;
+    IF total > 0 THEN
+        INSERT INTO stored (slot, tenant, requester, bytes)
+        SELECT p_slot, l.tenant, l.requester, sum(p_size[i.item])
+        FROM generate_subscripts(p_sid, 1) AS i (item) JOIN listed l ON l.sid = p_sid[i.item]
+        WHERE won[i.item] GROUP BY l.tenant, l.requester ORDER BY l.tenant, l.requester
+        ON CONFLICT (slot, tenant, requester) DO UPDATE SET bytes = stored.bytes + excluded.bytes;
+    END IF;
+    IF EXISTS (SELECT 1 FROM unnest(p_snapshot) AS s (bytes) WHERE s.bytes IS NOT NULL) THEN
+        INSERT INTO snapshots (sid, seq, checksum, bytes)
+        SELECT i.sid, i.expected + i.count, i.checksum, i.bytes
+        FROM unnest(p_sid, p_expected, p_count, won, p_snapshot_checksum, p_snapshot)
+            AS i (sid, expected, count, won, checksum, bytes)
+        WHERE i.won AND i.bytes IS NOT NULL
+        ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, checksum = excluded.checksum, bytes = excluded.bytes;
+    END IF;
     IF true = ANY (p_claims) THEN
         DELETE FROM turns t USING unnest(p_sid, p_claims, won) AS i (sid, claims, won)
         WHERE t.sid = i.sid AND t.slot = p_slot AND i.claims AND i.won;
@@ -324,75 +328,69 @@ BEGIN
     FROM unnest(won, starts, gone, heads, waits) WITH ORDINALITY AS i (won, start, gone, head, waits, item) ORDER BY i.item;
 END $$;
 
--- Index rows, lists, inboxes and wake times of the items that won. Agents come with the number of the item that they belong
--- to, and in the order of the items. Which agents a session has is decided by its first row, unless everything is made anew.
+-- Index rows, lists, inboxes and wake times of the items that won. Of the agents, and of those for whom it waits, each item has
+-- those up to a number, after those of the item before. Which agents a session has is decided by its first row, unless everything
+-- is made anew. Called with the settings that fix plans.
 CREATE FUNCTION index_v1(
     p_sid bytea[], p_tenant text[], p_born bigint[], won boolean[], p_has_row boolean[], p_kind smallint[],
     p_status smallint[], p_requester text[], p_created_at bigint[], p_finished_at bigint[], p_summary bytea[],
-    p_agent_of integer[], p_agent text[], p_waits_of integer[], p_waits_for text[], p_waits_kinds bigint[],
+    p_agents_to integer[], p_agent text[], p_waits_to integer[], p_waits_for text[], p_waits_kinds bigint[],
     p_sets_wake boolean[], p_wake bigint[], p_anew boolean
 ) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    items integer := coalesce(array_length(p_sid, 1), 0);
-    -- Where the agents of each item begin and end, and those for whom it waits; from 0 to 0 where there are none.
-    agents_from integer[] := array_fill(0, ARRAY[items]);
-    agents_to integer[] := agents_from;
-    waits_from integer[] := agents_from;
-    waits_to integer[] := agents_from;
     is_new boolean[];
 BEGIN
     IF p_anew THEN
         DELETE FROM lists WHERE sid = ANY (p_sid);
         DELETE FROM inbox WHERE sid = ANY (p_sid);
     END IF;
-    IF (SELECT bool_or(w AND r) FROM unnest(won, p_has_row) AS u (w, r)) THEN
-        FOR at IN 1 .. coalesce(array_length(p_agent_of, 1), 0) LOOP
-            IF agents_from[p_agent_of[at]] = 0 THEN
-                agents_from[p_agent_of[at]] := at;
-            END IF;
-            agents_to[p_agent_of[at]] := at;
-        END LOOP;
-        FOR at IN 1 .. coalesce(array_length(p_waits_of, 1), 0) LOOP
-            IF waits_from[p_waits_of[at]] = 0 THEN
-                waits_from[p_waits_of[at]] := at;
-            END IF;
-            waits_to[p_waits_of[at]] := at;
-        END LOOP;
-        -- Looked up one by one: a plan that reads the table whole is made while it is small, and kept.
-        SELECT array_agg(p_anew OR l.sid IS NULL ORDER BY i.item) INTO is_new
+    IF true = ANY (p_has_row) THEN
+        SELECT array_agg(l.sid IS NULL AND won[i.item] AND p_has_row[i.item] ORDER BY i.item) INTO is_new
         FROM generate_subscripts(p_sid, 1) AS i (item) LEFT JOIN listed l ON l.sid = p_sid[i.item];
-        INSERT INTO lists (tenant, agent, born, sid)
-        SELECT p_tenant[a.item], a.agent, p_born[a.item], p_sid[a.item]
-        FROM unnest(p_agent_of, p_agent) AS a (item, agent)
-        WHERE won[a.item] AND is_new[a.item]
-        ON CONFLICT DO NOTHING;
         DELETE FROM inbox b USING generate_subscripts(p_sid, 1) AS i (item)
         WHERE b.sid = p_sid[i.item] AND won[i.item] AND p_has_row[i.item]
-        AND b.agent <> ALL (p_waits_for[waits_from[i.item]:waits_to[i.item]]);
+        AND b.agent <> ALL (p_waits_for[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]]);
         INSERT INTO inbox (tenant, agent, born, sid, kinds)
-        SELECT p_tenant[w.item], w.agent, p_born[w.item], p_sid[w.item], bit_or(w.kinds)
-        FROM unnest(p_waits_of, p_waits_for, p_waits_kinds) AS w (item, agent, kinds)
-        WHERE won[w.item] GROUP BY w.item, w.agent
-        ON CONFLICT (tenant, agent, born) DO UPDATE SET kinds = excluded.kinds WHERE inbox.kinds <> excluded.kinds;
-        INSERT INTO listed (sid, tenant, born, kind, status, requester, agents, created_at, finished_at, summary, waiters,
-                            waits)
-        SELECT p_sid[i.item], p_tenant[i.item], p_born[i.item], p_kind[i.item], p_status[i.item], p_requester[i.item],
-               p_agent[agents_from[i.item]:agents_to[i.item]],
-               p_created_at[i.item], p_finished_at[i.item], p_summary[i.item],
-               p_waits_for[waits_from[i.item]:waits_to[i.item]],
-               p_waits_kinds[waits_from[i.item]:waits_to[i.item]]
+        SELECT p_tenant[i.item], p_waits_for[w.at], p_born[i.item], p_sid[i.item], bit_or(p_waits_kinds[w.at])
         FROM generate_subscripts(p_sid, 1) AS i (item)
-        WHERE won[i.item] AND p_has_row[i.item]
-        ON CONFLICT (sid) DO UPDATE SET kind = excluded.kind, status = excluded.status, requester = excluded.requester,
-            agents = CASE WHEN p_anew THEN excluded.agents ELSE listed.agents END,
-            created_at = excluded.created_at, finished_at = excluded.finished_at, summary = excluded.summary,
-            waiters = excluded.waiters, waits = excluded.waits;
+        CROSS JOIN LATERAL generate_series(coalesce(p_waits_to[i.item - 1], 0) + 1, p_waits_to[i.item]) AS w (at)
+        WHERE won[i.item] GROUP BY i.item, p_waits_for[w.at]
+        ON CONFLICT (tenant, agent, born) DO UPDATE SET kinds = excluded.kinds WHERE inbox.kinds <> excluded.kinds;
+        IF p_anew OR true = ANY (is_new) THEN
+            INSERT INTO lists (tenant, agent, born, sid)
+            SELECT p_tenant[i.item], p_agent[a.at], p_born[i.item], p_sid[i.item]
+            FROM generate_subscripts(p_sid, 1) AS i (item)
+            CROSS JOIN LATERAL generate_series(coalesce(p_agents_to[i.item - 1], 0) + 1, p_agents_to[i.item]) AS a (at)
+            WHERE is_new[i.item] OR p_anew AND won[i.item]
+            ON CONFLICT DO NOTHING;
+            INSERT INTO listed (sid, tenant, born, kind, status, requester, agents, created_at, finished_at, wake, summary, waiters,
+                                waits)
+            SELECT p_sid[i.item], p_tenant[i.item], p_born[i.item], p_kind[i.item], p_status[i.item], p_requester[i.item],
+                   p_agent[coalesce(p_agents_to[i.item - 1], 0) + 1 : p_agents_to[i.item]],
+                   p_created_at[i.item], p_finished_at[i.item], p_wake[i.item], p_summary[i.item],
+                   p_waits_for[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]],
+                   p_waits_kinds[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]]
+            FROM generate_subscripts(p_sid, 1) AS i (item)
+            WHERE is_new[i.item];
+        END IF;
+        -- Row and wake time at once: each version of a row costs.
+        UPDATE listed l SET kind = p_kind[i.item], status = p_status[i.item], requester = p_requester[i.item],
+            agents = CASE WHEN p_anew THEN p_agent[coalesce(p_agents_to[i.item - 1], 0) + 1 : p_agents_to[i.item]] ELSE l.agents END,
+            created_at = p_created_at[i.item], finished_at = p_finished_at[i.item], summary = p_summary[i.item],
+            waiters = p_waits_for[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]],
+            waits = p_waits_kinds[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]],
+            wake = CASE WHEN p_sets_wake[i.item] THEN p_wake[i.item] ELSE l.wake END
+        FROM generate_subscripts(p_sid, 1) AS i (item)
+        WHERE l.sid = p_sid[i.item] AND won[i.item] AND p_has_row[i.item] AND NOT is_new[i.item];
     END IF;
-    UPDATE listed SET wake = i.wake
-    FROM unnest(p_sid, won, p_sets_wake, p_wake) AS i (sid, won, sets_wake, wake)
-    WHERE listed.sid = i.sid AND i.won AND i.sets_wake AND listed.wake IS DISTINCT FROM i.wake;
+    IF (SELECT bool_or(u.sets_wake AND NOT u.has_row) FROM unnest(p_sets_wake, p_has_row) AS u (sets_wake, has_row)) THEN
+        UPDATE listed l SET wake = p_wake[i.item]
+        FROM generate_subscripts(p_sid, 1) AS i (item)
+        WHERE l.sid = p_sid[i.item] AND won[i.item] AND p_sets_wake[i.item] AND NOT p_has_row[i.item]
+        AND l.wake IS DISTINCT FROM p_wake[i.item];
+    END IF;
 END $$;
 
 -- A position for something that others must hear of.
@@ -491,10 +489,11 @@ END $$;
 -- Index rows and wake times without events, for an index that is made again.
 CREATE FUNCTION restore_v1(
     p_sid bytea[], p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[],
-    p_finished_at bigint[], p_summary bytea[], p_agent_of integer[], p_agent text[], p_waits_of integer[],
+    p_finished_at bigint[], p_summary bytea[], p_agents_to integer[], p_agent text[], p_waits_to integer[],
     p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[]
 ) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+    SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE there boolean[]; tenants text[]; births bigint[];
 BEGIN
     SELECT array_agg(s.born IS NOT NULL ORDER BY i.item), array_agg(s.tenant ORDER BY i.item), array_agg(s.born ORDER BY i.item)
@@ -502,7 +501,7 @@ BEGIN
     FROM unnest(p_sid) WITH ORDINALITY AS i (sid, item)
     LEFT JOIN sessions s ON s.sid = i.sid AND s.deleted_at IS NULL;
     PERFORM index_v1(p_sid, tenants, births, there, there, p_kind, p_status, p_requester, p_created_at, p_finished_at,
-                     p_summary, p_agent_of, p_agent, p_waits_of, p_waits_for, p_waits_kinds, p_sets_wake, p_wake, true);
+                     p_summary, p_agents_to, p_agent, p_waits_to, p_waits_for, p_waits_kinds, p_sets_wake, p_wake, true);
 END $$;
 
 -- Lend what comes at a rate, to one node, in an order that all nodes keep to. Whatever is held by a node, its own included, counts
@@ -547,7 +546,8 @@ END $$;
 CREATE FUNCTION news_v1(p_slots integer[], p_numbers bigint[], p_own integer, p_max bigint, p_bytes bigint)
 RETURNS TABLE (tenant text, session text, slot integer, number bigint, stamp bigint, seq bigint, checksum bigint, bytes bytea,
                kind smallint, space text, agents text[], requester text)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+    SET enable_bitmapscan = off SET enable_hashjoin = off
     SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN

@@ -12,6 +12,8 @@ import urllib.request
 HERE = pathlib.Path(__file__).parent
 SERVER = os.environ.get("HANDOVER_SERVER", "http://127.0.0.1:8420")
 pace = sys.argv[1] if len(sys.argv) > 1 else "2"
+# The analyst is slower: while it works there is time to read, to type a steer and to pause.
+analysts_pace = str(3 * float(pace))
 
 
 def grid(name, path, body):
@@ -30,7 +32,7 @@ except urllib.error.URLError as error:
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 # The analyst and the writer are the agents of the other examples.
-agents = [["macp/analyst.py", pace], ["grid/writer.py", pace, "analyst"], ["demo/lead.py", pace]]
+agents = [["macp/analyst.py", analysts_pace], ["grid/writer.py", pace, "analyst"], ["demo/lead.py", pace]]
 # In sessions of their own: Ctrl-C is for this program, which then ends them.
 running = [
     subprocess.Popen([sys.executable, HERE.parent / agent, *arguments], start_new_session=True) for agent, *arguments in agents

@@ -21,25 +21,36 @@ def say(text):
     print(f"lead     MCP   {text}", flush=True)
 
 
+class Refused(RuntimeError):
+    """The server said no to a call."""
+
+
 class Lead:
     def __init__(self, host):
         self.host = host
+        self.steers = []  # what the requester has said and nobody who works on it has been told yet
 
     async def call(self, tool, **arguments):
         result = await self.host.call_tool(tool, arguments)
         if result.is_error:
-            raise RuntimeError(f"{tool}: {result.content[0].text}")
+            raise Refused(f"{tool}: {result.content[0].text}")
         return result.structured_content
+
+    def hear(self, told):
+        """Keep what a safe point brought. Answers are for whoever asked."""
+        self.steers += [order["message"] for order in told["orders"] if order["kind"] in ("steer", "message")]
+        if told["ended"]:
+            raise RuntimeError("the task has ended")
 
     async def ask(self, task, key, message, schema):
         """Ask the requester, and wait for the answer however long that takes. It comes with the call, or as an order later."""
         say(f"asks: {message}")
         told = await self.call("work_ask", task_id=task, questions={key: {"message": message, "schema": schema}})
+        self.hear(told)
         answers = dict(told.get("answers") or {})
         while key not in answers:
             told = await self.call("work_checkpoint", task_id=task, wait_ms=20_000)
-            if told["ended"]:
-                raise RuntimeError(f"{task} has ended")
+            self.hear(told)
             for order in told["orders"]:
                 if order["kind"] == "answer":
                     answers |= order["answers"]
@@ -54,23 +65,40 @@ class Lead:
             progress = since + (until - since) * (status.get("progress") or 0)
             message = f"{agent}: {status.get('message') or status['state']}"
             told = await self.call("work_update", task_id=task, progress=progress, total=1, message=message)
-            for order in told["orders"]:
-                if order["kind"] == "steer":
-                    await self.call("task_steer", task_id=child, message=order["message"])
-                    say(f"passed a steer on to {agent}: {order['message']}")
+            self.hear(told)
             if told["paused"]:
-                await self.call("task_pause", task_id=child)
-                say(f"paused, and {agent} with it")
-                while told["paused"] and not told["ended"]:
-                    told = await self.call("work_checkpoint", task_id=task)
-                await self.let_go_on(child)
-                say("goes on")
-            if told["ended"]:
-                raise RuntimeError(f"{task} has ended")
+                await self.stand_still(task, child, agent)
+            # Before somebody has taken the child, for example while it waits for an approval, nobody can be steered.
+            elif status.get("assignee"):
+                await self.pass_on(child, agent)
             await asyncio.sleep(pace)
         if status["state"] != "completed":
             raise RuntimeError(f"{agent} did not do {title!r}: {status['state']}")
         return status["result"]["content"][0]["text"]
+
+    async def pass_on(self, child, agent):
+        """Steer the child as we were steered. What it does not take, because it has just reported, is kept for the next one."""
+        while self.steers:
+            try:
+                await self.call("task_steer", task_id=child, message=self.steers[0])
+            except Refused as refused:
+                return say(f"could not pass a steer on to {agent} yet: {refused}")
+            say(f"passed a steer on to {agent}: {self.steers.pop(0)}")
+
+    async def stand_still(self, task, child, agent):
+        """Pause the child, wait until the requester lets us go on, and let the child go on as well."""
+        try:
+            await self.call("task_pause", task_id=child)
+            say(f"paused, and {agent} with it")
+        except Refused as refused:
+            say(f"paused, and could not pause {agent}: {refused}")
+        paused = True
+        while paused:
+            told = await self.call("work_checkpoint", task_id=task)
+            self.hear(told)
+            paused = told["paused"]
+        await self.let_go_on(child)
+        say("goes on")
 
     async def let_go_on(self, child):
         """A pause takes effect at the next safe point of the agent, and only then can it be ended."""
@@ -80,14 +108,15 @@ class Lead:
             await asyncio.sleep(pace)
 
     async def work(self, job):
-        task = job["task_id"]
+        task, self.steers = job["task_id"], []
         say(f"took {job['title']!r} from {job['requester']}")
         answer = await self.ask(task, "region", "Which region shall the report be about?", FORM)
         region = answer["region"]
         found = await self.have_done(task, "analyst", "Find the trend", f"Find the trend of {region}.", 0.1, 0.5)
         report = await self.have_done(task, "writer", "Write the report", f"{region}: {found}.", 0.5, 0.95)
-        await self.call("work_complete", task_id=task, text=report)
-        say(f"reported: {report}")
+        too_late = "".join(f" (Came too late: {steer})" for steer in self.steers)
+        await self.call("work_complete", task_id=task, text=report + too_late)
+        say(f"reported: {report}{too_late}")
 
 
 async def main():

@@ -13,6 +13,7 @@ from macp_sdk import AuthConfig, MacpAckError, MacpClient
 from macp_sdk.task import TaskSession
 
 STEPS = ["reading the table", "cleaning the rows", "adding up the months", "comparing the months", "looking for the trend"]
+CHECKING = ["reading the text", "checking the numbers"]
 NOT_ENDED = (envelope_pb2.SESSION_STATE_OPEN, envelope_pb2.SESSION_STATE_SUSPENDED)
 
 pace = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
@@ -64,8 +65,9 @@ def work(session_id):
         return  # somebody has it already
     try:
         say(f"took {request.title!r} from {envelope.sender}")
-        for done, step in enumerate(STEPS):
-            update(session, task, done / len(STEPS), step)
+        steps = CHECKING if request.title.startswith("Check") else STEPS
+        for done, step in enumerate(steps):
+            update(session, task, done / len(steps), step)
             say(step)
             time.sleep(pace)
         # An update is a safe point: what was steered until then has been heard after it.

@@ -1,4 +1,5 @@
-"""Nodes that are restarted one after the other behind a load balancer, while agents on every face work: nobody notices."""
+"""Nodes that are restarted one after the other behind a load balancer, while agents on every face work: nobody notices, and what was
+acknowledged is what is stored."""
 
 import asyncio
 import threading
@@ -8,6 +9,7 @@ import database
 from front import ASK_EVERY, Front
 from lives import OverGrid, OverMacp, OverMcp, Record
 from node import PATIENCE, Node
+from witness import Witness
 
 # How long a node serves on when it is told to stop: long enough for the load balancer to learn of it.
 DRAIN_SECONDS = 2
@@ -32,8 +34,8 @@ class Door:
 
 def run(place):
     """What is wrong, as sentences."""
-    url = database.started().url
-    nodes = [Node(f"node-{number}", url, place, DRAIN_SECONDS=DRAIN_SECONDS).start() for number in (1, 2, 3)]
+    stored = database.started()
+    nodes = [Node(f"node-{number}", stored.url, place, DRAIN_SECONDS=DRAIN_SECONDS).start() for number in (1, 2, 3)]
     record, ending, wrong = Record(), threading.Event(), []
     door = Door(nodes)
     lives = [face([door], record, ending) for face in (OverMacp, OverMcp, OverGrid)]
@@ -50,12 +52,26 @@ def run(place):
         ending.set()
         for life in lives:
             life.join(PATIENCE)
+        # Counted before the witness asks, which is heard over the same record.
+        unanswered = record.unanswered
+        wrong += compared(record, stored, nodes[:1])
     finally:
         for node in nodes:
             node.kill()
-    print(f"{len(nodes) * ROUNDS} restarts, {record.ended} tasks, {len(record.writes)} writes, {record.unanswered} without an answer")
-    if record.unanswered:
-        wrong.append(f"{record.unanswered} requests had no answer")
+    print(f"{len(nodes) * ROUNDS} restarts, {record.ended} tasks, {len(record.writes)} writes, {unanswered} without an answer")
+    if unanswered:
+        wrong.append(f"{unanswered} requests had no answer")
     if record.ended < LEAST_TASKS:
         wrong.append(f"expected at least {LEAST_TASKS} tasks, found {record.ended}")
     return record.failures + wrong
+
+
+def compared(record, stored, nodes):
+    """What differs between what agents were told and what is stored."""
+    witness = Witness(record, stored, nodes)
+    witness.check()
+    # With too few tasks, which is said anyway, there is nothing to tamper with.
+    if record.ended >= LEAST_TASKS:
+        witness.can_fail()
+    print(f"{sum(len(log) for log in witness.logs.values())} events, {len(record.reads)} reads compared with what is stored")
+    return witness.wrong

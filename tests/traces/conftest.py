@@ -52,7 +52,8 @@ def understood(content_type, body):
 
 
 class Receiver:
-    """Takes spans, or refuses them for a while. What arrives twice under one id must be the same."""
+    """Takes spans, or refuses them with `answers`, each a status and what is said with it. What arrives twice under one id must be the
+    same."""
 
     def __init__(self):
         receiver = self
@@ -62,10 +63,12 @@ class Receiver:
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
-                status = receiver.take(self.path, self.headers, body)
+                status, said = receiver.take(self.path, self.headers, body)
                 self.send_response(status)
-                self.send_header("content-length", "0")
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(said)))
                 self.end_headers()
+                self.wfile.write(said)
 
             def log_message(self, *_):
                 pass
@@ -92,8 +95,8 @@ class Receiver:
                         assert known == (service, span), f"{known} and {span} have one id"
             except Exception as error:
                 self.wrong.append(error)
-                return 400
-            return 200
+                return 400, b""
+            return 200, b"{}"
 
     def of(self, service):
         with self.lock:

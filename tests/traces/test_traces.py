@@ -191,7 +191,7 @@ def test_spans_that_are_not_taken_are_sent_again_and_those_of_a_stop_come_after_
     secret.touch(mode=0o600)
     secret.write_text("authorization: Bearer collector\nx-scope: a: b\n")
     server = serve(TRACES_URL=traced.url, TRACES_HEADERS_FILE=secret)
-    traced.answers = [503, 429]
+    traced.answers = [(503, b""), (429, b"")]
     digger = Digger(server)
     digger.may_report.set()
     result, trace_id = call(server, "dig", {})
@@ -205,27 +205,52 @@ def test_spans_that_are_not_taken_are_sent_again_and_those_of_a_stop_come_after_
     assert "collector" not in server.log.read_text()
 
 
+def send(server, message, **headers):
+    """Has alice send bob a task over Grid."""
+    connection = http.client.HTTPConnection(server.http, timeout=PATIENCE)
+    said = {"jsonrpc": "2.0", "id": 1, "method": "task/send", "params": {"to": "bob", "message": message}}
+    headers = {"authorization": "Bearer alice", "content-type": "application/json", **headers}
+    connection.request("POST", "/grid/a2a/alice", json.dumps(said), headers)
+    answer = connection.getresponse()
+    assert (answer.status, "error" in json.loads(answer.read())) == (200, False)
+
+
+def metric(server, name):
+    """A number that the server counts."""
+    connection = http.client.HTTPConnection(server.admin, timeout=PATIENCE)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
+def test_spans_that_are_refused_for_good_are_dropped_and_counted(serve, receiver):
+    server = serve(TRACES_URL=receiver.url)
+    dropped, exported = "handover_spans_dropped_total", "handover_spans_exported_total"
+    receiver.answers = [(400, b"")]
+    send(server, "one")
+    until(lambda: metric(server, dropped) > 0, "the refused spans were counted")
+    assert receiver.refused == 1
+    assert "spans were refused" in server.log.read_text()
+    until(lambda: metric(server, "handover_spans_behind_events") == 0, "everything was told")
+    before = metric(server, dropped)
+    receiver.answers = [(200, b'{"partialSuccess": {"rejectedSpans": "1", "errorMessage": "too old"}}')]
+    send(server, "two")
+    until(lambda: metric(server, dropped) == before + 1, "the rejected span was counted")
+    until(lambda: metric(server, exported) > 0, "the others of the same request were counted")
+    assert "too old" in server.log.read_text()
+    count = metric(server, exported)
+    send(server, "three")
+    until(lambda: receiver.of("handover"), "what follows is taken")
+    until(lambda: metric(server, exported) > count, "what follows is counted")
+    assert metric(server, dropped) == before + 1
+
+
 def test_nothing_is_told_of_what_nobody_samples_and_without_an_address_nothing_at_all(serve, receiver):
     with_address, without = serve(TRACES_URL=receiver.url), serve()
     for server in (with_address, without):
-        connection = http.client.HTTPConnection(server.http, timeout=PATIENCE)
         for flags in ("00", "01"):
-            said = {"jsonrpc": "2.0", "id": 1, "method": "task/send", "params": {"to": "bob", "message": flags}}
-            headers = {
-                "authorization": "Bearer alice",
-                "content-type": "application/json",
-                "traceparent": f"00-4bf92f3577b34da6a3ce929d0e0e47{flags}-00f067aa0ba902b7-{flags}",
-            }
-            connection.request("POST", "/grid/a2a/alice", json.dumps(said), headers)
-            answer = connection.getresponse()
-            assert (answer.status, "error" in json.loads(answer.read())) == (200, False)
+            send(server, flags, traceparent=f"00-4bf92f3577b34da6a3ce929d0e0e47{flags}-00f067aa0ba902b7-{flags}")
     until(lambda: receiver.of("handover"), "the spans of the sampled one came")
-    behind = http.client.HTTPConnection(with_address.admin, timeout=PATIENCE)
-
-    def nothing_left():
-        behind.request("GET", "/metrics")
-        return "handover_spans_behind_events 0" in behind.getresponse().read().decode()
-
-    until(nothing_left, "everything was told")
+    until(lambda: metric(with_address, "handover_spans_behind_events") == 0, "everything was told")
     traces = {span.trace_id.hex() for span in receiver.of("handover")}
     assert traces == {"4bf92f3577b34da6a3ce929d0e0e4701"}

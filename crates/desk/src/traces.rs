@@ -77,11 +77,12 @@ impl Traces {
         Ok(page)
     }
 
-    /// A page was told, or given up: the next one follows, and after a restart those of the last second.
-    pub async fn done(&mut self, page: Page, told: bool) -> Result<(), No> {
+    /// A page was told, but for so many spans that were given up: the next one follows, and after a restart those of the last
+    /// second.
+    pub async fn done(&mut self, page: Page, dropped: u64) -> Result<(), No> {
         let counters = &self.desk.counters;
-        let counter = if told { &counters.spans_told } else { &counters.spans_dropped };
-        counter.inc_by(page.spans.len() as u64);
+        counters.spans_dropped.inc_by(dropped);
+        counters.spans_told.inc_by((page.spans.len() as u64).saturating_sub(dropped));
         let Some(teller) = &mut self.teller else { return Ok(()) };
         teller.reached.extend(page.reached.iter().map(|position| (position.slot, position.number)));
         if page.behind > 0 && teller.kept_at.is_some_and(|at| at.elapsed() < KEPT_EVERY) {
@@ -183,7 +184,7 @@ impl Teller {
     fn spans(&mut self, item: &FeedItem) -> Result<Option<Vec<Span>>, Fault> {
         let Ok(event) = codec::decode(&item.event.bytes) else { return Ok(None) };
         let Some(mut story) = self.before(&item.key, &event)? else { return Ok(None) };
-        let spans = story.take(&event);
+        let spans = self.take(&item.key, &mut story, &event)?;
         if self.stories.len() >= STORIES_MAX {
             self.stories.pop_first();
         }
@@ -209,13 +210,27 @@ impl Teller {
         };
         while story.head().0 + 1 < event.seq.0 {
             let stored = self.store.read(key, story.head().0, PAGE)?;
-            let before = stored.iter().take_while(|stored| stored.seq < event.seq.0);
-            let (head, mut decoded) = (story.head(), before.map(|stored| codec::decode(&stored.bytes)));
-            if !decoded.all(|event| event.map(|event| story.take(&event)).is_ok()) || story.head() == head {
+            let head = story.head();
+            for stored in stored.iter().take_while(|stored| stored.seq < event.seq.0) {
+                let Ok(event) = codec::decode(&stored.bytes) else { return Ok(None) };
+                self.take(key, &mut story, &event)?;
+            }
+            if story.head() == head {
                 return Ok(None);
             }
         }
         Ok(Some(story))
+    }
+
+    /// The spans that end with the next event of a session. A handoff has to do with the task that it offers.
+    fn take(&self, key: &SessionKey, story: &mut Story, event: &Event) -> Result<Vec<Span>, Fault> {
+        if let Some(task) = story::offered_task(event) {
+            let key = SessionKey::new(key.tenant.clone(), task.as_str());
+            if let Some(first) = first(&*self.store, &key)? {
+                story.is_about(self.root(&key, &first)?.link());
+            }
+        }
+        Ok(story.take(event))
     }
 
     /// What a session is part of: the trace of its caller, or else that of the task above it, or else one of its own.

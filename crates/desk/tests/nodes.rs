@@ -264,7 +264,7 @@ on_shared_stores! {
                     events += usize::from(span.what == What::Event);
                     assert!(told.insert(span.id.clone(), span.clone()).is_none(), "two nodes told one span");
                 }
-                traces.done(page, true).await.unwrap();
+                traces.done(page, 0).await.unwrap();
             }
         }
         assert_eq!(nodes, [true; 2], "both have written something");

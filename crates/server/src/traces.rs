@@ -150,8 +150,8 @@ async fn export(settings: &Settings, desk: &Desk) {
         if page.unreadable > 0 {
             tracing::warn!(events = page.unreadable, "no spans could be made of some events");
         }
-        let told = deliver(settings, &remote, &page).await;
-        if let Err(no) = traces.done(page, told).await {
+        let dropped = deliver(settings, &remote, &page).await;
+        if let Err(no) = traces.done(page, dropped).await {
             // They are sent again, under the same ids.
             tracing::warn!(?no, "it cannot be kept how far traces are exported; trying again");
             sleep(settings.every).await;
@@ -159,16 +159,23 @@ async fn export(settings: &Settings, desk: &Desk) {
     }
 }
 
-/// Send the spans of a page until they are taken, or refused for good.
-async fn deliver(settings: &Settings, remote: &Remote, page: &Page) -> bool {
-    let mut taken = true;
-    for body in bodies(settings, &page.spans) {
+/// Send the spans of a page until they are taken, or refused for good. How many were refused.
+async fn deliver(settings: &Settings, remote: &Remote, page: &Page) -> u64 {
+    let mut refused = 0;
+    for request in requests(settings, &page.spans) {
         let mut again = 0;
-        while let Err(failed) = send(settings, remote, &body).await {
+        refused += loop {
+            let failed = match send(settings, remote, &request.body).await {
+                Ok(Taken { rejected: 0, .. }) => break 0,
+                Ok(Taken { rejected, why }) => {
+                    tracing::warn!(why, spans = rejected, "the collector rejected spans: given up");
+                    break rejected.min(request.spans);
+                }
+                Err(failed) => failed,
+            };
             if failed.is_final {
-                tracing::warn!(why = failed.why, "spans were refused: given up");
-                taken = false;
-                break;
+                tracing::warn!(why = failed.why, spans = request.spans, "spans were refused: given up");
+                break request.spans;
             }
             let wait = settings.again_after.get(again).or(settings.again_after.last());
             let wait = wait.copied().unwrap_or(settings.every);
@@ -180,9 +187,27 @@ async fn deliver(settings: &Settings, remote: &Remote, page: &Page) -> bool {
             }
             again += 1;
             sleep(wait).await;
-        }
+        };
     }
-    taken
+    refused
+}
+
+/// What the collector says of a request that it has taken.
+#[derive(Debug, Default, PartialEq)]
+struct Taken {
+    /// How many spans of it are lost all the same.
+    rejected: u64,
+    why: String,
+}
+
+/// Reads OTLP's `partialSuccess`. An answer that is anything else rejects nothing.
+fn taken(answer: &[u8]) -> Taken {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    let partial = &answer["partialSuccess"];
+    // A number of 64 bits is a text in the JSON of protocol buffers; readers take both.
+    let rejected = &partial["rejectedSpans"];
+    let rejected = rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or(0);
+    Taken { rejected, why: partial["errorMessage"].as_str().unwrap_or_default().to_owned() }
 }
 
 struct Failed {
@@ -191,7 +216,7 @@ struct Failed {
 }
 
 /// One try. What OTLP calls retryable may be taken later; anything else is refused for good.
-async fn send(settings: &Settings, remote: &Remote, body: &Bytes) -> Result<(), Failed> {
+async fn send(settings: &Settings, remote: &Remote, body: &Bytes) -> Result<Taken, Failed> {
     let path = settings.url.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::new(Full::new(body.clone()));
     *request.method_mut() = hyper::Method::POST;
@@ -203,9 +228,9 @@ async fn send(settings: &Settings, remote: &Remote, body: &Bytes) -> Result<(), 
         let mut answer = remote.send(request).await.map_err(|failed| later(failed.to_string()))?;
         let status = answer.head.status;
         // Read to its end, the connection can be used again.
-        _ = answer.all(ANSWER_BYTES_MAX).await;
+        let said = answer.all(ANSWER_BYTES_MAX).await.unwrap_or_default();
         match status.as_u16() {
-            200..300 => Ok(()),
+            200..300 => Ok(taken(&said)),
             429 | 502 | 503 | 504 => Err(later(format!("status {status}"))),
             _ => Err(Failed { why: format!("status {status}"), is_final: true }),
         }
@@ -214,22 +239,30 @@ async fn send(settings: &Settings, remote: &Remote, body: &Bytes) -> Result<(), 
     timeout(WITHIN, sent).await.unwrap_or_else(late)
 }
 
+/// What is sent at once.
+struct SpansRequest {
+    body: Bytes,
+    spans: u64,
+}
+
 /// The spans as requests of a bounded size.
-fn bodies(settings: &Settings, spans: &[Span]) -> Vec<Bytes> {
-    let (mut bodies, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+fn requests(settings: &Settings, spans: &[Span]) -> Vec<SpansRequest> {
+    let (mut requests, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let request =
+        |part: Vec<Value>| SpansRequest { spans: part.len() as u64, body: body(settings, part) };
     for span in spans.iter().map(otlp) {
         let length = span.to_string().len();
         if bytes + length > BODY_BYTES_MAX && !part.is_empty() {
-            bodies.push(body(settings, std::mem::take(&mut part)));
+            requests.push(request(std::mem::take(&mut part)));
             bytes = 0;
         }
         bytes += length;
         part.push(span);
     }
     if !part.is_empty() {
-        bodies.push(body(settings, part));
+        requests.push(request(part));
     }
-    bodies
+    requests
 }
 
 fn body(settings: &Settings, spans: Vec<Value>) -> Bytes {
@@ -350,6 +383,18 @@ fn attributes(span: &Span) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_collector_rejects_of_a_request_that_it_takes_is_counted() {
+        let rejected = |answer: &str| taken(answer.as_bytes()).rejected;
+        assert_eq!(rejected(""), 0);
+        assert_eq!(rejected("{}"), 0);
+        assert_eq!(rejected(r#"{"partialSuccess":{}}"#), 0);
+        assert_eq!(rejected(r#"{"partialSuccess":{"rejectedSpans":3}}"#), 3);
+        assert_eq!(rejected(r#"{"partialSuccess":{"rejectedSpans":"-1"}}"#), 0);
+        let partial = br#"{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}"#;
+        assert_eq!(taken(partial), Taken { rejected: 2, why: "too old".to_owned() });
+    }
 
     #[test]
     fn what_is_sent_along_goes_nowhere_in_the_clear_and_what_is_wrong_is_said_without_it() {

@@ -1,6 +1,7 @@
 //! How far a session is, as far as spans need to know, and the spans that end with each of its events.
 
 use handover_kernel::command::ModeKind;
+use handover_kernel::handoff::task_of_scope;
 use handover_kernel::{AgentId, Event, Face, Fact, Seq, SessionId, Text, Timestamp};
 use handover_store::SessionKey;
 use sha2::{Digest, Sha256};
@@ -113,12 +114,23 @@ impl Root {
             }
         }
     }
+
+    /// The span of the whole session, as spans of other traces name it.
+    pub(super) fn link(&self) -> Link {
+        Link { trace: self.trace.clone(), id: self.id.clone() }
+    }
 }
 
 /// The task that a session is a subtask of, as its first event says.
 pub(super) fn parent(first: &Event) -> Option<&SessionId> {
     let Fact::Started(started) = &first.fact else { return None };
     started.start.parent.as_ref()
+}
+
+/// The task that an event offers to hand on.
+pub(super) fn offered_task(event: &Event) -> Option<SessionId> {
+    let Fact::Offered { scope, .. } = &event.fact else { return None };
+    task_of_scope(scope)
 }
 
 /// An event without what it says, which may be large.
@@ -180,6 +192,8 @@ pub(super) struct Story {
     /// Who has, or had, it in hand.
     assignee: Option<AgentId>,
     is_over: bool,
+    /// The task that a handoff is about.
+    about: Option<Link>,
     /// Since when something is open that another event closes.
     open: [Option<Timestamp>; 5],
 }
@@ -232,6 +246,7 @@ impl Story {
             work: None,
             assignee: None,
             is_over: false,
+            about: None,
             open: [None; 5],
         })
     }
@@ -244,6 +259,11 @@ impl Story {
     /// Whether it has ended. Little happens after that.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// The next event offers to hand a task on.
+    pub(super) fn is_about(&mut self, task: Link) {
+        self.about = Some(task);
     }
 
     /// The spans that end with the next event.
@@ -272,7 +292,7 @@ impl Story {
             let span = self.span(event, What::Session, self.first.at);
             let (id, parent, state) =
                 (self.root.id.clone(), self.root.parent.clone(), Text::clone(&self.root.state));
-            ended.push(Span { id, parent, state, ..span });
+            ended.push(Span { id, parent, state, links: self.about.iter().cloned().collect(), ..span });
         }
         if taken {
             let id = id(&self.key, &self.first, event.seq.0, "work");
@@ -300,10 +320,11 @@ impl Story {
             None => Parent { id: own.clone(), is_callers: false },
         };
         let other = caller.filter(|_| same.is_none());
-        let links = other
-            .map(|caller| Link { trace: caller.id().to_owned(), id: caller.parent[36..52].to_owned() })
-            .into_iter()
-            .collect();
+        let callers =
+            other.map(|caller| Link { trace: caller.id().to_owned(), id: caller.parent[36..52].to_owned() });
+        // The offer says it as well, because the span of the whole handoff comes only when that is over.
+        let about = self.about.clone().filter(|_| offered_task(event).is_some());
+        let links = callers.into_iter().chain(about).collect();
         let id = id(&self.key, &self.first, event.seq.0, "event");
         Span { id, parent: Some(parent), links, ..self.span(event, What::Event, began) }
     }
@@ -348,3 +369,6 @@ fn failure(fact: &Fact) -> Option<Text> {
     ];
     failed.into_iter().find(|(is_so, _)| *is_so).map(|(_, code)| Text::from(code))
 }
+
+#[cfg(test)]
+mod tests;

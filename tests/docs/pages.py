@@ -10,9 +10,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 # What is run or read by a program, and what is only looked at.
 CHECKED = {"sh", "python", "toml", "json"}
 LOOKED_AT = {"text", "sql"}
-# The line under a block that is not run says so to the reader, and why; or the line that opens it does.
+# The line under a block that is not run says so to the reader, and why.
 NOT_RUN = re.compile(r"\s*\*Not run by the tests: \S")
-SKIPPED = re.compile(r" skip: \S")
 FENCED = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.M)
 
 
@@ -41,11 +40,10 @@ def pages():
 def blocks(page):
     text = page.read_text()
     for found in FENCED.finditer(text):
-        opening, *skipped = SKIPPED.split(found[2])
-        language, *words = shlex.split(opening) or [""]
+        language, *words = shlex.split(found[2]) or [""]
         words = dict(word.partition("=")[::2] for word in words)
         line = text.count("\n", 0, found.start()) + 1
-        runs = not skipped and not NOT_RUN.match(text, found.end())
+        runs = not NOT_RUN.match(text, found.end())
         yield Block(page, line, language, words, textwrap.dedent(found[3]), runs)
 
 

@@ -7,6 +7,10 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+# What hosts call the servers, and the address of one.
+SERVERS = ("mcpServers", "servers", "context_servers", "mcp_servers")
+URLS = ("url", "httpUrl", "serverUrl")
+
 
 async def listed(transport):
     async with Client(transport) as client:
@@ -18,8 +22,14 @@ async def tools(server, environment):
         environment = environment | server.get("env", {})
         program = StdioServerParameters(command=server["command"], args=server["args"], env=environment)
         return await listed(stdio_client(program))
+    (url,) = (server[name] for name in URLS if name in server)
     async with AsyncClient(headers=server.get("headers", {}), timeout=30) as http:
-        return await listed(streamable_http_client(server["url"], http_client=http))
+        return await listed(streamable_http_client(url, http_client=http))
+
+
+def servers_of(settings):
+    """The servers that the settings of a host name; none if they are of something else."""
+    return [server for name in SERVERS for server in settings.get(name, {}).values()]
 
 
 def tools_of(server, environment):

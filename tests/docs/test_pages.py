@@ -3,11 +3,12 @@
 import json
 import re
 import time
+import tomllib
 
 import pytest
 from pages import CHECKED, LOOKED_AT, ROOT, anchors, blocks, pages, prose
 from reader import PATIENCE, Reader
-from settings import tools_of
+from settings import servers_of, tools_of
 
 
 def named(page):
@@ -55,15 +56,22 @@ def run(reader, block):
     elif block.language == "toml":
         saved = reader.place / "block.toml"
         saved.write_text(text)
-        if "[[token]]" in text:
+        if servers := servers_of(tomllib.loads(text)):
+            connects(servers, reader)
+        elif "[[token]]" in text:
             terminal.run(f"HANDOVER_IDENTITY_TOKENS={saved} handover doctor")
         else:
             terminal.run(f"handover serve --config {saved} --print-config")
     elif block.language == "json":
         settings = [json.loads(line) for line in text.splitlines()] if text.count("\n{") else [json.loads(text)]
         for host in settings:
-            for server in (host.get("mcpServers") or host.get("servers") or {}).values():
-                assert "delegate_task" in tools_of(server, reader.environment)
+            connects(servers_of(host), reader)
+
+
+def connects(servers, reader):
+    """A host with these settings has the tools of the server."""
+    for server in servers:
+        assert "delegate_task" in tools_of(server, reader.environment)
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if work_of(page)], ids=named)

@@ -117,7 +117,7 @@ keys! {
         lease_seconds: u64 = 10, number(2..=600);
         /// How long a command waits for a database that does not answer.
         patience_seconds: u64 = 10, number(1..=600);
-        /// How often it is looked at what other nodes did, at least: while somebody follows, or no hints of it arrive.
+        /// How often to poll for what other nodes did, while somebody follows or while their notifications do not arrive.
         poll_ms: u64 = 20, number(1..=10_000);
         /// How many events of other nodes may be unknown before this one starts over.
         behind_max: u64 = 100_000, number(1000..=100_000_000);

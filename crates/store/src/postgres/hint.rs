@@ -86,7 +86,7 @@ impl Hints {
             if self.hearing.swap(false, Ordering::AcqRel) || !warned {
                 tracing::warn!(
                     why,
-                    "this node hears no hints of the others and looks for what they did now and then"
+                    "this node receives no notifications from the others and polls for what they did"
                 );
             }
             warned = true;

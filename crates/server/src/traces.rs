@@ -248,8 +248,7 @@ struct SpansRequest {
 /// The spans as requests of a bounded size.
 fn requests(settings: &Settings, spans: &[Span]) -> Vec<SpansRequest> {
     let (mut requests, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let request =
-        |part: Vec<Value>| SpansRequest { spans: part.len() as u64, body: body(settings, part) };
+    let request = |part: Vec<Value>| SpansRequest { spans: part.len() as u64, body: body(settings, part) };
     for span in spans.iter().map(otlp) {
         let length = span.to_string().len();
         if bytes + length > BODY_BYTES_MAX && !part.is_empty() {

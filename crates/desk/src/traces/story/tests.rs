@@ -202,10 +202,12 @@ fn work_lasts_from_taking_the_task_to_the_report_or_to_giving_it_back() {
     ]);
     assert_eq!(works(&spans), [("worker", 4, 5), ("helper", 6, 7)]);
     assert_eq!(seconds(of_event(&spans, "accepted")), (2, 4));
-    let again = spans.iter().filter(|span| span.kind == "accepted" && span.what == What::Event).nth(1).unwrap();
+    let again =
+        spans.iter().filter(|span| span.kind == "accepted" && span.what == What::Event).nth(1).unwrap();
     assert_eq!(seconds(again), (5, 6), "it was free again since it was given back");
     let cancelled = Fact::Cancelled { reason: Text::default(), keeps_children: false };
-    let events = vec![("planner", Fact::Requested(request())), ("worker", accepted()), ("planner", cancelled)];
+    let events =
+        vec![("planner", Fact::Requested(request())), ("worker", accepted()), ("planner", cancelled)];
     assert_eq!(works(&told(events)), [("worker", 3, 4)], "it ends with the task at the latest");
 }
 
@@ -239,7 +241,8 @@ fn a_handoff_has_a_trace_of_its_own_with_links_to_the_task_that_it_is_about() {
     assert_eq!(offered_task(&offer), Some(SessionId::from("t")));
     story.is_about(link.clone());
     let mut spans = story.take(&offer);
-    let taken = Fact::OfferAccepted { handoff: HandoffId::from("h"), reason: Text::default(), implicit: false };
+    let taken =
+        Fact::OfferAccepted { handoff: HandoffId::from("h"), reason: Text::default(), implicit: false };
     spans.extend(story.take(&event(3, "helper", taken)));
     spans.extend(story.take(&event(4, "worker", committed(true))));
     assert!(spans.iter().all(|span| span.trace != TRACE), "the trace is its own");
@@ -281,7 +284,8 @@ fn what_an_agent_does_is_part_of_its_own_span_of_the_same_trace_or_linked_to_it(
 
 #[test]
 fn the_span_of_a_session_comes_at_its_end_and_until_then_its_parts_name_a_parent_that_is_not_there() {
-    let events = vec![("planner", Fact::Requested(request())), ("worker", accepted()), ("worker", completed())];
+    let events =
+        vec![("planner", Fact::Requested(request())), ("worker", accepted()), ("worker", completed())];
     let open = told(events.clone());
     assert!(open.iter().all(|span| span.what != What::Session));
     let over = told([events, vec![("planner", committed(true)), ("planner", updated())]].concat());

@@ -13,6 +13,7 @@
 //! - [`signals`]: what is told and not kept
 //! - [`extra`]: our own service, for what MACP has no message for
 //! - `door`: who calls, before anything is read
+//! - `quick`: the call `Send`, where it comes as it mostly does
 //! - `whole`: messages that are passed on when they are whole
 //! - `line`: one line of the log for each call
 //! - [`agents`]: the part of it that is about the directory of agents
@@ -24,6 +25,7 @@ mod door;
 pub mod extra;
 mod line;
 pub mod proto;
+mod quick;
 pub mod refused;
 pub mod render;
 pub mod service;
@@ -49,8 +51,8 @@ use tonic::{Code, Request, Status};
 use self::admit::{Admitted, StartRequest};
 use self::door::{Door, Who};
 use self::proto::handover::handover_server::HandoverServer;
-use self::proto::v1::Envelope;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
+use self::proto::v1::{self, Envelope};
 use self::refused::Refused;
 use crate::http::line::{note, short};
 use crate::http::{Peer, listen};
@@ -89,6 +91,29 @@ impl Macp {
         let caller = self.caller(request)?;
         let stay = self.desk.stay(&caller)?;
         Ok((caller, stay))
+    }
+
+    /// Answer a `Send` of whoever this is.
+    pub(crate) async fn put(
+        &self,
+        caller: Result<&Caller, Refused>,
+        envelope: Option<Envelope>,
+    ) -> Result<v1::SendResponse, Status> {
+        let Some(envelope) = envelope else {
+            return Err(Refused::invalid("expected an envelope, found none").status());
+        };
+        let answer = match caller {
+            Ok(caller) if signals::is_signal(&envelope) => {
+                self.signal(caller, &envelope).await.map(|at| service::signal_ack(&envelope, at))
+            }
+            Ok(caller) => {
+                let accepted = self.submit(caller, &envelope).await;
+                accepted.map(|accepted| service::ack(&accepted, &envelope.session_id, &envelope.message_id))
+            }
+            Err(refused) => Err(refused),
+        };
+        let ack = answer.unwrap_or_else(|refused| refused.ack(&envelope.session_id, &envelope.message_id));
+        Ok(v1::SendResponse { ack: Some(ack) })
     }
 
     /// Put an envelope of this agent to its session.
@@ -160,7 +185,7 @@ impl Macp {
         let good = "the descriptors are those that the build script wrote";
         let (reflection, old_reflection) =
             (reflection().build_v1().expect(good), reflection().build_v1alpha().expect(good));
-        let (desk, unread, counted) = (self.desk.clone(), self.unread.clone(), Arc::clone(&self.counted));
+        let (face, counted) = (self.clone(), Arc::clone(&self.counted));
         // What a message is after it has been decompressed has the same limit.
         let macp = MacpRuntimeServiceServer::new(self.clone())
             .max_decoding_message_size(request_max)
@@ -177,8 +202,8 @@ impl Macp {
             .add_service(old_reflection)
             .prepare()
             .into_axum_router();
-        let shutdown = desk.shutdown.clone();
-        let door = Door::new(calls, desk, request_max, settings.limits.body_within, unread);
+        let shutdown = face.desk.shutdown.clone();
+        let door = Door::new(calls, face, request_max, settings.limits.body_within);
         // gRPC is HTTP/2 alone.
         let settings = listen::Settings { http_1: false, ..settings };
         listen::serve(listener, settings, line::Lined::new(door, counted), shutdown).await;

@@ -13,7 +13,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, Response};
-use handover_desk::Desk;
 use handover_desk::caller::Caller;
 use handover_desk::limit::Lane;
 use handover_desk::memory::Room;
@@ -23,12 +22,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 use tower_service::Service;
 
+use super::Macp;
+use super::quick::{self, Quick};
 use super::refused::Refused;
 use super::whole::Whole;
 use crate::http::body::{Strangers, Unread};
 use crate::http::line::note;
 use crate::http::{Peer, bearer, trace};
-use crate::{queue, telemetry};
+use crate::queue;
 
 /// How the messages of a call are compressed, and how those of its answer may be.
 const ENCODING: &str = "grpc-encoding";
@@ -110,29 +111,21 @@ pub(super) struct Door {
 }
 
 struct Inner {
-    desk: Desk,
+    macp: Macp,
     message_max: usize,
     body_within: Duration,
     strangers: Strangers,
     streams_of_strangers: Arc<Semaphore>,
-    unread: telemetry::Unread,
 }
 
 impl Door {
-    pub(super) fn new(
-        calls: Router,
-        desk: Desk,
-        message_max: usize,
-        body_within: Duration,
-        unread: telemetry::Unread,
-    ) -> Door {
+    pub(super) fn new(calls: Router, macp: Macp, message_max: usize, body_within: Duration) -> Door {
         let inner = Inner {
-            desk,
+            macp,
             message_max,
             body_within,
             strangers: Strangers::new(body_within),
             streams_of_strangers: Arc::new(Semaphore::new(STREAMS_OF_STRANGERS_MAX)),
-            unread,
         };
         Door { calls, inner: Arc::new(inner) }
     }
@@ -153,7 +146,8 @@ impl Service<Request<Incoming>> for Door {
             let within = timeout(request.headers());
             let answer = async {
                 let (request, held) = match inner.admit(request).await {
-                    Ok(admitted) => admitted,
+                    Ok(Admitted::Answered(answer)) => return Ok(answer),
+                    Ok(Admitted::Request(request, held)) => (request, held),
                     Err(refused) => return Ok(refused.into_http()),
                 };
                 let room = match request.extensions().get() {
@@ -161,7 +155,7 @@ impl Service<Request<Incoming>> for Door {
                     Some(Who(Err(_))) | None => None,
                 };
                 let lane = request.extensions().get().copied().unwrap_or(Lane::Fast);
-                let answer = inner.desk.work_on(lane, 0, calls.call(request)).await?;
+                let answer = inner.macp.desk.work_on(lane, 0, calls.call(request)).await?;
                 let answer = match room {
                     Some(room) => answer.map(|body| Body::new(Counted { body, room })),
                     None => answer,
@@ -181,12 +175,16 @@ impl Service<Request<Incoming>> for Door {
     }
 }
 
+/// A request that was let in.
+enum Admitted {
+    Answered(Response<Body>),
+    /// As the calls take it, and a place that it holds until it has been answered.
+    Request(Request<Body>, Option<OwnedSemaphorePermit>),
+}
+
 impl Inner {
-    /// The request as the calls take it, and a place that it holds until it has been answered.
-    async fn admit(
-        &self,
-        request: Request<Incoming>,
-    ) -> Result<(Request<Body>, Option<OwnedSemaphorePermit>), Status> {
+    /// Let a request in, or answer it at once.
+    async fn admit(&self, request: Request<Incoming>) -> Result<Admitted, Status> {
         let path = request.uri().path();
         let (needs, many) = (needs(path), takes_many(path));
         let (mut head, body) = request.into_parts();
@@ -197,13 +195,20 @@ impl Inner {
         }
         let refused = match self.who(&head.headers, head.extensions.get(), needs) {
             Ok((caller, lane)) => {
-                head.extensions.insert(lane);
                 let caller = Arc::new(caller);
-                let whose = Some((self.desk.clone(), Arc::clone(&caller)));
-                head.extensions.insert(Who(Ok(caller)));
+                let whose = Some((self.macp.desk.clone(), Arc::clone(&caller)));
                 let (max, within) = (self.message_max, self.body_within);
-                let body = Whole::new(body, max, within, many, self.unread.clone(), whose);
-                return Ok((Request::from_parts(head, Body::new(body)), None));
+                let mut body = Whole::new(body, max, within, many, self.macp.unread.clone(), whose);
+                if needs == Needs::TokenForSend && !compressed {
+                    let sent = quick::send(&self.macp, &caller, body);
+                    match self.macp.desk.work_on(lane, 0, sent).await {
+                        Quick::Answered(answer) => return Ok(Admitted::Answered(answer)),
+                        Quick::Ordinary(message) => body = message,
+                    }
+                }
+                head.extensions.insert(lane);
+                head.extensions.insert(Who(Ok(caller)));
+                return Ok(Admitted::Request(Request::from_parts(head, Body::new(body)), None));
             }
             Err(refused) => refused,
         };
@@ -221,24 +226,24 @@ impl Inner {
             Needs::Nothing => (Body::from(self.read(body).await.map_err(unread)?), None),
             Needs::NothingAndGoesOn => {
                 let place = Arc::clone(&self.streams_of_strangers).try_acquire_owned().map_err(|_| {
-                    self.unread.count(Unread::Full.name());
+                    self.macp.unread.count(Unread::Full.name());
                     unread(Unread::Full)
                 })?;
                 let max = MESSAGE_OF_STRANGERS_MAX;
-                let body = Whole::new(body, max, self.body_within, many, self.unread.clone(), None);
+                let body = Whole::new(body, max, self.body_within, many, self.macp.unread.clone(), None);
                 (Body::new(body), Some(place))
             }
         };
-        Ok((Request::from_parts(head, body), place))
+        Ok(Admitted::Request(Request::from_parts(head, body), place))
     }
 
     async fn read(&self, body: Incoming) -> Result<Bytes, Unread> {
-        self.strangers.read(body).await.inspect_err(|why| self.unread.count(why.name()))
+        self.strangers.read(body).await.inspect_err(|why| self.macp.unread.count(why.name()))
     }
 
     fn who(&self, headers: &HeaderMap, peer: Option<&Peer>, needs: Needs) -> Result<(Caller, Lane), Refused> {
         let (token, address) = (token(headers), peer.map(|peer| peer.address));
-        let gate = &self.desk.gate;
+        let gate = &self.macp.desk.gate;
         let caller = match needs {
             Needs::Token | Needs::TokenForSend => gate.authenticate(token, Face::Macp, address),
             // Nobody is refused for having no token here: it is nothing to note.

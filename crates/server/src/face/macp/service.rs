@@ -46,21 +46,9 @@ impl MacpRuntimeService for Macp {
 
     async fn send(&self, request: Request<v1::SendRequest>) -> Result<Response<v1::SendResponse>, Status> {
         let caller = self.caller(&request);
-        let Some(envelope) = request.into_inner().envelope else {
-            return Err(Refused::invalid("expected an envelope, found none").status());
-        };
-        let answer = match caller {
-            Ok(caller) if super::signals::is_signal(&envelope) => {
-                self.signal(&caller, &envelope).await.map(|at| signal_ack(&envelope, at))
-            }
-            Ok(caller) => {
-                let accepted = self.submit(&caller, &envelope).await;
-                accepted.map(|accepted| ack(&accepted, &envelope.session_id, &envelope.message_id))
-            }
-            Err(refused) => Err(refused),
-        };
-        let ack = answer.unwrap_or_else(|refused| refused.ack(&envelope.session_id, &envelope.message_id));
-        Ok(Response::new(v1::SendResponse { ack: Some(ack) }))
+        self.put(caller.as_ref().map_err(Clone::clone), request.into_inner().envelope)
+            .await
+            .map(Response::new)
     }
 
     type StreamSessionStream = Answers<v1::StreamSessionResponse>;
@@ -359,7 +347,7 @@ pub(super) fn ack(accepted: &Accepted, session_id: &str, message_id: &str) -> Ac
     }
 }
 
-fn signal_ack(envelope: &v1::Envelope, accepted_at_unix_ms: i64) -> Ack {
+pub(super) fn signal_ack(envelope: &v1::Envelope, accepted_at_unix_ms: i64) -> Ack {
     Ack {
         ok: true,
         duplicate: false,

@@ -20,7 +20,7 @@ use handover_desk::gate::{Caller, Reading};
 use handover_desk::limit::Limited;
 
 /// A flag and a length come before each message.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
 /// The body of a call.
 pub(super) struct Whole<B> {
@@ -30,6 +30,8 @@ pub(super) struct Whole<B> {
     /// Whether it may go on for ever, and only each of its messages has a time.
     many: bool,
     kept: BytesMut,
+    /// What was passed on, and is to be passed on again.
+    again: Option<Bytes>,
     /// Until when the call, or the message that is coming, must have come.
     until: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -51,7 +53,18 @@ impl<B> Whole<B> {
     ) -> Whole<B> {
         let until = (!many).then(|| Instant::now() + within);
         let kept = BytesMut::new();
-        Whole { body, message_max, within, many, kept, until, timer: None, unread, caller, reading: None }
+        let (again, timer, reading) = (None, None, None);
+        Whole { body, message_max, within, many, kept, again, until, timer, unread, caller, reading }
+    }
+
+    /// How long a message may be.
+    pub(super) fn message_max(&self) -> usize {
+        self.message_max
+    }
+
+    /// Pass these on again, before everything else.
+    pub(super) fn give_back(&mut self, passed: Bytes) {
+        self.again = Some(passed);
     }
 
     /// What can be passed on of what has come.
@@ -120,6 +133,9 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let message = self.get_mut();
+        if let Some(passed) = message.again.take() {
+            return Poll::Ready(Some(Ok(Frame::data(passed))));
+        }
         loop {
             match Pin::new(&mut message.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -155,7 +171,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.kept.is_empty() && self.body.is_end_stream()
+        self.again.is_none() && self.kept.is_empty() && self.body.is_end_stream()
     }
 }
 

@@ -44,7 +44,7 @@ CREATE TABLE sessions (
     deleted_at bigint
 );
 CREATE SEQUENCE sessions_born;
-CREATE UNIQUE INDEX sessions_by_birth ON sessions (born);
+CREATE INDEX sessions_by_birth ON sessions (born);
 CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
 
 CREATE TABLE events (
@@ -57,8 +57,9 @@ CREATE TABLE events (
     bytes bytea NOT NULL,
     PRIMARY KEY (sid, seq)
 );
--- The stamp is beside them, so that the order over all slots is known without a look at the events.
-CREATE UNIQUE INDEX events_by_slot ON events (slot, number) INCLUDE (stamp);
+-- Numbers are given out under the lock of the slot's row, births by a sequence: no index need see to it that each is there once,
+-- which it could not where the tables are distributed. The stamp is beside them, so that the order over all slots is known without a look at the events.
+CREATE INDEX events_by_slot ON events (slot, number) INCLUDE (stamp);
 
 CREATE TABLE snapshots (
     sid bytea PRIMARY KEY,
@@ -83,7 +84,7 @@ CREATE TABLE listed (
     waiters text[] NOT NULL,
     waits bigint[] NOT NULL
 ) WITH (fillfactor = 50);
-CREATE UNIQUE INDEX listed_by_birth ON listed (born);
+CREATE INDEX listed_by_birth ON listed (born);
 CREATE INDEX listed_by_tenant ON listed (tenant, born);
 CREATE INDEX listed_to_wake ON listed (wake, born) WHERE wake IS NOT NULL;
 CREATE INDEX listed_open ON listed (tenant, requester) WHERE finished_at IS NULL;
@@ -125,7 +126,7 @@ CREATE TABLE records (
     tenant text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
     value bytea NOT NULL,
-    PRIMARY KEY (space, tenant, key)
+    PRIMARY KEY (tenant, space, key)
 );
 
 -- Who lost the race for a session again and again comes next: until then others leave it alone. Never for long, so that a node

@@ -206,7 +206,7 @@ pub fn code_of(denied: &Denied) -> &'static str {
     match denied {
         Denied::Refused(refusal) => refusal.code(),
         Denied::Fault(fault) => match **fault {
-            Fault::Unavailable { .. } => own::STORE_UNAVAILABLE.code,
+            Fault::Unavailable { .. } | Fault::SlotTaken => own::STORE_UNAVAILABLE.code,
             Fault::Full { .. } => own::STORE_FULL.code,
             Fault::Corrupt { .. } | Fault::Damaged { .. } => own::LOG_UNREADABLE.code,
             Fault::InUse { .. } | Fault::TooNew { .. } | Fault::Unfit { .. } => own::LOG_UNREADABLE.code,
@@ -393,6 +393,7 @@ mod tests {
         let key = handover_store::SessionKey::new("default", "s");
         let faults = [
             (Fault::Unavailable { doing: "append", source: source() }, &own::STORE_UNAVAILABLE),
+            (Fault::SlotTaken, &own::STORE_UNAVAILABLE),
             (Fault::Full { doing: "append", source: source() }, &own::STORE_FULL),
             (Fault::Corrupt { key, seq: 1, found: "a secret".to_owned() }, &own::LOG_UNREADABLE),
         ];

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use handover_kernel::Timestamp;
+use handover_store::uptime;
 
 static ENGINE: OnceLock<Time> = OnceLock::new();
 
@@ -53,19 +54,8 @@ pub fn machine() -> Timestamp {
     Timestamp(since.as_millis() as u64)
 }
 
-/// How long the machine has been up, asleep or not.
-#[cfg(target_os = "linux")]
 fn uptime_ms() -> u64 {
-    let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    up.tv_sec as u64 * 1000 + up.tv_nsec as u64 / 1_000_000
-}
-
-#[cfg(not(target_os = "linux"))]
-fn uptime_ms() -> u64 {
-    use std::time::Instant;
-
-    static BEGUN: OnceLock<Instant> = OnceLock::new();
-    BEGUN.get_or_init(Instant::now).elapsed().as_millis() as u64
+    uptime().as_millis() as u64
 }
 
 /// Notices when the machine's clock is set.

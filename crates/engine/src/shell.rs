@@ -131,6 +131,8 @@ pub(super) struct Inner {
     asked: Mutex<Vec<(Round, Asked)>>,
     /// When the last look began that came to its end.
     looked_at: Mutex<Instant>,
+    /// This node has moved to another slot, and has not started over since.
+    moved: AtomicBool,
     /// Sessions may have started and ended unheard.
     fell_behind: AtomicBool,
     /// What the readers are to load; nothing tells one of them to end.
@@ -198,6 +200,7 @@ impl Engine {
             on_heard: OnceLock::new(),
             asked: Mutex::default(),
             looked_at: Mutex::new(Instant::now()),
+            moved: AtomicBool::new(false),
             fell_behind: AtomicBool::new(false),
             loads,
             committer: Signal::default(),

@@ -26,6 +26,10 @@ pub enum Fault {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Another writer has taken this one's slot, and it goes on in another. Nothing of what was asked for was kept, and what
+    /// others did meanwhile may not have been heard.
+    #[error("another node has taken this one's slot: it goes on in another")]
+    SlotTaken,
     /// A stored event does not match its checksum, or its place in the log is empty.
     #[error("event {seq} of session {key} is damaged: {found}")]
     Corrupt {
@@ -70,7 +74,7 @@ impl Fault {
     /// Whether doing the same again later can succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Fault::Unavailable { .. } | Fault::Full { .. } => true,
+            Fault::Unavailable { .. } | Fault::Full { .. } | Fault::SlotTaken => true,
             Fault::Corrupt { .. } | Fault::Damaged { .. } => false,
             Fault::InUse { .. } | Fault::TooNew { .. } | Fault::Unfit { .. } => false,
         }

@@ -7,6 +7,7 @@
 //! - [`memory`]: a store that lives as long as the process, for tests and the simulator
 //! - [`sqlite`]: the embedded store
 //! - [`postgres`]: the store of several nodes
+//! - `uptime`: the clock that nobody can set
 //!
 //! Always: `append` answers only when the whole batch is durable. Never: a kernel type.
 
@@ -18,6 +19,7 @@ mod number;
 pub mod place;
 pub mod postgres;
 pub mod sqlite;
+mod uptime;
 
 pub use fault::Fault;
 pub use log::{
@@ -30,3 +32,4 @@ pub use memory::MemoryStore;
 pub use place::{Place, Position, Slot};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
+pub use uptime::uptime;

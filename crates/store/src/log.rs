@@ -591,6 +591,10 @@ pub trait Store: Send + Sync {
 
     /// What other writers did after a place, in the order of its stamps, at most `max` of it, cut by bytes. Whatever was
     /// acknowledged before the call is on a page that is not full.
+    ///
+    /// A writer that has lost its slot and goes on in another is told so once, by [`Fault::SlotTaken`], and nothing is appended
+    /// in the new slot before it was refused once: what was in it may not have been heard, and will not be told any more. Whatever
+    /// rests on news is to be read again.
     fn news(&self, _after: &Place, _max: usize) -> Result<Vec<News>, Fault> {
         Ok(Vec::new())
     }

@@ -16,6 +16,9 @@ use handover_store::{
 };
 use tokio_postgres::{AsyncMessage, NoTls};
 
+use self::between::Between;
+
+mod between;
 #[path = "postgres/mod.rs"]
 mod database;
 
@@ -346,7 +349,7 @@ fn a_node_whose_slot_was_taken_keeps_nothing_under_it_and_goes_on_in_another() {
     let two = PostgresStore::open(options).unwrap();
     assert_eq!(two.slot(), Some(before));
     let refused = one.append(&[item("s", 1, &["lost"])]).unwrap_err();
-    assert!(matches!(&refused, Fault::Unavailable { .. }) && refused.is_retryable(), "{refused:?}");
+    assert!(matches!(&refused, Fault::SlotTaken) && refused.is_retryable(), "{refused:?}");
     one.settle().unwrap();
     assert_eq!(two.head(&key("s")).unwrap(), Some(1));
     append(&one, item("s", 1, &["kept"]));
@@ -357,6 +360,141 @@ fn a_node_whose_slot_was_taken_keeps_nothing_under_it_and_goes_on_in_another() {
         slots.entry(item.event.position.slot).or_default().push(item.event.seq);
     }
     assert_eq!(slots.into_values().collect::<Vec<_>>(), [vec![1, 3], vec![2]]);
+}
+
+#[test]
+fn a_node_that_moves_to_another_slot_is_told_that_it_may_have_missed_what_was_in_it() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let (one, two) =
+        (PostgresStore::open(options.clone()).unwrap(), PostgresStore::open(options.clone()).unwrap());
+    let mut place = one.last_place().unwrap();
+    append(&two, item("s", 0, &["start"]));
+    append(&two, item("s", 1, &["unheard"]));
+    let operator = Operator::new();
+    operator.run(&format!("UPDATE {schema}.slots SET seen_at = '-infinity'"));
+    let three = PostgresStore::open(options).unwrap();
+    assert_eq!(three.slot(), Some(Slot(0)));
+    // The other slot is free as well: it takes that one.
+    assert!(matches!(one.say(b"hello"), Err(Fault::SlotTaken)));
+    assert_eq!(one.slot(), Some(Slot(1)));
+    // Nothing is told of the new slot before it is known what may be missing.
+    let own = || one.append(&[item("r", 0, &["own"])]);
+    assert!(matches!(own(), Err(Fault::SlotTaken)));
+    assert!(matches!(own().unwrap()[..], [Outcome::Appended { .. }]));
+    assert!(matches!(one.news(&place, 10), Err(Fault::SlotTaken)));
+    place = one.last_place().unwrap();
+    assert_eq!(one.read(&key("s"), 0, 10).unwrap().len(), 2);
+    append(&three, item("s", 2, &["next"]));
+    assert_eq!(heard(&one, &mut place), ["s 3 next"]);
+}
+
+#[test]
+fn a_look_of_a_node_whose_slot_was_taken_leaves_nothing_out() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let one = PostgresStore::open(options.clone()).unwrap();
+    let place = one.last_place().unwrap();
+    Operator::new().run(&format!("UPDATE {schema}.slots SET seen_at = '-infinity'"));
+    let two = PostgresStore::open(options).unwrap();
+    assert_eq!(two.slot(), one.slot());
+    append(&two, item("s", 0, &["in the slot that was taken"]));
+    assert!(matches!(one.news(&place, 10), Err(Fault::SlotTaken)));
+    assert_ne!(two.slot(), one.slot());
+    assert_eq!(one.news(&place, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn a_node_whose_slot_was_taken_and_that_writes_nothing_goes_on_in_another() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let one = PostgresStore::open(Options { lease: Duration::from_millis(400), ..options.clone() }).unwrap();
+    Operator::new().run(&format!("UPDATE {schema}.slots SET epoch = epoch + 1"));
+    until("it is in another slot", || one.slot() == Some(Slot(1)));
+    one.probe().unwrap();
+    let place = one.last_place().unwrap();
+    assert!(matches!(one.news(&place, 10), Err(Fault::SlotTaken)), "whoever listens is told once");
+    assert!(one.news(&place, 10).unwrap().is_empty());
+}
+
+/// The same database behind a relay, with a patience that is soon over.
+fn far(options: &Options) -> (Between, Options) {
+    let url = database::url().unwrap();
+    let (before, rest) = url.split_once('@').unwrap();
+    let (address, name) = rest.split_once('/').unwrap();
+    let between = Between::before(address.parse().unwrap());
+    let database =
+        Database::read(&format!("{before}@127.0.0.1:{}/{name}", between.port), None, None).unwrap();
+    let options = Options { database, patience: FAR_PATIENCE, ..options.clone() };
+    (between, options)
+}
+
+const FAR_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What fails in time, and can be tried again.
+fn fails_in_time<T: std::fmt::Debug>(what: &str, asked: impl FnOnce() -> Result<T, Fault>) {
+    let begun = Instant::now();
+    let fault = asked().expect_err(what);
+    assert!(fault.is_retryable(), "{what}: {fault:?}");
+    assert!(begun.elapsed() < FAR_PATIENCE * 2, "{what}: {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_database_that_is_silent_is_waited_for_no_longer_than_the_patience() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let near = PostgresStore::open(options.clone()).unwrap();
+    // With a long lease, what is read does not wait to be seen; with a short one, it does.
+    for lease in [60, 1] {
+        let (between, options) = far(&Options { lease: Duration::from_secs(lease), ..options.clone() });
+        let name = format!("s{lease}");
+        let store = PostgresStore::open(options.clone()).unwrap();
+        append(&store, item(&name, 0, &["start"]));
+        let place = store.last_place().unwrap();
+        between.fall_silent();
+        if lease == 1 {
+            // Until it has not been seen for half of its lease.
+            thread::sleep(Duration::from_secs(lease));
+        }
+        fails_in_time("a session", || store.read(&key(&name), 0, 10));
+        fails_in_time("a look", || store.news(&place, 10));
+        fails_in_time("a record", || store.record("a", "b", "c"));
+        fails_in_time("a beat", || store.probe());
+        fails_in_time("an append", || store.append(&[item(&name, 1, &["unsure"])]));
+        fails_in_time("settling", || store.settle());
+        fails_in_time("saying", || store.say(b"hello"));
+        let begun = Instant::now();
+        let fault = PostgresStore::open(options).err().unwrap();
+        assert!(fault.to_string().contains("that answers"), "{fault:?}");
+        assert!(begun.elapsed() < FAR_PATIENCE * 2, "{:?}", begun.elapsed());
+        between.go_on();
+        until("it is settled", || store.settle().is_ok());
+        // What was on its way does not turn up any more.
+        let head = near.head(&key(&name)).unwrap().unwrap();
+        let next = || store.append(&[item(&name, head, &["next"])]);
+        until("it goes on", || matches!(next().as_deref(), Ok([Outcome::Appended { .. }])));
+        let texts = near.read(&key(&name), 0, 10).unwrap().into_iter().map(|event| event.bytes);
+        let texts: Vec<String> = texts.map(|bytes| String::from_utf8(bytes).unwrap()).collect();
+        let expected = ["start", "unsure", "next"].into_iter().filter(|text| head == 2 || *text != "unsure");
+        assert_eq!(texts, expected.collect::<Vec<_>>());
+        assert_eq!(store.read(&key(&name), 0, 10).unwrap(), near.read(&key(&name), 0, 10).unwrap());
+    }
+}
+
+#[test]
+fn an_append_whose_connection_is_forgotten_on_the_way_is_found_out_about_on_another() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let (between, options) = far(&options);
+    let store = PostgresStore::open(options).unwrap();
+    append(&store, item("s", 0, &["start"]));
+    for head in 1..3 {
+        between.forget();
+        append(&store, item("s", head, &["next"]));
+        assert_eq!(store.head(&key("s")).unwrap(), Some(head + 1));
+        store.say(b"hello").unwrap();
+    }
+    assert!(store.standing().doubts_settled >= 2);
 }
 
 /// Append to one session as often as one gets to, so long between reading and writing. How often that was, and the longest

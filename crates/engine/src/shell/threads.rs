@@ -156,41 +156,65 @@ impl Inner {
         let Some((round, mut place)) = node::look_begins(parts) else { return false };
         let too_late = begun.duration_since(*lock(&self.looked_at)) > NEWS_KEPT / 2;
         let mut looked = 0;
-        loop {
+        let ended = loop {
             let news = match self.store.news(&place, NEWS_MAX) {
                 Ok(news) => news,
-                Err(fault) => {
-                    self.counters.store_faults.inc();
-                    if let Some(unsaid) = self.unread.now() {
-                        tracing::error!(error = %chain(&fault), unsaid, "what other nodes did cannot be read");
-                    }
-                    let fault = Arc::new(fault);
-                    node::look_failed(parts, &fault);
-                    self.looked(Round::MAX, Err(fault));
-                    return false;
-                }
+                Err(fault) => break self.cannot_be_told(parts, fault),
             };
             let full = is_full(&news, NEWS_MAX);
             looked += news.len() as u64;
             news.iter().for_each(|news| _ = place.reach(news.position));
             self.count_stored_by(&news);
             node::heard(parts, news);
-            if !full && !too_late {
-                node::look_ends(parts, round);
-            } else if too_late || looked > self.settings.behind_max {
-                let Ok(last) = self.store.last_place() else { return false };
-                tracing::warn!("this node has fallen behind the others: what it had in memory is read again");
-                node::fell_behind(parts, &last);
-                self.fell_behind.store(true, Ordering::Release);
-            } else {
-                continue;
+            if too_late || self.moved.load(Ordering::Acquire) || full && looked > self.settings.behind_max {
+                break self.start_over(parts);
+            } else if !full {
+                break Ok(node::look_ends(parts, round));
             }
-            *lock(&self.looked_at) = begun;
-            self.looked(round, Ok(()));
-            return true;
+        };
+        match ended {
+            Ok(()) => {
+                *lock(&self.looked_at) = begun;
+                self.looked(round, Ok(()));
+                true
+            }
+            Err(fault) => {
+                self.cannot_look(parts, fault);
+                false
+            }
         }
     }
 
+    /// Why a look came to no end. If this node has moved to another slot, it does: what was in that may never be told.
+    fn cannot_be_told(&self, parts: &mut Locked<'_>, fault: Fault) -> Result<(), Fault> {
+        if !matches!(fault, Fault::SlotTaken) {
+            return Err(fault);
+        }
+        self.moved.store(true, Ordering::Release);
+        self.start_over(parts)
+    }
+
+    /// What is in memory is let go, and this node goes on from where everything is now.
+    fn start_over(&self, parts: &mut Locked<'_>) -> Result<(), Fault> {
+        let last = self.store.last_place()?;
+        tracing::warn!("this node has fallen behind the others: what it had in memory is read again");
+        node::fell_behind(parts, &last);
+        self.moved.store(false, Ordering::Release);
+        self.fell_behind.store(true, Ordering::Release);
+        // Whoever waits for a look waits for the next one.
+        self.looker.raise();
+        Ok(())
+    }
+
+    fn cannot_look(&self, parts: &mut Locked<'_>, fault: Fault) {
+        self.counters.store_faults.inc();
+        if let Some(unsaid) = self.unread.now() {
+            tracing::error!(error = %chain(&fault), unsaid, "what other nodes did cannot be read");
+        }
+        let fault = Arc::new(fault);
+        node::look_failed(parts, &fault);
+        self.looked(Round::MAX, Err(fault));
+    }
     /// What other nodes stored counts for whoever started the session.
     fn count_stored_by(&self, news: &[News]) {
         for news in news {

@@ -25,6 +25,7 @@ struct Plan {
     record_writes: VecDeque<Failing>,
     reads: u64,
     blind: bool,
+    deaf: bool,
     held: bool,
     /// Commits that may pass all the same.
     passes: u64,
@@ -91,6 +92,11 @@ impl Faulty {
     /// From now on it does not say who is due.
     pub fn hide_who_is_due(&self) {
         self.plan().blind = true;
+    }
+
+    /// From now on it does not say what others did, or it does again.
+    pub fn deafen(&self, deaf: bool) {
+        self.plan().deaf = deaf;
     }
 
     /// Commits wait from now on.
@@ -191,6 +197,9 @@ impl Store for Faulty {
     }
 
     fn news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
+        if self.plan().deaf {
+            return Err(self.fault());
+        }
         self.inner.news(after, max)
     }
 

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use handover_engine::{Settings, Topic};
+use handover_engine::{Elsewhere, OnHeard, Settings, Topic};
 use handover_kernel::command::{Act, Answer, Command, Need, NewQuestion, Progress, Reply, TaskAct};
 use handover_kernel::{Blob, Charter, Face, QuestionKey, Text};
-use handover_store::{MemoryStore, Place, Slot, Store};
+use handover_store::postgres::Options;
+use handover_store::{MemoryStore, Place, PostgresStore, Slot, Store};
 
 use crate::database;
+use crate::faulty::Faulty;
 use crate::stage::*;
 use crate::subscriptions::{follow, stored};
 
@@ -163,6 +165,58 @@ on_shared_stores! {
             expected.sort_by_key(|(position, _)| *position);
             assert_eq!(heard, expected, "{topic:?}");
         }
+    }
+}
+
+/// A node loses its slot while it is deaf, and takes that of another, of whose last events it has not heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_moves_to_another_slot_shows_and_tells_what_was_in_it() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let one = Arc::new(PostgresStore::open(options.clone()).unwrap());
+    let faulty = Faulty::over(Arc::<PostgresStore>::clone(&one));
+    let two = Arc::new(PostgresStore::open(options.clone()).unwrap());
+    let stages = stages(vec![Arc::<Faulty>::clone(&faulty), two]);
+    let Ok([here, there]) = <[Arc<Stage>; 2]>::try_from(stages) else { panic!("two stages") };
+    let anything = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&anything);
+    here.engine.hear(OnHeard(Box::new(move |elsewhere| {
+        heard.fetch_or(matches!(elsewhere, Elsewhere::Anything), Ordering::SeqCst);
+    })));
+    in_time(async {
+        here.working("s", task(Charter::macp())).await;
+        there.ok("s", "worker", update("heard")).await;
+        let mut following = here.subscribe(Topic::Everything, 0);
+        assert_eq!(take(&mut following, 4).await.len(), 4);
+        assert!(here.session("s").await.is_some());
+        faulty.deafen(true);
+        let last = there.ok("s", "worker", update("unheard")).await.receipt.seq;
+        drop(there);
+        let _other = taker_of(&options, Slot(0)).await;
+        // Its heart may have found it out before.
+        _ = one.say(b"hello");
+        assert_eq!(one.slot(), Some(Slot(1)));
+        faulty.deafen(false);
+        assert_eq!(here.session("s").await.unwrap().head, last);
+        assert_eq!(take(&mut following, 1).await.len(), 1, "what was not heard before");
+        let again = async || here.put("s", "worker", update("own")).await.is_ok();
+        while !again().await {}
+        assert_eq!(take(&mut following, 1).await.len(), 1, "what it wrote itself");
+        until("it is said that anything may have happened", || anything.load(Ordering::SeqCst)).await;
+    })
+    .await;
+}
+
+/// A node that takes a slot from its holder, since it finds that anybody is gone who was not seen just now.
+async fn taker_of(options: &Options, slot: Slot) -> PostgresStore {
+    let hasty = Options { lease: Duration::from_millis(100), ..options.clone() };
+    loop {
+        let taker = PostgresStore::open(hasty.clone()).unwrap();
+        if taker.slot() == Some(slot) {
+            return taker;
+        }
+        drop(taker);
+        tokio::time::sleep(hasty.lease).await;
     }
 }
 

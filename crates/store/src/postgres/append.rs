@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 
 use super::link::{Value, values};
-use super::{natural, sid, signed};
+use super::{Held, natural, sid, signed};
 use crate::checksum::checksum;
 use crate::fault::Fault;
 use crate::log::{Append, IndexRow, Outcome, SessionKey, Wake};
@@ -43,13 +43,7 @@ pub(super) const APPEND: &str = "SELECT outcome, first, second FROM @append_v1($
      $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31)";
 
 /// What `append_v1` is called with.
-pub(super) fn arguments(
-    (slot, epoch): (Slot, i64),
-    batch: i64,
-    seen: u64,
-    items: &[&Append],
-    races: &Races,
-) -> Vec<Value> {
+pub(super) fn arguments(held: Held, batch: i64, seen: u64, items: &[&Append], races: &Races) -> Vec<Value> {
     let each = |of: fn(&Append) -> i64| items.iter().map(|item| of(item)).collect::<Vec<i64>>();
     let events = || {
         let all = (1_i32..).zip(items);
@@ -65,9 +59,8 @@ pub(super) fn arguments(
             item.snapshot.as_ref().map(|bytes| i64::from(checksum(&item.key, seq, bytes)))
         })
         .collect();
-    let mut all = values![
-        i32::from(slot.0) => INT4,
-        epoch => INT8,
+    let mut all = held.values();
+    all.extend(values![
         batch => INT8,
         signed(seen) => INT8,
         items.iter().map(|item| sid(&item.key)).collect::<Vec<_>>() => BYTEA_ARRAY,
@@ -81,7 +74,7 @@ pub(super) fn arguments(
         checksums => INT8_ARRAY,
         events().map(|(.., bytes)| bytes.clone()).collect::<Vec<_>>() => BYTEA_ARRAY,
         items.iter().map(|item| item.row.is_some()).collect::<Vec<_>>() => BOOL_ARRAY,
-    ];
+    ]);
     all.extend(rows(items.iter().map(|item| (item.row.as_ref(), item.wake))));
     all.extend(values![
         snapshots => INT8_ARRAY,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::link::{Link, Session, Value, values};
+use super::link::{AT_ITS_LEISURE, Link, Session, Value, values};
 use super::{Options, fault};
 use crate::fault::Fault;
 use crate::number::{natural, signed};
@@ -17,8 +17,8 @@ pub struct Bare {
 impl Bare {
     /// Connect, and make the table anew.
     pub fn open(options: Options) -> Result<Bare, Fault> {
-        let link = Link::new(options.database, &options.schema, "bare")?;
-        let session = link.connect().map_err(|error| fault("connecting", error))?;
+        let link = Link::new(options.database, &options.schema, "bare", options.patience)?;
+        let session = link.connect(options.patience).map_err(|error| fault("connecting", error))?;
         let bare = Bare { link, session, last: 0 };
         bare.ask("DROP TABLE IF EXISTS @bare", Vec::new())?;
         bare.ask("CREATE TABLE @bare (key bigint PRIMARY KEY, bytes bytea NOT NULL)", Vec::new())?;
@@ -26,7 +26,7 @@ impl Bare {
     }
 
     fn ask(&self, sql: &str, values: Vec<Value>) -> Result<u64, Fault> {
-        let asked = self.link.ask(&self.session, sql, values);
+        let asked = self.link.ask(&self.session, sql, values, AT_ITS_LEISURE);
         let rows = asked.map_err(|error| fault("asking the database itself", error))?;
         Ok(rows.first().and_then(|row| row.try_get::<_, i64>(0).ok()).map_or(0, natural))
     }

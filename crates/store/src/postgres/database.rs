@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio_postgres::config::Host;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
+use super::link::{Error, chain, is_standby};
+use super::unexpected;
 use crate::fault::Fault;
 
 /// The oldest release of PostgreSQL that will do.
@@ -91,30 +93,70 @@ impl Database {
     }
 
     /// Why it cannot be used, in one line with what helps, if that is clear.
-    pub(super) fn refuses(&self, schema: &str, error: &tokio_postgres::Error) -> Option<Fault> {
-        let (at, user) = (self.shown(), self.config.get_user().unwrap_or_default());
-        let name = self.config.get_dbname().unwrap_or_default();
-        let what = match error.code() {
-            Some(code) if *code == SqlState::INVALID_PASSWORD => {
-                format!("expected the password of {user} at {at}, found another: see store.password_file")
+    pub(super) fn refuses(&self, schema: &str, error: &Error) -> Option<Fault> {
+        let what = match error {
+            Error::Database(error) => match error.as_db_error() {
+                Some(said) => self.says_no(schema, said)?,
+                None if error.is_closed() => return None,
+                None => self.is_not_reached(error),
+            },
+            Error::Silent(_) => {
+                format!("expected a PostgreSQL that answers at {}, found {error}", self.shown())
             }
-            Some(code) if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION => format!(
-                "expected a user {user} that may log in at {at}, found: {}; see CREATE ROLE and pg_hba.conf",
-                chain(error)
-            ),
-            Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
-                format!("expected a database {name} at {at}, found none: createdb {name} makes it")
-            }
-            Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => format!(
-                "expected that {user} may create the schema {schema} in {at}, found: {}; GRANT CREATE ON DATABASE {name} TO \
-                 {user}, or let handover migrate be run by somebody who may",
-                chain(error)
-            ),
-            Some(_) => return None,
-            None if error.is_closed() => return None,
-            None => format!("expected a PostgreSQL that answers at {at}, found: {}", chain(error)),
+            Error::Warned => return None,
         };
         Some(Fault::Unfit { what })
+    }
+
+    /// What it refused, if it is clear what helps.
+    fn says_no(&self, schema: &str, error: &DbError) -> Option<String> {
+        let (at, user) = (self.shown(), self.config.get_user().unwrap_or_default());
+        let name = self.config.get_dbname().unwrap_or_default();
+        let found = error.message();
+        Some(match *error.code() {
+            SqlState::INVALID_PASSWORD => {
+                format!("expected the password of {user} at {at}, found another: see store.password_file")
+            }
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION => format!(
+                "expected a user {user} that may log in at {at}, found: {found}; see CREATE ROLE and pg_hba.conf"
+            ),
+            SqlState::INVALID_CATALOG_NAME => {
+                format!("expected a database {name} at {at}, found none: createdb {name} makes it")
+            }
+            SqlState::INSUFFICIENT_PRIVILEGE if found.contains("for database") => format!(
+                "expected that {user} may create the schema {schema} in {at}, found: {found}; GRANT CREATE ON DATABASE {name} TO \
+                 {user}, or let handover migrate be run by somebody who may"
+            ),
+            SqlState::INSUFFICIENT_PRIVILEGE => format!(
+                "expected that {user} may use the schema {schema} in {at} and what is in it, found: {found}; GRANT USAGE ON SCHEMA \
+                 {schema}, and all on its tables and sequences, TO {user}"
+            ),
+            _ => return None,
+        })
+    }
+
+    /// Why there is no connection.
+    fn is_not_reached(&self, error: &tokio_postgres::Error) -> String {
+        let (at, user) = (self.shown(), self.config.get_user().unwrap_or_default());
+        let found = chain(error);
+        if is_standby(error) {
+            return format!("expected the primary at {at}, found a standby: name the primary, or all hosts");
+        }
+        if found.ends_with("password missing") {
+            return format!("expected a password for {user} at {at}, found none: see store.password_file");
+        }
+        if found.ends_with("server does not support TLS") {
+            return format!(
+                "expected that {at} speaks TLS, found that it does not: set ssl = on there, or sslmode=disable for a network that \
+                 nobody else is on"
+            );
+        }
+        if found.contains("certificate") {
+            return format!(
+                "expected a certificate of {at} that can be trusted, found: {found}; see store.ca"
+            );
+        }
+        format!("expected a PostgreSQL that answers at {at}, found: {found}")
     }
 }
 
@@ -172,49 +214,132 @@ fn certificates(ca: Option<&Path>) -> Result<ClientConfig, String> {
         .map(|builder| builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// What the database says of itself, for [`fit`].
+/// What the database is asked about itself, for [`About`].
 pub(super) const ABOUT: &str = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
      current_setting('fsync'), current_setting('full_page_writes'), current_setting('server_encoding'), \
-     current_setting('synchronous_standby_names')";
+     current_setting('synchronous_commit'), current_setting('synchronous_standby_names')";
 
-/// Whether a database that says this of itself keeps what it acknowledges.
-pub(super) fn fit(row: &Row) -> Result<(), Fault> {
-    let (version, standby): (i32, bool) = (row.get(0), row.get(1));
-    let unfit = |what: String| Err(Fault::Unfit { what });
-    if version / 10_000 < OLDEST {
-        return unfit(format!("expected PostgreSQL {OLDEST} or later, found {}", version / 10_000));
-    }
-    if standby {
-        return unfit(
-            "expected the primary, found a standby: name the primary, or all hosts with target_session_attrs=read-write"
-                .to_owned(),
-        );
-    }
-    for (at, setting) in [(2, "fsync"), (3, "full_page_writes")] {
-        let found: &str = row.get(at);
-        if found != "on" {
-            return unfit(format!(
-                "expected {setting} = on, found {found}: what is acknowledged would be lost when the machine stops"
-            ));
-        }
-    }
-    match row.get::<_, &str>(4) {
-        "UTF8" => Ok(()),
-        found => unfit(format!(
-            "expected a database in UTF8, found {found}: createdb --encoding UTF8 --template template0 makes one"
-        )),
-    }
+/// What the database says of itself.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    version: i32,
+    is_standby: bool,
+    fsync: String,
+    full_page_writes: String,
+    encoding: String,
+    synchronous_commit: String,
+    synchronous_standbys: String,
 }
 
-/// An error and its sources in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let sources = std::iter::successors(Some(error), |error| error.source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+impl About {
+    /// What it answered to [`ABOUT`].
+    pub(super) fn read(row: &Row) -> Result<About, Fault> {
+        let text = |at| row.try_get::<_, String>(at).map_err(unexpected);
+        Ok(About {
+            version: row.try_get(0).map_err(unexpected)?,
+            is_standby: row.try_get(1).map_err(unexpected)?,
+            fsync: text(2)?,
+            full_page_writes: text(3)?,
+            encoding: text(4)?,
+            synchronous_commit: text(5)?,
+            synchronous_standbys: text(6)?,
+        })
+    }
+
+    /// Whether a database that says this keeps what it acknowledges.
+    pub(super) fn fits(&self) -> Result<(), Fault> {
+        let unfit = |what: String| Err(Fault::Unfit { what });
+        let version = self.version / 10_000;
+        if version < OLDEST {
+            return unfit(format!("expected PostgreSQL {OLDEST} or later, found {version}: upgrade it"));
+        }
+        if self.is_standby {
+            return unfit("expected the primary, found a standby: name the primary, or all hosts".to_owned());
+        }
+        for (setting, found) in [("fsync", &self.fsync), ("full_page_writes", &self.full_page_writes)] {
+            if found != "on" {
+                return unfit(format!(
+                    "expected {setting} = on, found {found}: what is acknowledged would be lost when the machine stops"
+                ));
+            }
+        }
+        if self.synchronous_commit == "off" {
+            return unfit(
+                "expected synchronous_commit = on, found off, for the server, the database or the user: what is acknowledged would \
+                 be lost when the server is killed"
+                    .to_owned(),
+            );
+        }
+        if self.encoding != "UTF8" {
+            return unfit(format!(
+                "expected a database in UTF8, found {}: createdb --encoding UTF8 --template template0 makes one",
+                self.encoding
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether a standby has what is acknowledged.
+    pub(super) fn is_synchronous(&self) -> bool {
+        !self.synchronous_standbys.is_empty() && self.synchronous_commit != "local"
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One that will do.
+    fn sound() -> About {
+        About {
+            version: 150_004,
+            is_standby: false,
+            fsync: "on".to_owned(),
+            full_page_writes: "on".to_owned(),
+            encoding: "UTF8".to_owned(),
+            synchronous_commit: "on".to_owned(),
+            synchronous_standbys: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_database_that_would_lose_what_it_acknowledges_is_refused_in_one_line() {
+        sound().fits().expect("it will do");
+        type Spoil = fn(&mut About);
+        let spoilt: [(Spoil, &str, &str); 7] = [
+            (|about| about.version = 149_999, "PostgreSQL 15 or later, found 14", "upgrade"),
+            (|about| about.is_standby = true, "the primary, found a standby", "all hosts"),
+            (|about| about.fsync = "off".to_owned(), "fsync = on, found off", "lost"),
+            (|about| about.full_page_writes = "off".to_owned(), "full_page_writes = on, found off", "lost"),
+            (
+                |about| about.synchronous_commit = "off".to_owned(),
+                "synchronous_commit = on, found off",
+                "lost",
+            ),
+            (|about| about.encoding = "SQL_ASCII".to_owned(), "UTF8, found SQL_ASCII", "createdb"),
+            (|about| about.encoding = "LATIN1".to_owned(), "UTF8, found LATIN1", "template0"),
+        ];
+        for (spoil, found, helps) in spoilt {
+            let mut about = sound();
+            spoil(&mut about);
+            let fault = about.fits().expect_err("it will not do");
+            let what = fault.to_string();
+            assert!(matches!(fault, Fault::Unfit { .. }) && what.starts_with("expected "), "{what}");
+            assert!(what.contains(found) && what.contains(helps) && !what.contains('\n'), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_standby_has_what_is_acknowledged_if_commits_wait_for_it() {
+        let synchronous = |commit: &str, standbys: &str| {
+            let (synchronous_commit, synchronous_standbys) = (commit.to_owned(), standbys.to_owned());
+            About { synchronous_commit, synchronous_standbys, ..sound() }.is_synchronous()
+        };
+        for commit in ["on", "remote_apply", "remote_write"] {
+            assert!(synchronous(commit, "*") && !synchronous(commit, ""), "{commit}");
+        }
+        assert!(!synchronous("local", "*"));
+    }
 
     fn refused(url: &str) -> String {
         Database::read(url, None, None).expect_err("it cannot be used")

@@ -14,13 +14,18 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::database::Database;
-use super::link::open;
+use super::link::{Error, open};
 
 /// How long what is written gathers before the others are told.
 const GATHER: Duration = Duration::from_millis(2);
 
 /// How long it may take until what was told is heard here as well.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long it may take until it is listened.
+const LISTENS_WITHIN: Duration = Duration::from_secs(10);
+
+const SILENT: &str = "the database does not answer";
 
 /// How often a node that writes nothing sees whether it still hears.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
@@ -101,20 +106,27 @@ impl Hints {
     /// Returns why nothing can be heard any more.
     async fn listen(self: &Arc<Self>, database: &Database, channel: &str) -> String {
         let ear = Ear(Arc::clone(self));
-        let client = match open(database.clone(), Arc::default(), move |by| ear.hear(by)).await {
-            Ok(client) => client,
-            Err(error) => return error.to_string(),
+        let listen = format!("LISTEN \"{channel}\"");
+        let begin = async {
+            let session = open(database.clone(), move |by| ear.hear(by)).await?;
+            session.client.batch_execute(&listen).await?;
+            Ok::<_, Error>(session)
         };
-        if let Err(error) = client.batch_execute(&format!("LISTEN \"{channel}\"")).await {
-            return error.to_string();
-        }
+        let session = match timeout(LISTENS_WITHIN, begin).await {
+            Ok(Ok(session)) => session,
+            Ok(Err(error)) => return error.to_string(),
+            Err(_) => return SILENT.to_owned(),
+        };
         let told = [(&channel as &(dyn ToSql + Sync), Type::TEXT), (&self.name, Type::TEXT)];
         loop {
             // At first as well: so the others know of this node, and this one that it hears.
-            match timeout(HEARD_WITHIN, client.query_typed("SELECT pg_notify($1, $2)", &told)).await {
+            match timeout(HEARD_WITHIN, session.client.query_typed("SELECT pg_notify($1, $2)", &told)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return error.to_string(),
-                Err(_) => return "the database does not answer".to_owned(),
+                Err(_) => {
+                    session.give_up();
+                    return SILENT.to_owned();
+                }
             }
             if timeout(HEARD_WITHIN, self.heard.notified()).await.is_err() {
                 return "what was told does not come back, as behind a pooler that lends connections"

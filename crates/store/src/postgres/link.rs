@@ -1,12 +1,16 @@
-//! Connections to the database, and waiting for its answers on threads that may block.
+//! Connections to the database, and waiting for its answers on threads that may block, never for longer than somebody says.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Socket};
 
@@ -24,8 +28,63 @@ macro_rules! values {
 }
 pub(super) use values;
 
-/// How long it may take to reach the database.
+/// How long it may take to reach one of the database's hosts, whatever the patience.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// In how many parts the patience is divided, so that several hosts can be tried.
+const HOSTS_TRIED: u32 = 3;
+
+/// For what may take as long as it takes.
+pub(super) const AT_ITS_LEISURE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Why there is no answer that counts.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("{}", chain(.0))]
+    Database(tokio_postgres::Error),
+    /// The connection is given up. What was asked for may still be done.
+    #[error("no answer within {} ms", .0.as_millis())]
+    Silent(Duration),
+    /// It was done, but a standby may not have it: somebody cancelled the wait for that.
+    #[error("the database warned that what it keeps may be lost")]
+    Warned,
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Error {
+        Error::Database(error)
+    }
+}
+
+impl Error {
+    pub(super) fn code(&self) -> Option<&SqlState> {
+        self.as_db_error().map(DbError::code)
+    }
+
+    pub(super) fn as_db_error(&self) -> Option<&DbError> {
+        match self {
+            Error::Database(error) => error.as_db_error(),
+            Error::Silent(_) | Error::Warned => None,
+        }
+    }
+}
+
+/// An error and its sources in one line.
+pub(super) fn chain(error: &tokio_postgres::Error) -> String {
+    if is_standby(error) {
+        return "expected the primary, found a standby".to_owned();
+    }
+    let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Whether none of the hosts takes anything that is written.
+pub(super) fn is_standby(error: &tokio_postgres::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| {
+        source.kind() == std::io::ErrorKind::PermissionDenied && source.raw_os_error().is_none()
+    })
+}
 
 /// How to reach the database, and the thread that talks to it.
 pub(super) struct Link {
@@ -38,17 +97,28 @@ pub(super) struct Link {
 
 /// An open connection.
 pub(super) struct Session {
-    client: Client,
+    pub(super) client: Client,
     /// How many warnings the database has given.
     warnings: Arc<AtomicU64>,
+    carrying: AbortHandle,
+    given_up: AtomicBool,
 }
 
 impl Link {
-    /// `node` is what the database shows of whoever is connected.
-    pub(super) fn new(mut database: Database, schema: &str, node: &str) -> Result<Link, Fault> {
+    /// `node` is what the database shows of whoever is connected; what is sent to it and not received within the patience ends
+    /// the connection.
+    pub(super) fn new(
+        mut database: Database,
+        schema: &str,
+        node: &str,
+        patience: Duration,
+    ) -> Result<Link, Fault> {
         database
             .config
-            .connect_timeout(CONNECT_WITHIN)
+            // A standby, or a primary that has become one, would answer with what was.
+            .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            .connect_timeout(CONNECT_WITHIN.min(patience / HOSTS_TRIED))
+            .tcp_user_timeout(patience)
             .keepalives_idle(Duration::from_secs(10))
             .keepalives_interval(Duration::from_secs(5))
             .keepalives_retries(3)
@@ -71,11 +141,18 @@ impl Link {
         runtime.spawn(work(self.database.clone()));
     }
 
-    /// Wait for something that happens on the thread that talks to the database.
-    fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+    /// Wait so long for something that happens on the thread that talks to the database.
+    fn wait<T: Send + 'static>(
+        &self,
+        within: Duration,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
         let (sender, answer) = mpsc::sync_channel(1);
         let runtime = self.runtime.as_ref().expect("the thread ends with the store");
-        runtime.spawn(async move { _ = sender.send(work.await) });
+        runtime.spawn(async move {
+            let answer = timeout(within, work).await;
+            _ = sender.send(answer.unwrap_or(Err(Error::Silent(within))));
+        });
         answer.recv().expect("work for the database ends with an answer")
     }
 
@@ -85,41 +162,62 @@ impl Link {
     }
 
     /// A new connection.
-    pub(super) fn connect(&self) -> Result<Arc<Session>, tokio_postgres::Error> {
-        let warnings = Arc::new(AtomicU64::new(0));
-        let client = self.wait(open(self.database.clone(), Arc::clone(&warnings), |_| {}))?;
-        Ok(Arc::new(Session { client, warnings }))
+    pub(super) fn connect(&self, within: Duration) -> Result<Arc<Session>, Error> {
+        let database = self.database.clone();
+        self.wait(within, async move { Ok(Arc::new(open(database, |_| {}).await?)) })
     }
 
-    /// Ask one thing.
+    /// Ask one thing. A connection that is silent for too long is given up.
     pub(super) fn ask(
         &self,
         session: &Arc<Session>,
         sql: &str,
         values: Vec<Value>,
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let (session, sql) = (Arc::clone(session), sql.replace('@', &self.schema));
-        self.wait(async move {
+        within: Duration,
+    ) -> Result<Vec<Row>, Error> {
+        let (asked, sql) = (Arc::clone(session), sql.replace('@', &self.schema));
+        self.or_give_up(session, within, async move {
             let values: Vec<(&(dyn ToSql + Sync), Type)> =
                 values.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
-            session.client.query_typed(&sql, &values).await
+            let warnings = asked.warnings.load(Ordering::Acquire);
+            let rows = asked.client.query_typed(&sql, &values).await?;
+            // They come before the end of the answer.
+            match asked.warnings.load(Ordering::Acquire) > warnings {
+                true => Err(Error::Warned),
+                false => Ok(rows),
+            }
         })
     }
 
     /// Statements without values, in one transaction.
-    pub(super) fn script(&self, session: &Arc<Session>, sql: &str) -> Result<(), tokio_postgres::Error> {
-        let (session, sql) = (Arc::clone(session), sql.to_owned());
-        self.wait(async move { session.client.batch_execute(&sql).await })
+    pub(super) fn script(&self, session: &Arc<Session>, sql: &str, within: Duration) -> Result<(), Error> {
+        let (asked, sql) = (Arc::clone(session), sql.to_owned());
+        self.or_give_up(session, within, async move { Ok(asked.client.batch_execute(&sql).await?) })
+    }
+
+    fn or_give_up<T: Send + 'static>(
+        &self,
+        session: &Session,
+        within: Duration,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let answer = self.wait(within, work);
+        if matches!(answer, Err(Error::Silent(_))) {
+            session.give_up();
+        }
+        answer
     }
 }
 
 impl Session {
-    pub(super) fn is_open(&self) -> bool {
-        !self.client.is_closed()
+    /// End the connection without a word: whoever is silent would not hear it.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+        self.carrying.abort();
     }
 
-    pub(super) fn warnings(&self) -> u64 {
-        self.warnings.load(Ordering::Acquire)
+    pub(super) fn is_open(&self) -> bool {
+        !self.client.is_closed() && !self.given_up.load(Ordering::Acquire)
     }
 }
 
@@ -133,24 +231,21 @@ impl Drop for Link {
 }
 
 /// Open a connection, of which warnings are counted and notifications heard.
-pub(super) async fn open(
-    database: Database,
-    warnings: Arc<AtomicU64>,
-    hear: impl Fn(&str) + Send + 'static,
-) -> Result<Client, tokio_postgres::Error> {
+pub(super) async fn open(database: Database, hear: impl Fn(&str) + Send + 'static) -> Result<Session, Error> {
     let Database { config, tls } = database;
-    match tls {
+    let warnings = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&warnings);
+    let (client, carrying) = match tls {
         Some(tls) => {
             let (client, connection) = config.connect(tls).await?;
-            tokio::spawn(carry(connection, warnings, hear));
-            Ok(client)
+            (client, tokio::spawn(carry(connection, counted, hear)))
         }
         None => {
             let (client, connection) = config.connect(NoTls).await?;
-            tokio::spawn(carry(connection, warnings, hear));
-            Ok(client)
+            (client, tokio::spawn(carry(connection, counted, hear)))
         }
-    }
+    };
+    Ok(Session { client, warnings, carrying: carrying.abort_handle(), given_up: AtomicBool::new(false) })
 }
 
 /// Carry a connection until it ends.
@@ -193,20 +288,24 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Use one of them; one that is closed is replaced.
+    /// Use one of them, so long at most; one that is closed is replaced.
     pub(super) fn with<T>(
         &self,
         link: &Link,
-        work: impl Fn(&Arc<Session>) -> Result<T, tokio_postgres::Error>,
-    ) -> Result<T, tokio_postgres::Error> {
-        let mut state = self.state();
-        while state.idle.is_empty() && state.left == 0 {
-            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        within: Duration,
+        work: impl Fn(&Arc<Session>, Duration) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let until = Instant::now() + within;
+        let all_lent = |state: &mut Free| state.idle.is_empty() && state.left == 0;
+        let state = self.returned.wait_timeout_while(self.state(), within, all_lent);
+        let (mut state, waited) = state.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(Error::Silent(within));
         }
         let idle = state.idle.pop();
         state.left -= usize::from(idle.is_none());
         drop(state);
-        let (result, session) = attempt(link, idle.filter(|session| session.is_open()), work);
+        let (result, session) = attempt(link, idle.filter(|session| session.is_open()), until, work);
         let mut state = self.state();
         match session.filter(|session| session.is_open()) {
             Some(session) => state.idle.push(session),
@@ -222,16 +321,19 @@ impl Pool {
 fn attempt<T>(
     link: &Link,
     idle: Option<Arc<Session>>,
-    work: impl Fn(&Arc<Session>) -> Result<T, tokio_postgres::Error>,
-) -> (Result<T, tokio_postgres::Error>, Option<Arc<Session>>) {
+    until: Instant,
+    work: impl Fn(&Arc<Session>, Duration) -> Result<T, Error>,
+) -> (Result<T, Error>, Option<Arc<Session>>) {
+    let left = || until.saturating_duration_since(Instant::now());
     if let Some(session) = idle {
-        let result = work(&session);
+        // It may have been forgotten on the way: then there is time for a new one.
+        let result = work(&session, left() / 2);
         if session.is_open() || result.is_ok() {
             return (result, Some(session));
         }
     }
-    match link.connect() {
-        Ok(session) => (work(&session), Some(session)),
+    match link.connect(left()) {
+        Ok(session) => (work(&session, left()), Some(session)),
         Err(error) => (Err(error), None),
     }
 }

@@ -4,18 +4,23 @@
 //! - `schema`: making them, step by step
 //! - [`database`]: which one it is, and whether it will do
 //! - `slot`: being there as a node, and which others are
+//! - `heart`: being seen there, again and again
 //! - `link`: connections
 //! - `append`: a batch as the database takes it
 //! - `hint`: letting other nodes know that there is something to read
 //! - `read`: what is asked of it
 //! - `bare`: the database without the store, for benchmarks
 //!
-//! An append is one call of one function, which commits by itself. A call whose answer is lost is looked for: its number is in
-//! the slot's row if it was kept, and else it is sent again.
+//! An append is one call of one function, which commits by itself. A call whose answer is lost, or does not come in time, is
+//! looked for: its number is in the slot's row if it was kept, and else it is sent again.
+//!
+//! Nothing waits for the database for longer than the patience, and nothing is read of one that has not seen this node for half
+//! of its lease: it may be a former primary.
 
 mod append;
 mod bare;
 pub mod database;
+mod heart;
 mod hint;
 mod link;
 mod read;
@@ -23,20 +28,22 @@ mod schema;
 mod slot;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use self::append::Races;
 pub use self::bare::Bare;
+use self::database::About;
 pub use self::database::Database;
+use self::heart::Heart;
 use self::hint::Hints;
-use self::link::{Link, Pool, Session, Value, values};
+use self::link::{AT_ITS_LEISURE, Error, Link, Pool, Session, Value, values};
 pub use self::schema::{migrate, remove};
 pub use self::slot::{Node, Says, nodes};
 use crate::fault::Fault;
@@ -51,6 +58,12 @@ use crate::place::{Place, Position, Slot};
 /// Another node has taken the slot; a batch has another number than the next.
 const TAKEN: &str = "HO001";
 const OUT_OF_TURN: &str = "HO002";
+
+/// A lock could not be had in time: nothing was done.
+const LOCKED: &str = "55P03";
+
+/// How much longer than anything else it may take to count everything.
+const COUNT_PATIENCES: u32 = 6;
 
 /// How long to wait before the database is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
@@ -69,7 +82,7 @@ pub struct Options {
     pub node: String,
     /// How long a node that is not seen keeps its slot.
     pub lease: Duration,
-    /// How long an append waits for a database that does not answer.
+    /// How long anything waits for a database that does not answer.
     pub patience: Duration,
     /// The most connections that read at once.
     pub readers_max: usize,
@@ -98,23 +111,22 @@ impl Options {
 /// One node's way to the database.
 pub struct PostgresStore {
     inner: Arc<Inner>,
-    heart: Option<JoinHandle<()>>,
+    beating: Option<JoinHandle<()>>,
 }
 
 struct Inner {
     link: Link,
     options: Options,
     readers: Pool,
+    /// Its own connection: when others hang, it must be found out whether the database is still the one.
+    heart: Heart,
     hints: Arc<Hints>,
     writer: Mutex<Writer>,
-    /// Slot and epoch, as they are now.
-    held: Mutex<(Slot, i64)>,
+    held: Mutex<Held>,
     /// The last stamp of everything that was read.
     seen: AtomicU64,
     /// How far the engine has read what other nodes did.
     reached: Mutex<Place>,
-    /// When this node was last seen by the database.
-    beat: Mutex<Instant>,
     /// How many other nodes there were then, and how many of their events this one did not know.
     others: AtomicU64,
     behind: AtomicU64,
@@ -122,8 +134,16 @@ struct Inner {
     doubts_settled: AtomicU64,
     /// In what other nodes are set otherwise.
     differences: Mutex<BTreeSet<String>>,
-    stopping: AtomicBool,
-    stopped: (Mutex<()>, Condvar),
+}
+
+/// The slot that is held.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    slot: Slot,
+    /// One more with each holder.
+    epoch: i64,
+    /// It is another one than before: what its last holder wrote may not have been heard, and whoever listens has not been told.
+    missed: bool,
 }
 
 /// The connection that writes, one thing after the other.
@@ -134,6 +154,8 @@ struct Writer {
     batch: i64,
     /// Whether it is unknown what became of the one after it.
     in_doubt: bool,
+    /// The slot is another one than at the last append, and whoever appends has not been told.
+    moved: bool,
     /// The sessions for which others were first.
     races: Races,
 }
@@ -141,9 +163,9 @@ struct Writer {
 /// Why something could not be written.
 enum Refused {
     /// The database said so: nothing was kept.
-    Said(tokio_postgres::Error),
-    /// The connection ended before it answered.
-    Lost(tokio_postgres::Error),
+    Said(Error),
+    /// The connection ended before it answered, or it did not answer in time.
+    Lost(Error),
     /// It answered with a warning: a standby may not have it.
     Warned,
 }
@@ -154,29 +176,31 @@ impl PostgresStore {
         let inner = Inner::new(options)?;
         inner.migrate(&schema::STEPS)?;
         inner.take_slot(&mut lock(&inner.writer))?;
+        // Nothing was heard before.
+        inner.heard_of_the_slot();
+        lock(&inner.writer).moved = false;
         let (hints, channel) = (Arc::clone(&inner.hints), inner.options.schema.clone());
         inner.link.begin(|database| hints.carry(database, channel));
         let inner = Arc::new(inner);
-        let beating = Arc::clone(&inner);
-        let heart = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beating.keep_beating());
-        let heart = heart.map_err(|source| Fault::Unavailable {
+        let heart = Arc::clone(&inner);
+        let beating = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || heart.keep_beating());
+        let beating = beating.map_err(|source| Fault::Unavailable {
             doing: "starting the store's thread",
             source: source.into(),
         })?;
-        Ok(PostgresStore { inner, heart: Some(heart) })
+        Ok(PostgresStore { inner, beating: Some(beating) })
     }
 }
 
 impl Drop for PostgresStore {
     fn drop(&mut self) {
-        self.inner.stopping.store(true, Ordering::Release);
-        self.inner.stopped.1.notify_all();
-        if let Some(heart) = self.heart.take() {
-            _ = heart.join();
+        self.inner.heart.stop();
+        if let Some(beating) = self.beating.take() {
+            _ = beating.join();
         }
         // Others need not wait for the lease to end.
         let free = "UPDATE @slots SET seen_at = '-infinity' WHERE slot = $1 AND epoch = $2";
-        _ = self.inner.ask("giving the slot back", free, || self.inner.whose());
+        _ = self.inner.ask("giving the slot back", free, || lock(&self.inner.held).values());
     }
 }
 
@@ -188,36 +212,28 @@ impl Inner {
             return Err(Fault::Unfit { what });
         }
         Ok(Inner {
-            link: Link::new(options.database.clone(), schema, &options.node)?,
+            link: Link::new(options.database.clone(), schema, &options.node, options.patience)?,
             readers: Pool::new(options.readers_max),
+            heart: Heart::new(),
             hints: Arc::new(Hints::new()),
             writer: Mutex::default(),
             held: Mutex::default(),
             seen: AtomicU64::new(0),
             reached: Mutex::default(),
-            beat: Mutex::new(Instant::now()),
             others: AtomicU64::new(0),
             behind: AtomicU64::new(0),
             doubts_settled: AtomicU64::new(0),
             differences: Mutex::default(),
-            stopping: AtomicBool::new(false),
-            stopped: Default::default(),
             options,
         })
     }
 
     fn slot(&self) -> Slot {
-        lock(&self.held).0
+        lock(&self.held).slot
     }
 
     fn see(&self, stamp: u64) {
         self.seen.fetch_max(stamp, Ordering::AcqRel);
-    }
-
-    /// The values that say whose slot it is.
-    fn whose(&self) -> Vec<Value> {
-        let (slot, epoch) = *lock(&self.held);
-        values![i32::from(slot.0) => INT4, epoch => INT8]
     }
 
     /// Ask for something that changes nothing, or nothing but once.
@@ -227,31 +243,54 @@ impl Inner {
         sql: &str,
         values: impl Fn() -> Vec<Value>,
     ) -> Result<Vec<Row>, Fault> {
-        let asked = self.readers.with(&self.link, |session| self.link.ask(session, sql, values()));
-        asked.map_err(|error| fault(doing, error))
+        self.ask_within(self.options.patience, sql, values).map_err(|error| fault(doing, error))
+    }
+
+    fn ask_within(
+        &self,
+        within: Duration,
+        sql: &str,
+        values: impl Fn() -> Vec<Value>,
+    ) -> Result<Vec<Row>, Error> {
+        self.readers.with(&self.link, within, |session, within| self.link.ask(session, sql, values(), within))
+    }
+
+    /// The same of a database that is sure to be the one, for whatever is answered.
+    fn read(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        values: impl Fn() -> Vec<Value>,
+    ) -> Result<Vec<Row>, Fault> {
+        self.must_be_seen()?;
+        self.ask(doing, sql, values)
     }
 
     /// One thing that changes something.
-    fn write(&self, writer: &mut Writer, sql: &str, values: Vec<Value>) -> Result<Vec<Row>, Refused> {
+    fn write(
+        &self,
+        writer: &mut Writer,
+        sql: &str,
+        values: Vec<Value>,
+        within: Duration,
+    ) -> Result<Vec<Row>, Refused> {
+        let until = Instant::now() + within;
         let session = match writer.session.take().filter(|session| session.is_open()) {
             Some(session) => session,
-            None => self.link.connect().map_err(Refused::Lost)?,
+            None => self.link.connect(within).map_err(Refused::Lost)?,
         };
-        let warnings = session.warnings();
-        let answer = self.link.ask(&session, sql, values);
-        let warned = session.warnings() > warnings;
-        let kept = Arc::clone(&session);
-        match answer {
-            Ok(_) if warned => Err(Refused::Warned),
+        let left = until.saturating_duration_since(Instant::now());
+        match self.link.ask(&session, sql, values, left) {
             Ok(rows) => {
-                writer.session = Some(kept);
+                writer.session = Some(session);
                 self.hints.wrote();
                 Ok(rows)
             }
             Err(error) if refuses(&error) => {
-                writer.session = Some(kept);
+                writer.session = Some(session);
                 Err(Refused::Said(error))
             }
+            Err(Error::Warned) => Err(Refused::Warned),
             Err(error) => Err(Refused::Lost(error)),
         }
     }
@@ -264,15 +303,13 @@ impl Inner {
         values: impl FnOnce() -> Vec<Value>,
     ) -> Result<Vec<Row>, Fault> {
         let mut writer = lock(&self.writer);
-        let mut all = self.whose();
+        let held = *lock(&self.held);
+        let mut all = held.values();
         all.extend(values![signed(self.seen.load(Ordering::Acquire)) => INT8]);
         all.extend(values());
-        match self.write(&mut writer, sql, all) {
+        match self.write(&mut writer, sql, all, self.options.patience) {
             Ok(rows) => Ok(rows),
-            Err(Refused::Said(error)) if is(&error, TAKEN) => {
-                self.take_slot(&mut writer)?;
-                Err(taken())
-            }
+            Err(Refused::Said(error)) if is(&error, TAKEN) => Err(self.move_from(held, &mut writer)),
             Err(Refused::Said(error) | Refused::Lost(error)) => Err(fault(doing, error)),
             Err(Refused::Warned) => Err(warned(doing)),
         }
@@ -280,55 +317,74 @@ impl Inner {
 
     /// One call of the function that appends. What becomes of it is found out, if that can be within the patience.
     fn append(&self, writer: &mut Writer, items: &[&Append]) -> Result<Vec<Outcome>, Fault> {
-        let until = Instant::now() + self.options.patience;
+        if std::mem::take(&mut writer.moved) {
+            return Err(Fault::SlotTaken);
+        }
         if writer.in_doubt {
             self.settle(writer)?;
         }
+        let until = Instant::now() + self.options.patience;
+        let left = || until.saturating_duration_since(Instant::now());
         let batch = writer.batch + 1;
+        // What was lost may still be on its way, and turn up in the place of what was sent again.
+        let mut was_lost = false;
         loop {
             let held = *lock(&self.held);
             let seen = self.seen.load(Ordering::Acquire);
             let values = append::arguments(held, batch, seen, items, &writer.races);
-            let lost = match self.write(writer, append::APPEND, values) {
+            // The other half is for finding out, on another connection, what became of it.
+            let lost = match self.write(writer, append::APPEND, values, left() / 2) {
                 Ok(rows) => {
-                    writer.batch = batch;
-                    return append::outcomes(held.0, &rows, items, &mut writer.races);
+                    (writer.batch, writer.in_doubt) = (batch, false);
+                    return append::outcomes(held.slot, &rows, items, &mut writer.races);
                 }
                 Err(Refused::Said(error)) if is(&error, TAKEN) => {
-                    self.take_slot(writer)?;
-                    return Err(taken());
+                    let fault = self.move_from(held, writer);
+                    writer.moved = false;
+                    return Err(fault);
                 }
+                // Something of the slot's is still under way.
+                Err(Refused::Said(error)) if is(&error, LOCKED) && !left().is_zero() => continue,
                 Err(Refused::Said(error)) if is(&error, OUT_OF_TURN) => error,
-                Err(Refused::Said(error)) => return Err(fault("appending", error)),
+                Err(Refused::Said(error)) => {
+                    writer.in_doubt = was_lost;
+                    return Err(fault("appending", error));
+                }
                 Err(Refused::Lost(error)) => error,
                 Err(Refused::Warned) => {
                     writer.in_doubt = true;
                     return Err(warned("appending"));
                 }
             };
-            writer.in_doubt = true;
-            loop {
-                match self.look_for(writer, batch, items) {
-                    Ok(Some(outcomes)) => {
-                        self.doubts_settled.fetch_add(1, Ordering::Relaxed);
-                        (writer.batch, writer.in_doubt) = (batch, false);
-                        return Ok(outcomes);
-                    }
-                    // It is not there: once more.
-                    Ok(None) => {
-                        self.doubts_settled.fetch_add(1, Ordering::Relaxed);
-                        break;
-                    }
-                    Err(error) if Instant::now() >= until || is(&error, TAKEN) => {
-                        return Err(fault("appending", error));
-                    }
-                    Err(_) => thread::sleep(RETRY_AFTER),
-                }
+            (writer.in_doubt, was_lost) = (true, true);
+            let found = self.look_until_known(writer, batch, items, until)?;
+            self.doubts_settled.fetch_add(1, Ordering::Relaxed);
+            if let Some(outcomes) = found {
+                (writer.batch, writer.in_doubt) = (batch, false);
+                return Ok(outcomes);
             }
-            if Instant::now() >= until {
+            // It is not there: once more.
+            if left().is_zero() {
                 return Err(fault("appending", lost));
             }
-            writer.in_doubt = false;
+        }
+    }
+
+    /// Find out what became of a batch whose answer was lost, until then at most.
+    fn look_until_known(
+        &self,
+        writer: &mut Writer,
+        batch: i64,
+        items: &[&Append],
+        until: Instant,
+    ) -> Result<Option<Vec<Outcome>>, Fault> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.look_for(writer, batch, items, left) {
+                Ok(found) => return Ok(found),
+                Err(error) if left.is_zero() || is(&error, TAKEN) => return Err(fault("appending", error)),
+                Err(_) => thread::sleep(RETRY_AFTER.min(left)),
+            }
         }
     }
 
@@ -338,13 +394,14 @@ impl Inner {
         writer: &mut Writer,
         batch: i64,
         items: &[&Append],
-    ) -> Result<Option<Vec<Outcome>>, tokio_postgres::Error> {
+        within: Duration,
+    ) -> Result<Option<Vec<Outcome>>, Error> {
         let held = "SELECT batch, before FROM @hold_v1($1, $2)";
         let session = match writer.session.take().filter(|session| session.is_open()) {
             Some(session) => session,
-            None => self.link.connect()?,
+            None => self.link.connect(within)?,
         };
-        let row = self.link.ask(&session, held, self.whose())?;
+        let row = self.link.ask(&session, held, lock(&self.held).values(), within)?;
         writer.session = Some(Arc::clone(&session));
         let (last, before): (i64, i64) = row.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
         if last != batch {
@@ -356,7 +413,7 @@ impl Inner {
                        FROM (SELECT 1) one LEFT JOIN @events e ON e.sid = $1 AND e.seq = $2 AND e.slot = $3 AND e.number > $4";
             let slot = self.slot();
             let values = values![sid(&item.key) => BYTEA, signed(item.expected + 1) => INT8, i32::from(slot.0) => INT4, before => INT8];
-            let found = self.link.ask(&session, sql, values)?;
+            let found = self.link.ask(&session, sql, values, within)?;
             let (number, stamp, head): (Option<i64>, Option<i64>, i64) =
                 found.first().map_or((None, None, 0), |row| (row.get(0), row.get(1), row.get(2)));
             outcomes.push(match (number, stamp) {
@@ -373,22 +430,32 @@ impl Inner {
 
     /// See to it that a batch in doubt is there or never will be: its number is used up.
     fn settle(&self, writer: &mut Writer) -> Result<(), Fault> {
-        let sql =
-            "UPDATE @slots SET batch = $3, before = number WHERE slot = $1 AND epoch = $2 AND batch = $3 - 1";
-        let mut all = self.whose();
+        let doing = "settling a commit in doubt";
+        let held = *lock(&self.held);
+        let mut all = held.values();
         all.extend(values![writer.batch + 1 => INT8]);
-        match self.write(writer, sql, all) {
+        match self.write(writer, "SELECT @settle_v1($1, $2, $3)", all, self.options.patience) {
             Ok(_) => {
                 self.doubts_settled.fetch_add(1, Ordering::Relaxed);
                 writer.batch += 1;
                 writer.in_doubt = false;
                 Ok(())
             }
-            Err(Refused::Said(error) | Refused::Lost(error)) => {
-                Err(fault("settling a commit in doubt", error))
-            }
-            Err(Refused::Warned) => Err(warned("settling a commit in doubt")),
+            // Whoever took the slot waited for it, and nothing is taken from the holder before.
+            Err(Refused::Said(error)) if is(&error, TAKEN) => match self.move_from(held, writer) {
+                Fault::SlotTaken => Ok(()),
+                other => Err(other),
+            },
+            Err(Refused::Said(error) | Refused::Lost(error)) => Err(fault(doing, error)),
+            Err(Refused::Warned) => Err(warned(doing)),
         }
+    }
+}
+
+impl Held {
+    /// The values that say whose slot it is.
+    fn values(self) -> Vec<Value> {
+        values![i32::from(self.slot.0) => INT4, self.epoch => INT8]
     }
 }
 
@@ -429,8 +496,11 @@ impl Store for PostgresStore {
 
     fn live(&self) -> Result<Vec<Slot>, Fault> {
         let sql = "SELECT slot FROM @slots WHERE seen_at > clock_timestamp() - $1 * interval '1 second' ORDER BY slot";
-        let rows =
-            self.inner.ask("reading which nodes are there", sql, || values![self.inner.lease() => FLOAT8])?;
+        let rows = self.inner.read(
+            "reading which nodes are there",
+            sql,
+            || values![self.inner.lease() => FLOAT8],
+        )?;
         rows.iter()
             .map(|row| row.try_get::<_, i32>(0).map(|slot| Slot(slot as u16)).map_err(unexpected))
             .collect()
@@ -448,9 +518,12 @@ impl Store for PostgresStore {
     }
 
     fn news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
-        self.inner.must_be_seen()?;
         *lock(&self.inner.reached) = after.clone();
-        self.inner.read_news(after, max)
+        let news = self.inner.read_news(after, max);
+        if matches!(news, Err(Fault::SlotTaken)) {
+            self.inner.heard_of_the_slot();
+        }
+        news
     }
 
     fn on_hint(&self, wake: Box<dyn Fn() + Send + Sync>) {
@@ -473,7 +546,7 @@ impl Store for PostgresStore {
         let owed = |ask: &Ask| ask.owes.saturating_mul(ask.every).min(OWED_MAX);
         // A little longer than a node keeps it.
         let kept = LENT_FOR.as_nanos() as i64 / 60 * 61;
-        let rows = self.inner.ask("lending", sql, || {
+        let rows = self.inner.read("lending", sql, || {
             values![
                 i32::from(self.inner.slot().0) => INT4,
                 kept => INT8,
@@ -559,7 +632,7 @@ impl Store for PostgresStore {
 
     fn record(&self, space: &str, tenant: &str, key: &str) -> Result<Option<Vec<u8>>, Fault> {
         let sql = "SELECT value FROM @records WHERE space = $1 AND tenant = $2 AND key = $3";
-        let rows = self.inner.ask(
+        let rows = self.inner.read(
             "reading a record",
             sql,
             || values![space.to_owned() => TEXT, tenant.to_owned() => TEXT, key.to_owned() => TEXT],
@@ -577,7 +650,7 @@ impl Store for PostgresStore {
         let sql = "SELECT key, value FROM @records
                    WHERE space = $1 AND tenant = $2 AND ($3::text IS NULL OR key > $3) ORDER BY key LIMIT $4";
         let max = signed(max as u64).min(10_000);
-        let rows = self.inner.ask("reading records", sql, || {
+        let rows = self.inner.read("reading records", sql, || {
             values![space.to_owned() => TEXT, tenant.to_owned() => TEXT, after.map(str::to_owned) => TEXT, max => INT8]
         })?;
         cut(rows.iter().map(|row| {
@@ -647,7 +720,8 @@ impl Store for PostgresStore {
     fn clear_index(&self) -> Result<(), Fault> {
         let sql = "WITH a AS (DELETE FROM @lists), b AS (DELETE FROM @inbox), c AS (DELETE FROM @snapshots), d AS (DELETE FROM @listed)
                    UPDATE @facts SET value = 0 WHERE name = 'index_version'";
-        self.inner.ask("clearing the index", sql, Vec::new).map(drop)
+        let cleared = self.inner.ask_within(AT_ITS_LEISURE, sql, Vec::new);
+        cleared.map(drop).map_err(|error| fault("clearing the index", error))
     }
 
     fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault> {
@@ -676,7 +750,7 @@ impl Store for PostgresStore {
     }
 
     fn probe(&self) -> Result<(), Fault> {
-        self.inner.beat()
+        self.inner.be_seen()
     }
 
     fn time(&self) -> Result<Option<u64>, Fault> {
@@ -687,9 +761,9 @@ impl Store for PostgresStore {
     fn about(&self) -> Option<String> {
         let Options { database, node, .. } = &self.inner.options;
         let row = self.inner.ask("asking the database about itself", database::ABOUT, Vec::new).ok()?;
-        let standby = match row.first()?.get::<_, &str>(5) {
-            "" => "no synchronous standby",
-            _ => "a synchronous standby",
+        let standby = match About::read(row.first()?).ok()?.is_synchronous() {
+            true => "a synchronous standby",
+            false => "no synchronous standby",
         };
         let differences =
             lock(&self.inner.differences).iter().fold(String::new(), |all, one| all + "; " + one);
@@ -726,16 +800,16 @@ fn first(rows: &[Row], doing: &'static str) -> Result<bool, Fault> {
     rows.first().ok_or_else(|| empty(doing))?.try_get(0).map_err(unexpected)
 }
 
-fn is(error: &tokio_postgres::Error, code: &str) -> bool {
+fn is(error: &Error, code: &str) -> bool {
     error.code().is_some_and(|found| found.code() == code)
 }
 
 /// Whether the database refused a statement, and goes on. Whatever else it says ends the connection.
-fn refuses(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|error| error.parsed_severity() == Some(Severity::Error))
+fn refuses(error: &Error) -> bool {
+    error.as_db_error().and_then(DbError::parsed_severity) == Some(Severity::Error)
 }
 
-fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
+fn fault(doing: &'static str, error: Error) -> Fault {
     match error.code() {
         Some(code) if *code == SqlState::DISK_FULL => Fault::Full { doing, source: error.into() },
         Some(_) | None => Fault::Unavailable { doing, source: error.into() },
@@ -743,17 +817,13 @@ fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
 }
 
 fn unexpected(error: tokio_postgres::Error) -> Fault {
-    fault("reading what the database answered", error)
+    fault("reading what the database answered", error.into())
 }
 
 fn empty(doing: &'static str) -> Fault {
     Fault::Unavailable { doing, source: "the database answered with nothing".into() }
 }
 
-fn taken() -> Fault {
-    Fault::Unavailable { doing: "appending", source: "another node has taken this one's slot".into() }
-}
-
 fn warned(doing: &'static str) -> Fault {
-    Fault::Unavailable { doing, source: "the database warned that what it keeps may be lost".into() }
+    fault(doing, Error::Warned)
 }

@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 
 use super::link::values;
-use super::{Inner, natural, sid, signed, unexpected};
+use super::{COUNT_PATIENCES, Inner, TAKEN, fault, is, lock, natural, sid, signed, unexpected};
 use crate::checksum::{Found, check, checked, checksum};
 use crate::fault::Fault;
 use crate::log::{
@@ -102,7 +102,7 @@ impl Inner {
                  WHERE e.before < $4 ORDER BY e.seq"
             );
             let room = PAGE_BYTES_MAX as i64;
-            let found = self.ask(
+            let found = self.read(
                 "reading a session",
                 &sql,
                 || values![sid(of) => BYTEA, signed(from) => INT8, more => INT8, room => INT8],
@@ -122,13 +122,13 @@ impl Inner {
 
     pub(super) fn read_head(&self, of: &SessionKey) -> Result<Option<u64>, Fault> {
         let sql = "SELECT coalesce((SELECT max(seq) FROM @events WHERE sid = $1), 0) FROM @sessions WHERE sid = $1 AND deleted_at IS NULL";
-        let found = self.ask("reading a session's head", sql, || values![sid(of) => BYTEA])?;
+        let found = self.read("reading a session's head", sql, || values![sid(of) => BYTEA])?;
         found.first().map(|row| number(row, 0)).transpose()
     }
 
     pub(super) fn read_snapshot(&self, of: &SessionKey) -> Result<Option<Snapshot>, Fault> {
         let sql = "SELECT seq, checksum, bytes FROM @snapshots WHERE sid = $1";
-        let found = self.ask("reading a snapshot", sql, || values![sid(of) => BYTEA])?;
+        let found = self.read("reading a snapshot", sql, || values![sid(of) => BYTEA])?;
         let Some(row) = found.first() else { return Ok(None) };
         let snapshot = Snapshot { seq: number(row, 0)?, bytes: get(row, 2)? };
         let sound = get::<i64>(row, 1)? == i64::from(checksum(of, snapshot.seq, &snapshot.bytes));
@@ -146,7 +146,7 @@ impl Inner {
                                          ORDER BY e.number LIMIT $3) e
                      JOIN @sessions k ON k.sid = e.sid"
                 ));
-                self.ask("reading the feed", &sql, || {
+                self.read("reading the feed", &sql, || {
                     values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, limit(max) => INT8, PAGE_BYTES_MAX as i64 => INT8]
                 })?
             }
@@ -187,8 +187,8 @@ impl Inner {
              JOIN @sessions k ON k.sid = e.sid
              WHERE e.stamp < coalesce(({window}), 9223372036854775807)"
         ));
-        let found = self.ask("reading the feed of an agent", &near, values)?;
-        let ends = self.ask(
+        let found = self.read("reading the feed of an agent", &near, values)?;
+        let ends = self.read(
             "reading the feed of an agent",
             &window,
             || values![slots.to_vec() => INT4_ARRAY, numbers.to_vec() => INT8_ARRAY],
@@ -202,15 +202,25 @@ impl Inner {
              JOIN {REACHED} r ON r.slot = e.slot AND e.number > r.number
              WHERE l.tenant = $5 AND l.agent = $6"
         ));
-        self.ask("reading the feed of an agent", &far, values)
+        self.read("reading the feed of an agent", &far, values)
     }
 
+    /// A page of what others did. What is left out is the slot that is held, and the database says whether it is.
     pub(super) fn read_news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
+        self.must_be_seen()?;
+        let held = self.held_and_heard()?;
         let max = max.min(ROWS_MAX);
-        let own = i32::from(self.slot().0);
         let (slots, numbers) = reached(after);
-        let found = self.ask("reading what other nodes did", "SELECT * FROM @news_v1($1, $2, $3, $4, $5)", || {
-            values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, own => INT4, limit(max) => INT8, PAGE_BYTES_MAX as i64 => INT8]
+        let sql = "SELECT * FROM @news_v1($1, $2, $3, $4, $5, $6)";
+        let found = self.ask_within(self.options.patience, sql, || {
+            let mut all = values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY];
+            all.extend(held.values());
+            all.extend(values![limit(max) => INT8, PAGE_BYTES_MAX as i64 => INT8]);
+            all
+        });
+        let found = found.map_err(|error| match is(&error, TAKEN) {
+            true => self.move_from(held, &mut lock(&self.writer)),
+            false => fault("reading what other nodes did", error),
         })?;
         let news = cut(found.iter().map(news))?;
         news.iter().for_each(|news| self.see(news.stamp));
@@ -252,7 +262,7 @@ impl Inner {
              LEFT JOIN found f ON true ORDER BY f.born {direction}"
         );
         let wanted = limit(max);
-        let found = self.ask("reading a list", &sql, || {
+        let found = self.read("reading a list", &sql, || {
             values![
                 from => INT8,
                 filter.tenant.as_deref().map(str::to_owned) => TEXT,
@@ -295,7 +305,7 @@ impl Inner {
         );
         let from = after.map_or(-1, |Cursor(after)| signed(after));
         let wanted = limit(max);
-        let found = self.ask("reading an inbox", &sql, || {
+        let found = self.read("reading an inbox", &sql, || {
             values![tenant.to_owned() => TEXT, agent.to_owned() => TEXT, from => INT8, i64::from(kinds) => INT8, wanted + 1 => INT8]
         })?;
         let waiting = found.iter().map(|found| {
@@ -309,7 +319,7 @@ impl Inner {
 
     pub(super) fn read_row(&self, of: &SessionKey) -> Result<Option<IndexRow>, Fault> {
         let sql = format!("SELECT {ROW} FROM @listed l WHERE l.sid = $1");
-        let found = self.ask("reading an index row", &sql, || values![sid(of) => BYTEA])?;
+        let found = self.read("reading an index row", &sql, || values![sid(of) => BYTEA])?;
         found.first().map(|found| row(found, 0)).transpose()
     }
 
@@ -324,7 +334,7 @@ impl Inner {
                    WHERE l.wake <= $1 AND (l.wake, l.born) > ($2, $3) ORDER BY l.wake, l.born LIMIT $4";
         let (at, place) = after.map_or((-1, -1), |cursor| (signed(cursor.at), signed(cursor.place)));
         let wanted = signed(max as u64).min(100_000);
-        let found = self.ask(
+        let found = self.read(
             "reading what is due",
             sql,
             || values![signed(until) => INT8, at => INT8, place => INT8, wanted => INT8],
@@ -349,7 +359,7 @@ impl Inner {
     ) -> Result<(Vec<SessionKey>, Option<Cursor>), Fault> {
         let from = after.map_or(-1, |Cursor(after)| signed(after));
         let wanted = signed(max as u64).min(100_000);
-        let found = self.ask("reading the sessions", sql, || values![from => INT8, wanted + 1 => INT8])?;
+        let found = self.read("reading the sessions", sql, || values![from => INT8, wanted + 1 => INT8])?;
         let shown = &found[..found.len().min(wanted as usize)];
         let keys = shown.iter().map(|row| key(row, 0)).collect::<Result<_, _>>()?;
         let last = shown.last().map(|row| number(row, 2)).transpose()?.map(Cursor).or(after);
@@ -357,7 +367,7 @@ impl Inner {
     }
 
     pub(super) fn read_last_place(&self) -> Result<Place, Fault> {
-        let found = self.ask("reading the last place", "SELECT slot, number FROM @slots", Vec::new)?;
+        let found = self.read("reading the last place", "SELECT slot, number FROM @slots", Vec::new)?;
         let mut place = Place::default();
         for row in &found {
             place.reach(Position { slot: slot(row, 0)?, number: number(row, 1)? });
@@ -367,7 +377,9 @@ impl Inner {
 
     /// Counts by tenant and requester.
     pub(super) fn read_counts(&self, doing: &'static str, sql: &str) -> Result<Vec<OpenCount>, Fault> {
-        let found = self.ask(doing, sql, Vec::new)?;
+        self.must_be_seen()?;
+        let found = self.ask_within(self.options.patience * COUNT_PATIENCES, sql, Vec::new);
+        let found = found.map_err(|error| fault(doing, error))?;
         found.iter().map(|row| Ok((text(row, 0)?, text(row, 1)?, number(row, 2)?))).collect()
     }
 
@@ -377,7 +389,7 @@ impl Inner {
         sql: &str,
         values: impl Fn() -> Vec<super::link::Value>,
     ) -> Result<Option<u64>, Fault> {
-        let found = self.ask(doing, sql, values)?;
+        let found = self.read(doing, sql, values)?;
         found
             .first()
             .map(|row| get::<Option<i64>>(row, 0))

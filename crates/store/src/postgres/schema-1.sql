@@ -167,9 +167,10 @@ CREATE TABLE notes (
 );
 CREATE INDEX notes_by_time ON notes (written_at);
 
--- Only the holder of a slot writes to it, and one batch after the other.
+-- Only the holder of a slot writes to it, and one batch after the other. While a commit of it hangs, those that have given up waiting
+-- must not gather here.
 CREATE FUNCTION hold_v1(p_slot integer, p_epoch bigint) RETURNS slots
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
 DECLARE held slots;
 BEGIN
     SELECT * INTO held FROM slots WHERE slot = p_slot FOR NO KEY UPDATE;
@@ -179,13 +180,36 @@ BEGIN
     RETURN held;
 END $$;
 
--- A slot that nobody has been seen to hold for a while, or a new one. Nobody takes one who could not read what living nodes write,
+-- Be seen, so that nobody takes the slot. Answers with how many others there are, and how many of their events the node does not
+-- know that has read up to these numbers.
+CREATE FUNCTION beat_v1(p_slot integer, p_epoch bigint, p_slots integer[], p_numbers bigint[], p_lease interval)
+RETURNS TABLE (others bigint, unknown bigint)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM hold_v1(p_slot, p_epoch);
+    RETURN QUERY
+    UPDATE slots h SET seen_at = clock_timestamp(), behind = (
+        SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)
+        FROM slots s LEFT JOIN unnest(p_slots, p_numbers) AS r (slot, number) ON r.slot = s.slot WHERE s.slot <> p_slot)
+    WHERE h.slot = p_slot
+    RETURNING (SELECT count(*) FROM slots o WHERE o.slot <> p_slot AND o.seen_at > clock_timestamp() - p_lease), h.behind;
+END $$;
+
+-- Use up the number of a batch in doubt, once one that is under way has come to its end: it is there, or never will be.
+CREATE FUNCTION settle_v1(p_slot integer, p_epoch bigint, p_batch bigint) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM hold_v1(p_slot, p_epoch);
+    UPDATE slots SET batch = p_batch, before = number WHERE slot = p_slot AND batch = p_batch - 1;
+END $$;
+
+-- A slot that nobody has been seen to hold for a while, and of which nothing is under way, or a new one. Nobody takes one who could not read what living nodes write,
 -- or writes what they cannot read.
 CREATE FUNCTION take_slot_v1(
     p_node text, p_release text, p_lease interval, p_reads bigint, p_writes bigint, p_settings text, p_finished_ms bigint,
     p_tombstones_ms bigint
 ) RETURNS slots
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
 DECLARE
     taken slots;
     other slots;
@@ -202,7 +226,8 @@ BEGIN
     END IF;
     UPDATE slots SET epoch = epoch + 1, node = p_node, release = p_release, seen_at = clock_timestamp(), batch = 0,
         reads = p_reads, writes = p_writes, settings = p_settings, finished_ms = p_finished_ms, tombstones_ms = p_tombstones_ms
-    WHERE slot = (SELECT slot FROM slots WHERE seen_at <= clock_timestamp() - p_lease ORDER BY slot LIMIT 1)
+    WHERE slot = (SELECT slot FROM slots WHERE seen_at <= clock_timestamp() - p_lease ORDER BY slot LIMIT 1
+                  FOR UPDATE SKIP LOCKED)
     RETURNING * INTO taken;
     IF NOT FOUND THEN
         INSERT INTO slots (slot, epoch, node, release, seen_at, reads, writes, settings, finished_ms, tombstones_ms)
@@ -543,8 +568,11 @@ BEGIN
 END $$;
 
 -- A page of what others than the holder of one slot wrote after these numbers: the earliest stamps, cut by count and bytes. A
--- function, because its plan is kept: everybody who waits for an answer waits for this.
-CREATE FUNCTION news_v1(p_slots integer[], p_numbers bigint[], p_own integer, p_max bigint, p_bytes bigint)
+-- function, because its plan is kept: everybody who waits for an answer waits for this. Whoever has lost its slot must not leave it
+-- out; since it only reads, all of this is as it was at one moment.
+CREATE FUNCTION news_v1(
+    p_slots integer[], p_numbers bigint[], p_own integer, p_epoch bigint, p_max bigint, p_bytes bigint
+)
 RETURNS TABLE (tenant text, session text, slot integer, number bigint, stamp bigint, seq bigint, checksum bigint, bytes bytea,
                kind smallint, space text, agents text[], requester text)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -552,6 +580,9 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force
     SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM slots s WHERE s.slot = p_own AND s.epoch = p_epoch) THEN
+        RAISE EXCEPTION 'slot % was taken by another node', p_own USING ERRCODE = 'HO001';
+    END IF;
     RETURN QUERY
     SELECT c.tenant, c.session, c.slot, c.number, c.stamp, c.seq, c.checksum, c.bytes, c.kind, c.space, c.agents, c.requester
     FROM (SELECT p.*, sum(octet_length(p.bytes)) OVER (ORDER BY p.stamp, p.slot) - octet_length(p.bytes) AS before

@@ -1,8 +1,9 @@
 //! Making the tables, step by step. Each step only adds, and says which releases go on beside it.
 
-use super::link::values;
-use super::{Inner, Options, database, empty, fault, first};
+use super::link::{AT_ITS_LEISURE, Error, values};
+use super::{About, Inner, Options, database, empty, fault, first, unexpected};
 use crate::fault::Fault;
+use crate::number::natural;
 
 /// From the tables of one version to those of the next.
 pub(super) struct Step {
@@ -23,19 +24,17 @@ pub fn migrate(options: Options) -> Result<bool, Fault> {
 pub fn remove(options: Options) -> Result<(), Fault> {
     let inner = Inner::new(options)?;
     let sql = format!("DROP SCHEMA IF EXISTS \"{}\" CASCADE", inner.options.schema);
-    inner.ask("removing the schema", &sql, Vec::new).map(drop)
+    let removed = inner.ask_within(AT_ITS_LEISURE, &sql, Vec::new);
+    removed.map(drop).map_err(|error| fault("removing the schema", error))
 }
 
 impl Inner {
     /// Make the tables, or find them. When several nodes start at once, one does. Says whether there was anything to do.
     pub(super) fn migrate(&self, steps: &[Step]) -> Result<bool, Fault> {
         let Options { schema, database, .. } = &self.options;
-        let refused = |error: tokio_postgres::Error| {
-            database.refuses(schema, &error).unwrap_or_else(|| fault("opening the database", error))
-        };
-        let about =
-            self.readers.with(&self.link, |session| self.link.ask(session, database::ABOUT, Vec::new()));
-        database::fit(about.map_err(refused)?.first().ok_or_else(|| empty("opening the database"))?)?;
+        let refused = |error: Error| self.cannot("opening the database", error);
+        let about = self.ask_within(self.options.patience, database::ABOUT, Vec::new).map_err(refused)?;
+        About::read(about.first().ok_or_else(|| empty("opening the database"))?)?.fits()?;
         let known = steps.len() as u64;
         let found = self.version()?;
         if found > known {
@@ -73,7 +72,8 @@ impl Inner {
                  END $make$",
                 step.sql
             );
-            self.readers.with(&self.link, |session| self.link.script(session, &sql)).map_err(refused)?;
+            let run = |session: &_, within| self.link.script(session, &sql, within);
+            self.readers.with(&self.link, AT_ITS_LEISURE, run).map_err(refused)?;
         }
         Ok(found < known)
     }
@@ -82,12 +82,21 @@ impl Inner {
     fn version(&self) -> Result<u64, Fault> {
         let name = format!("\"{}\".facts", self.options.schema);
         let there = "SELECT to_regclass($1) IS NOT NULL";
-        let there = self.ask("looking for the tables", there, || values![name.clone() => TEXT])?;
+        let there = self.ask_within(self.options.patience, there, || values![name.clone() => TEXT]);
+        let there = there.map_err(|error| self.cannot("looking for the tables", error))?;
         if !first(&there, "looking for the tables")? {
             return Ok(0);
         }
         let sql = "SELECT value FROM @facts WHERE name = 'version'";
-        Ok(self.read_number("reading the version of the tables", sql, Vec::new)?.unwrap_or(0))
+        let found = self.ask_within(self.options.patience, sql, Vec::new);
+        let found = found.map_err(|error| self.cannot("reading the version of the tables", error))?;
+        found.first().map_or(Ok(0), |row| row.try_get(0).map(natural).map_err(unexpected))
+    }
+
+    /// Why something cannot be done when the store is opened: what helps, if that is clear.
+    pub(super) fn cannot(&self, doing: &'static str, error: Error) -> Fault {
+        let Options { database, schema, .. } = &self.options;
+        database.refuses(schema, &error).unwrap_or_else(|| fault(doing, error))
     }
 
     fn everybody_bears(&self, step: &Step) -> Result<(), Fault> {

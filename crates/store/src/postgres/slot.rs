@@ -1,24 +1,21 @@
-//! Being there as a node: taking a slot, being seen, and looking which other nodes there are and how they are set.
+//! Being there as a node: taking a slot, and looking which other nodes there are and how they are set.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
-use super::link::values;
-use super::{Inner, Options, Writer, empty, is, lock, read, schema, signed, taken, unexpected};
+use super::link::{Error, values};
+use super::{Held, Inner, Options, Writer, empty, fault, is, lock, schema, signed, unexpected};
 use crate::fault::Fault;
 use crate::log::NEWS_KEPT;
 use crate::number::natural;
 use crate::place::Slot;
+use crate::uptime::uptime;
 
 /// A living node cannot read what this one writes, or the other way round.
 const UNREADABLE: &str = "HO003";
-
-/// How often what nobody needs any more is looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,72 +119,63 @@ impl Inner {
                 says.tombstones_kept_ms.map(signed) => INT8,
             ]
         };
-        let found = self.readers.with(&self.link, |session| self.link.ask(session, sql, values()));
-        let found = found.map_err(|error| match error.as_db_error() {
-            Some(said) if is(&error, UNREADABLE) => Fault::Unfit { what: said.message().to_owned() },
-            Some(_) | None => super::fault("taking a slot", error),
-        })?;
+        let begun = uptime();
+        let found = self.ask_within(self.options.patience, sql, values);
+        let found = found.map_err(|error| self.cannot_take_slot(error))?;
         let row = found.first().ok_or_else(|| empty("taking a slot"))?;
         let slot: i32 = row.try_get(0).map_err(unexpected)?;
         let slot = Slot(u16::try_from(slot).map_err(|_| empty("taking a slot"))?);
-        *lock(&self.held) = (slot, row.try_get(1).map_err(unexpected)?);
-        *lock(&self.beat) = Instant::now();
-        (writer.batch, writer.in_doubt) = (0, false);
+        let epoch = row.try_get(1).map_err(unexpected)?;
+        *lock(&self.held) = Held { slot, epoch, missed: true };
+        self.heart.seen(begun);
+        (writer.batch, writer.in_doubt, writer.moved) = (0, false, true);
         Ok(())
     }
 
-    /// Be seen, so that nobody takes the slot.
-    pub(super) fn beat(&self) -> Result<(), Fault> {
-        let begun = Instant::now();
-        let sql = "UPDATE @slots SET seen_at = clock_timestamp(), behind = (
-                       SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)
-                       FROM @slots s LEFT JOIN unnest($3, $4) AS r (slot, number) ON r.slot = s.slot WHERE s.slot <> $1)
-                   WHERE slot = $1 AND epoch = $2
-                   RETURNING (SELECT count(*) FROM @slots WHERE slot <> $1 AND seen_at > clock_timestamp() - $5 * interval '1 second'),
-                             behind";
-        let (slots, numbers) = read::reached(&lock(&self.reached));
-        let seen = self.ask("being seen", sql, || {
-            let mut all = self.whose();
-            all.extend(values![
-                slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, self.lease() => FLOAT8,
-            ]);
-            all
-        })?;
-        let Some(seen) = seen.first() else { return Err(taken()) };
-        let number = |at| seen.try_get::<_, i64>(at).map(natural).map_err(unexpected);
-        let (others, behind) = (number(0)?, number(1)?);
-        self.hints.set_others(others > 0);
-        self.others.store(others, Ordering::Release);
-        self.behind.store(behind, Ordering::Release);
-        *lock(&self.beat) = begun;
-        Ok(())
-    }
-
-    pub(super) fn keep_beating(&self) {
-        let every = self.options.lease / 4;
-        let mut swept: Option<Instant> = None;
-        self.compare();
-        while !self.stopping.load(Ordering::Acquire) {
-            let waiting = lock(&self.stopped.0);
-            let (waiting, _) =
-                self.stopped.1.wait_timeout(waiting, every).unwrap_or_else(PoisonError::into_inner);
-            drop(waiting);
-            if self.stopping.load(Ordering::Acquire) {
-                return;
+    fn cannot_take_slot(&self, error: Error) -> Fault {
+        match error.as_db_error() {
+            Some(said) if is(&error, UNREADABLE) => Fault::Unfit { what: said.message().to_owned() },
+            Some(said) if *said.code() == SqlState::INSUFFICIENT_PRIVILEGE => {
+                self.cannot("taking a slot", error)
             }
-            if let Err(error) = self.beat() {
-                tracing::warn!(%error, "this node was not seen by the database");
-            }
-            self.compare();
-            if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {
-                swept = Some(Instant::now());
-                self.sweep();
-            }
+            Some(_) | None => fault("taking a slot", error),
         }
     }
 
+    /// Another node has this slot: take another one, unless somebody here has done that. Whoever listens and whoever appends are
+    /// told once each: what the last holder of the new slot wrote may not have been heard.
+    pub(super) fn move_from(&self, lost: Held, writer: &mut Writer) -> Fault {
+        let held = *lock(&self.held);
+        if (held.slot, held.epoch) == (lost.slot, lost.epoch)
+            && let Err(fault) = self.take_slot(writer)
+        {
+            return fault;
+        }
+        let (from, to) = (lost.slot.0, lock(&self.held).slot.0);
+        tracing::warn!(from, to, "another node has taken this one's slot: it goes on in another");
+        Fault::SlotTaken
+    }
+
+    /// The slot that is left out of what others did. None until whoever listens has been told that it is another one.
+    pub(super) fn held_and_heard(&self) -> Result<Held, Fault> {
+        let held = *lock(&self.held);
+        if held.missed { Err(Fault::SlotTaken) } else { Ok(held) }
+    }
+
+    /// Whoever listens has been told that the slot is another one.
+    pub(super) fn heard_of_the_slot(&self) {
+        lock(&self.held).missed = false;
+    }
+
+    /// How many other nodes there are, and how many of their events this one did not know.
+    pub(super) fn know_of_others(&self, others: u64, behind: u64) {
+        self.hints.set_others(others > 0);
+        self.others.store(others, Ordering::Release);
+        self.behind.store(behind, Ordering::Release);
+    }
+
     /// What cannot be deleted now can be later.
-    fn sweep(&self) {
+    pub(super) fn sweep(&self) {
         let notes = "DELETE FROM @notes WHERE written_at < now() - $1 * interval '1 second'";
         _ = self.ask("deleting old notes", notes, || values![NEWS_KEPT.as_secs_f64() => FLOAT8]);
         let claims = "DELETE FROM @turns WHERE until < now()";
@@ -201,7 +189,7 @@ impl Inner {
     }
 
     /// Look in what other nodes are set otherwise, and say so once.
-    fn compare(&self) {
+    pub(super) fn compare(&self) {
         let own = &self.options.says.settings;
         if own.is_empty() {
             return;
@@ -215,14 +203,6 @@ impl Inner {
             tracing::warn!(difference, "another node is set otherwise");
         }
         *known = found;
-    }
-
-    /// Who has not been seen for long may have lost its slot, or speak to a database that others have left.
-    pub(super) fn must_be_seen(&self) -> Result<(), Fault> {
-        if lock(&self.beat).elapsed() > self.options.lease / 2 {
-            return self.beat();
-        }
-        Ok(())
     }
 }
 

@@ -16,12 +16,14 @@ pub fn url() -> Option<String> {
 }
 
 /// How a node opens a schema.
+#[allow(dead_code, reason = "some tests have options of their own")]
 pub fn options(schema: &str) -> Option<Options> {
     let database = Database::read(&url()?, None, None).unwrap();
     Some(Options { schema: schema.to_owned(), ..Options::new(database) })
 }
 
 /// Open a schema as one of its nodes.
+#[allow(dead_code, reason = "some tests have options of their own")]
 pub fn open(schema: &str) -> Option<PostgresStore> {
     Some(PostgresStore::open(options(schema)?).unwrap())
 }

@@ -3,45 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod binary;
+mod golden;
 
-use std::fs;
 use std::path::Path;
 use std::process::Output;
 
 use handover_engine::index;
-use handover_store::{
-    Append, Filter, Listed, MemoryStore, Order, SessionKey, SqliteStore, Store, StoredEvent, Wake,
-};
+use handover_store::{Filter, Listed, MemoryStore, Order, SessionKey, SqliteStore, Store, StoredEvent};
 
 use self::binary::{Server, handover, said};
+use self::golden::{put, put_logs};
 
 fn rebuild(data: &Path) -> Output {
     handover().args(["rebuild", "--data"]).arg(data).output().unwrap()
-}
-
-/// Put the logs that a release wrote into a store, without an index. Says how many.
-fn put_logs(store: &dyn Store) -> usize {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/v1");
-    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    for path in &paths {
-        let text = fs::read_to_string(path).unwrap();
-        // One event on each line, and the state on the last.
-        let lines = text.trim_end().rsplit_once('\n').unwrap().0;
-        let key = SessionKey::new("t", path.file_stem().unwrap().to_str().unwrap());
-        put(store, key, lines.lines().map(from_hex).collect());
-    }
-    paths.len()
-}
-
-fn put(store: &dyn Store, key: SessionKey, events: Vec<Vec<u8>>) {
-    store
-        .append(&[Append { key, expected: 0, events, row: None, wake: Wake::Unchanged, snapshot: None }])
-        .unwrap();
-}
-
-fn from_hex(line: &str) -> Vec<u8> {
-    (0..line.len()).step_by(2).map(|at| u8::from_str_radix(&line[at..at + 2], 16).unwrap()).collect()
 }
 
 /// What the index says, and what the logs hold.

@@ -129,7 +129,7 @@ impl Drop for Server {
     }
 }
 
-fn get_at(address: &str, path: &str) -> (u16, String) {
+pub fn get_at(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

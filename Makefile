@@ -106,6 +106,7 @@ docs: ## run every block of README, docs and examples as it is written
 nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer, and engines behind a pooler
 	@scripts/nodes
 	@scripts/nodes --rolling
+	@scripts/cluster --http 127.0.0.1:0 --macp 127.0.0.1:0 python3 tests/nodes/in_front.py
 	@scripts/soak --short
 	POOLED=1 scripts/postgres cargo test $(LOCKED) --workspace --test engine -- --quiet on_a_database
 

@@ -6,6 +6,7 @@ and heard is compared with what is stored.
 """
 
 import argparse
+import contextlib
 import pathlib
 import random
 import sys
@@ -19,27 +20,37 @@ import database  # noqa: E402
 import rolling  # noqa: E402
 from between import Between  # noqa: E402
 from database import until  # noqa: E402
-from lives import Caller, Follower, OverGrid, OverMacp, OverMcp, Record  # noqa: E402
+from lives import Caller, Follower, OverGrid, OverMacp, OverMcp, Record, Unanswered  # noqa: E402
 from node import PATIENCE, Node  # noqa: E402
 from witness import Witness  # noqa: E402
 
 # What a run has at least, however short it is.
-LEAST = {"kills": 20, "pauses": 20, "commits in doubt": 50, "failovers": 1, "database kills": 1}
+LEAST = {
+    "kills": 20,
+    "pauses": 20,
+    "slots lost": 2,
+    "commits in doubt": 50,
+    "failovers": 1,
+    "database kills": 1,
+    "long hangs of the standby": 1,
+    "reads while it hung": 3,
+}
 FACES = (OverMacp, OverMcp, OverGrid)
 EACH = 2
 
 # Short, so that what a lost node leaves behind is taken over soon.
-TIMES = {"STORE_LEASE_SECONDS": 2, "STORE_PATIENCE_SECONDS": 3, "DRAIN_SECONDS": 0}
+LEASE_SECONDS = 2
+TIMES = {"STORE_LEASE_SECONDS": LEASE_SECONDS, "STORE_PATIENCE_SECONDS": 3, "DRAIN_SECONDS": 0}
 
 
 class Trouble:
     """Everything that goes wrong, counted."""
 
-    def __init__(self, nodes, between, primary):
-        self.nodes, self.between = nodes, between
+    def __init__(self, nodes, between, primary, place):
+        self.nodes, self.between, self.place = nodes, between, place
         self.primary, self.standby = primary, primary.standby()
         self.counts = dict.fromkeys(LEAST, 0) | {"cuts": 0, "stalls": 0, "hangs of the standby": 0}
-        self.first_after = []
+        self.first_after, self.wrong = [], []
 
     def enough(self):
         self.counts["commits in doubt"], self.counts["cuts"] = self.between.doubts, self.between.cuts
@@ -53,10 +64,14 @@ class Trouble:
         self.counts["kills"] += 1
         self._doubts(2)
         killed.begin()
-        # Now and then for longer than its lease.
-        time.sleep(2.5 if number % 8 == 3 else random.uniform(0.1, 0.4))
-        paused.go_on()
-        killed.wait()
+        # Now and then for so long that another node takes its slot.
+        if number % 8 == 3:
+            killed.wait()
+            self._take_slot_of(paused)
+        else:
+            time.sleep(random.uniform(0.1, 0.4))
+            paused.go_on()
+            killed.wait()
         self._doubts(2)
         self.between.delay = random.choice([0, 0, 0.005])
         if number % 3 == 0:
@@ -69,9 +84,7 @@ class Trouble:
             self.between.go_on()
         if number % 7 == 2:
             self.counts["hangs of the standby"] += 1
-            self.standby.pause()
-            time.sleep(0.5)
-            self.standby.go_on()
+            self._hang(record, 2 * LEASE_SECONDS if number % 28 == 2 else 0.5)
         if number % 16 == 4:
             self.counts["database kills"] += 1
             self.primary.kill()
@@ -79,6 +92,61 @@ class Trouble:
             self.primary.start()
         if number % 16 == 10:
             self._fail_over(record)
+
+    def _take_slot_of(self, paused):
+        """Others take the slot of a node that is paused: it goes on in another."""
+        slot, takers = self._slot_of(paused), []
+        of = f"FROM handover.slots WHERE slot = {slot}"
+        is_over = f"SELECT 1 {of} AND seen_at < clock_timestamp() - interval '{LEASE_SECONDS} s'"
+        until(lambda: self.primary.query(is_over), f"the lease of {paused.name} is over")
+        try:
+            while self.primary.query(f"SELECT node {of}") == [[paused.name]]:
+                takers.append(Node(f"taker-{len(takers)}", self.between.url, self.place, **TIMES).start())
+            paused.go_on()
+            until(lambda: self._slot_of(paused) not in (None, slot), f"{paused.name} has another slot")
+            self.counts["slots lost"] += 1
+        finally:
+            for taker in takers:
+                taker.stop()
+
+    def _slot_of(self, node):
+        of = f"FROM handover.slots WHERE node = '{node.name}' AND seen_at > clock_timestamp() - interval '{LEASE_SECONDS} s'"
+        found = self.primary.query(f"SELECT slot {of} ORDER BY seen_at DESC LIMIT 1")
+        return found[0][0] if found else None
+
+    def _hang(self, record, seconds):
+        """The standby does not answer: nothing is acknowledged, and reads go on for half of a lease."""
+        session, (requester, _) = list(record.sessions.items())[-1]
+        answered, ending = [], threading.Event()
+
+        def read(node):
+            caller = Caller([node], requester, record)
+            while not ending.is_set():
+                asked = time.monotonic()
+                with contextlib.suppress(Unanswered):
+                    caller.mcp(node, "task_timeline", task_id=session, max=1)
+                    answered.append((asked, time.monotonic()))
+
+        readers = [threading.Thread(target=read, args=[node], daemon=True) for node in self.nodes]
+        for reader in readers:
+            reader.start()
+        self.standby.pause()
+        began = time.monotonic()
+        time.sleep(seconds)
+        ended = time.monotonic()
+        self.standby.go_on()
+        ending.set()
+        for reader in readers:
+            reader.join(PATIENCE)
+        self.counts["long hangs of the standby"] += seconds > LEASE_SECONDS
+        meanwhile = [(asked, heard) for asked, heard in answered if began < asked and heard < ended]
+        self.counts["reads while it hung"] += len(meanwhile)
+        for asked, _ in meanwhile:
+            if asked - began > LEASE_SECONDS / 2:
+                self.wrong.append(f"a read was answered that was asked {asked - began:.2f} s after the standby began to hang")
+        for write in list(record.writes):
+            if began < write.asked and write.heard < ended and not write.refused:
+                self.wrong.append(f"{write.mark} was acknowledged while the standby hung")
 
     def _doubts(self, count):
         """Commits whose answer is lost, one after the other."""
@@ -138,9 +206,9 @@ def run(place, minutes):
     try:
         for one in [*lives, *followers]:
             one.start()
-        trouble = Trouble(nodes, between, primary)
+        trouble = Trouble(nodes, between, primary, place)
         number = 0
-        while not record.failures and (not trouble.enough() or time.monotonic() - began < 60 * minutes):
+        while not record.failures and not trouble.wrong and (not trouble.enough() or time.monotonic() - began < 60 * minutes):
             number += 1
             trouble.round(number, record)
             for life in (life for life in lives if isinstance(life, OverGrid)):
@@ -168,11 +236,12 @@ def run(place, minutes):
         statuses = [node.stop() for node in nodes]
         if any(statuses):
             witness.say("nodes ended with", statuses)
+        witness.tables_can_fail()
     finally:
         for node in nodes:
             node.kill()
     report(record, trouble, witness, time.monotonic() - began)
-    wrong = record.failures + witness.wrong
+    wrong = record.failures + trouble.wrong + witness.wrong
     for node in nodes if wrong else []:
         print(f"--- the end of the log of {node.name}\n{node.log()[-3000:]}")
     return wrong or [f"too little trouble: {trouble.counts}"] if wrong or not trouble.enough() else []

@@ -34,6 +34,10 @@ PERSIST_SECONDS = 90.0
 PASSING = {"STORE_UNAVAILABLE", "STOPPING", "BUSY", "SERVER_UNREACHABLE", "TOO_MANY_CONNECTIONS", "TIMEOUT", "INTERNAL_ERROR", None}
 
 
+# What ends a task.
+ENDS = ("committed", "cancelled", "expired")
+
+
 class Unanswered(Exception):
     """A request had no answer that says what became of it."""
 
@@ -388,7 +392,7 @@ class Follower(threading.Thread):
             asked = {"task_id": session, "after": after, "wait_ms": 500}
             page, *_ = caller.persist(lambda node: caller.mcp(node, "task_timeline", **asked))  # noqa: B023
             events += page["events"]
-            if any(event["kind"] in ("committed", "cancelled", "expired") for event in page["events"]):
+            if any(event["kind"] in ENDS for event in page["events"]):
                 return
             if self.ending.is_set() and not page["events"]:
                 return

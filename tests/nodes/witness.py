@@ -4,9 +4,20 @@ import collections
 import copy
 import itertools
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from lives import Caller
+from lives import ENDS, Caller
+
+
+@dataclass
+class Told:
+    """What ears could have been told."""
+
+    name: str
+    all: list
+
+    def told(self):
+        return self.all
 
 
 class Witness:
@@ -56,6 +67,42 @@ class Witness:
             other.writes(), other.real_time(), other.reads(), other.races()
             if not other.wrong:
                 self.say("nobody noticed", what)
+        told = self.logs[read.session]
+        last = next(at for at, event in enumerate(told, 1) if event["kind"] in ENDS)
+        for what, events in {
+            "a follower that was not told the end": told[: last - 1],
+            "a follower that was told something twice": [*told[:2], *told[1:]],
+            "a follower that was told something too early": [told[1], told[0], *told[2:]],
+        }.items():
+            self._notices(what, lambda other: other.follower({read.session: events}))  # noqa: B023
+        said = {"s": [1, 2, 3]}
+        for what, sequences in {"a message that was not told": [1, 2], "one told twice": [1, 2, 2, 3], "one too early": [2, 1, 3]}.items():
+            ears = Told("ears", [("s", sequence) for sequence in sequences])
+            self._notices(what, lambda other: other.ears(ears, said))  # noqa: B023
+
+    def tables_can_fail(self):
+        """The same of what is stored. Nobody can use it afterwards."""
+        of_one = "(SELECT {} FROM handover.events WHERE seq = {} LIMIT 1)"
+        for what, spoil in {
+            "an event that is gone": f"DELETE FROM handover.events WHERE (sid, seq) = {of_one.format('sid, seq', 2)}",
+            "a stamp that is no later than that before": f"UPDATE handover.events SET stamp = 0 WHERE (sid, seq) = {of_one.format('sid, seq', 3)}",
+            "a number that nobody has": "UPDATE handover.slots SET number = number + 1 WHERE number > 0",
+        }.items():
+            before = self._found(Witness.tables)
+            self.database.query(spoil)
+            if not self._found(Witness.tables) - before:
+                self.say("nobody noticed", what)
+
+    def _notices(self, what, check):
+        if not self._found(check):
+            self.say("nobody noticed", what)
+
+    def _found(self, check):
+        """What a check finds wrong, which is kept for itself."""
+        other = copy.copy(self)
+        other.wrong = []
+        check(other)
+        return set(other.wrong)
 
     def say(self, *words):
         self.wrong.append(" ".join(str(word) for word in words))
@@ -132,10 +179,14 @@ class Witness:
                 self.say("of", session, winners, "were told that they have it, and the log says", accepted)
 
     def follower(self, read):
-        """Whoever followed sessions was told every event once and in order."""
+        """Whoever followed sessions was told every event once and in order, up to the end."""
         for session, events in read.items():
             if differs := self._differs(session, events):
                 self.say("a follower of", session, "was told", differs)
+            log = self.logs.get(session, [])
+            end = next((at for at, event in enumerate(log, 1) if event["kind"] in ENDS), len(log))
+            if len(events) < end:
+                self.say("a follower of", session, "was told", len(events), "events of", end)
 
     def ears(self, ears, histories):
         """Whoever listened on Grid was told every message of the other agent once and in order."""

@@ -113,9 +113,9 @@ keys! {
         node: String = "auto", text();
         /// Whether tables that are not there, or of an older release, are made when the server starts.
         migrate: bool = true, switch();
-        /// How long a node that is not seen keeps its place.
+        /// How long a node that is not seen keeps its place. One that cannot commit that it is there stops reading after half of it.
         lease_seconds: u64 = 10, number(2..=600);
-        /// How long a command waits for a database that does not answer.
+        /// How long commands and reads wait for a database that does not answer.
         patience_seconds: u64 = 10, number(1..=600);
         /// How often to poll for what other nodes did, while somebody follows or while their notifications do not arrive.
         poll_ms: u64 = 20, number(1..=10_000);

@@ -15,7 +15,7 @@ import { Stage } from "./stage.mjs";
 import { survivals } from "./survivals.mjs";
 
 /** How long one play may take. */
-const PLAY_WITHIN_MS = 120_000;
+const PLAY_WITHIN_MS = 600_000;
 
 const [binary, executablePath, out, ...only] = process.argv.slice(2);
 if (!out) {

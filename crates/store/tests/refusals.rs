@@ -278,8 +278,13 @@ fn while_commits_hang_reads_go_on_for_half_a_lease_and_nothing_is_acknowledged()
         assert!(answer.as_ref().is_err_and(Fault::is_retryable), "{answer:?}");
     }
     // Whoever ends the wait of a beat shows nothing by that.
-    let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%beat_v1%' AND wait_event = 'SyncRep'";
-    wait_for(|| Some(run(&url, &[cancel])).filter(|rows| *rows > 0));
+    let waiting =
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query";
+    wait_for(|| {
+        // An append comes before it.
+        run(&url, &[&format!("{waiting} NOT LIKE '%beat_v1%'")]);
+        Some(run(&url, &[&format!("{waiting} LIKE '%beat_v1%'")])).filter(|rows| *rows > 0)
+    });
     assert!(answers().iter().all(Result::is_err), "and it stays so");
     set("");
     wait_for(|| store.settle().ok());

@@ -5,10 +5,11 @@
 //! whose standby hangs: nobody can tell which, so both stop answering then.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::link::{Pool, values};
-use super::{Inner, TAKEN, fault, is, lock, read, unexpected};
+use super::{Inner, RETRY_AFTER, TAKEN, fault, is, lock, read, unexpected};
 use crate::fault::Fault;
 use crate::number::natural;
 use crate::uptime::uptime;
@@ -42,6 +43,15 @@ enum Outcome {
     Seen,
     SlotTaken,
     Failed(String),
+}
+
+impl Outcome {
+    fn failed(&self) -> Option<String> {
+        match self {
+            Outcome::Failed(why) => Some(why.clone()),
+            Outcome::Seen | Outcome::SlotTaken => None,
+        }
+    }
 }
 
 impl Heart {
@@ -136,6 +146,7 @@ impl Inner {
         let every = self.options.lease / 4;
         let mut swept: Option<Instant> = None;
         self.compare();
+        let mut failed = None;
         while self.heart.begin(every).is_some() {
             let began = uptime();
             let outcome = match self.beat() {
@@ -144,10 +155,16 @@ impl Inner {
                 Err(error) => Outcome::Failed(why(&error)),
             };
             let is_seen = matches!(outcome, Outcome::Seen);
-            if let Outcome::Failed(error) = &outcome {
+            // However many wait for it, it is said once, and the database has time to come back.
+            let why = outcome.failed();
+            if let Some(error) = why.as_ref().filter(|_| failed != why) {
                 tracing::warn!(error, "this node was not seen by the database");
             }
+            failed = why;
             self.heart.end(began, outcome);
+            if failed.is_some() {
+                thread::sleep(RETRY_AFTER);
+            }
             if is_seen && !self.heart.beats().wanted {
                 self.compare();
                 if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {

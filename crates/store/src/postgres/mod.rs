@@ -62,8 +62,8 @@ const OUT_OF_TURN: &str = "HO002";
 /// A lock could not be had in time: nothing was done.
 const LOCKED: &str = "55P03";
 
-/// How much longer than anything else it may take to count everything.
-const COUNT_PATIENCES: u32 = 6;
+/// How much longer than anything else it may take to begin, and to count everything.
+const LONG_PATIENCES: u32 = 6;
 
 /// How long to wait before the database is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
@@ -175,7 +175,9 @@ impl PostgresStore {
     pub fn open(options: Options) -> Result<PostgresStore, Fault> {
         let inner = Inner::new(options)?;
         inner.migrate(&schema::STEPS)?;
-        inner.take_slot(&mut lock(&inner.writer))?;
+        // A database that has just started may wait for its standby.
+        let within = inner.options.patience * LONG_PATIENCES;
+        inner.take_slot(&mut lock(&inner.writer), within)?;
         // Nothing was heard before.
         inner.heard_of_the_slot();
         lock(&inner.writer).moved = false;

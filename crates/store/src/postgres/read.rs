@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 
 use super::link::values;
-use super::{COUNT_PATIENCES, Inner, TAKEN, fault, is, lock, natural, sid, signed, unexpected};
+use super::{Inner, LONG_PATIENCES, TAKEN, fault, is, lock, natural, sid, signed, unexpected};
 use crate::checksum::{Found, check, checked, checksum};
 use crate::fault::Fault;
 use crate::log::{
@@ -378,7 +378,7 @@ impl Inner {
     /// Counts by tenant and requester.
     pub(super) fn read_counts(&self, doing: &'static str, sql: &str) -> Result<Vec<OpenCount>, Fault> {
         self.must_be_seen()?;
-        let found = self.ask_within(self.options.patience * COUNT_PATIENCES, sql, Vec::new);
+        let found = self.ask_within(self.options.patience * LONG_PATIENCES, sql, Vec::new);
         let found = found.map_err(|error| fault(doing, error))?;
         found.iter().map(|row| Ok((text(row, 0)?, text(row, 1)?, number(row, 2)?))).collect()
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
@@ -101,7 +102,7 @@ impl Inner {
     }
 
     /// Take a slot that nobody has.
-    pub(super) fn take_slot(&self, writer: &mut Writer) -> Result<(), Fault> {
+    pub(super) fn take_slot(&self, writer: &mut Writer, within: Duration) -> Result<(), Fault> {
         let Options { node, says, .. } = &self.options;
         let sql =
             "SELECT slot, epoch FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8)";
@@ -120,7 +121,7 @@ impl Inner {
             ]
         };
         let begun = uptime();
-        let found = self.ask_within(self.options.patience, sql, values);
+        let found = self.ask_within(within, sql, values);
         let found = found.map_err(|error| self.cannot_take_slot(error))?;
         let row = found.first().ok_or_else(|| empty("taking a slot"))?;
         let slot: i32 = row.try_get(0).map_err(unexpected)?;
@@ -147,7 +148,7 @@ impl Inner {
     pub(super) fn move_from(&self, lost: Held, writer: &mut Writer) -> Fault {
         let held = *lock(&self.held);
         if (held.slot, held.epoch) == (lost.slot, lost.epoch)
-            && let Err(fault) = self.take_slot(writer)
+            && let Err(fault) = self.take_slot(writer, self.options.patience)
         {
             return fault;
         }

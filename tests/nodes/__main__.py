@@ -101,7 +101,8 @@ class Trouble:
         until(lambda: self.primary.query(is_over), f"the lease of {paused.name} is over")
         try:
             while self.primary.query(f"SELECT node {of}") == [[paused.name]]:
-                takers.append(Node(f"taker-{len(takers)}", self.between.url, self.place, **TIMES).start())
+                name = f"taker-{self.counts['slots lost']}-{len(takers)}"
+                takers.append(Node(name, self.between.url, self.place, **TIMES).start())
             paused.go_on()
             until(lambda: self._slot_of(paused) not in (None, slot), f"{paused.name} has another slot")
             self.counts["slots lost"] += 1

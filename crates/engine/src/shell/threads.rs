@@ -169,7 +169,8 @@ impl Inner {
             if too_late || self.moved.load(Ordering::Acquire) || full && looked > self.settings.behind_max {
                 break self.start_over(parts);
             } else if !full {
-                break Ok(node::look_ends(parts, round));
+                node::look_ends(parts, round);
+                break Ok(());
             }
         };
         match ended {

@@ -444,10 +444,10 @@ impl Inner {
                 Ok(())
             }
             // Whoever took the slot waited for it, and nothing is taken from the holder before.
-            Err(Refused::Said(error)) if is(&error, TAKEN) => match self.move_from(held, writer) {
-                Fault::SlotTaken => Ok(()),
-                other => Err(other),
-            },
+            Err(Refused::Said(error)) if is(&error, TAKEN) => {
+                let fault = self.move_from(held, writer);
+                if matches!(fault, Fault::SlotTaken) { Ok(()) } else { Err(fault) }
+            }
             Err(Refused::Said(error) | Refused::Lost(error)) => Err(fault(doing, error)),
             Err(Refused::Warned) => Err(warned(doing)),
         }

@@ -2,12 +2,15 @@
 //! which is bounded: a page may be short, and says where to go on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use handover_engine::Denied;
+use handover_engine::codec::face_number;
 use handover_engine::view;
 use handover_kernel::command::ModeKind;
 use handover_kernel::{Face, Refusal, Session, Timestamp};
 use handover_store::SessionKey;
+use tokio::time::Instant;
 
 use crate::caller::Caller;
 use crate::look::{Item, Query};
@@ -18,6 +21,10 @@ use crate::{Desk, page};
 /// How many rows of the index are looked at for one page, and how many at a time.
 const LOOKED_AT_MAX: usize = 5000;
 const ROWS: usize = 200;
+
+/// How many bytes the sessions have at most that are read for one page, wanted or not, and how long it may take.
+const READ_BYTES_MAX: usize = 16 * page::BYTES_MAX;
+const WITHIN: Duration = Duration::from_secs(1);
 
 /// How long what is looked for may be.
 const WORDS_BYTES_MAX: usize = 256;
@@ -39,6 +46,8 @@ pub struct Wanted {
     pub words: Option<String>,
     /// Only those whose time is up before this moment, and that have not ended.
     pub due_by: Option<Timestamp>,
+    /// Only those that have not ended.
+    pub open: bool,
 }
 
 /// A page of what was found.
@@ -51,7 +60,8 @@ pub struct Found {
 }
 
 impl Desk {
-    /// A page of the tasks that the caller may see and that are wanted, at most `max` of them, cut by bytes.
+    /// A page of the tasks that the caller may see and that are wanted, at most `max` of them, cut by bytes and by time: a page
+    /// can be short, or empty, and still have a next one. Whatever is read for it counts as used by the caller.
     pub async fn find(
         &self,
         caller: &Caller,
@@ -64,10 +74,25 @@ impl Desk {
             let what = format!("expected at most {WORDS_BYTES_MAX} bytes to look for, found {found}");
             return Err(Refusal::invalid(what).into());
         }
-        let standings = wanted.state.map_or(0, State::standings);
+        let mut read = 0;
+        let found = self.look_for(caller, wanted, after, max, &mut read).await;
+        self.gate.charge_bytes(caller, read as u64);
+        found
+    }
+
+    async fn look_for(
+        &self,
+        caller: &Caller,
+        wanted: &Wanted,
+        after: Option<&str>,
+        max: usize,
+        read: &mut usize,
+    ) -> Result<Found, No> {
+        let until = Instant::now() + WITHIN;
+        let standings = wanted.standings();
         let query = Query { kind: Some(ModeKind::Task), newest_first: true, standings };
         let words = wanted.words.as_ref().map(|words| words.to_lowercase());
-        let (mut tasks, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
+        let (mut tasks, mut looked_at) = (Vec::new(), 0);
         let mut after = after.map(str::to_owned);
         loop {
             let many = if wanted.is_plain() { max - tasks.len() } else { ROWS };
@@ -83,18 +108,18 @@ impl Desk {
                     Ok(None) | Err(Denied::Unreadable(_)) => continue,
                     Err(denied) => return Err(denied.into()),
                 };
+                *read += session.weight();
                 let in_state = wanted.state.is_none_or(|state| State::of(&session) == state);
                 if in_state && wanted.face.is_none_or(|face| session.binding.face == face) {
-                    bytes += session.weight();
                     tasks.push(session);
                 }
-                if tasks.len() >= max || bytes >= 16 * page::BYTES_MAX {
+                if tasks.len() >= max || *read >= READ_BYTES_MAX || Instant::now() >= until {
                     let next = if last == Some(&item.id) { page.next } else { item.cursor.clone() };
                     return Ok(Found { tasks, next });
                 }
             }
             match page.next {
-                Some(next) if looked_at < LOOKED_AT_MAX => after = Some(next),
+                Some(next) if looked_at < LOOKED_AT_MAX && Instant::now() < until => after = Some(next),
                 next => return Ok(Found { tasks, next }),
             }
         }
@@ -104,8 +129,20 @@ impl Desk {
 impl Wanted {
     /// Whether everything in the standings of the wanted state may be wanted.
     fn is_plain(&self) -> bool {
-        let Wanted { state: _, agent, face, before, after, words, due_by } = self;
-        (agent, words) == (&None, &None) && face.is_none() && (before, after, due_by) == (&None, &None, &None)
+        let Wanted { state: _, agent, face, before, after, words, due_by, open } = self;
+        let timeless = (before, after, due_by) == (&None, &None, &None);
+        (agent, words) == (&None, &None) && face.is_none() && timeless && !open
+    }
+
+    /// The standings to look among, one bit for each; 0 is any.
+    fn standings(&self) -> u64 {
+        const OPEN: [State; 5] =
+            [State::Requested, State::Working, State::Waiting, State::Paused, State::Silent];
+        match self.state {
+            Some(state) => state.standings(),
+            None if self.open => OPEN.into_iter().map(State::standings).fold(0, |all, bits| all | bits),
+            None => 0,
+        }
     }
 
     fn fits(&self, item: &Item, words: Option<&str>) -> bool {
@@ -118,11 +155,14 @@ impl Wanted {
             let named = agents.into_iter().flatten().any(|agent| agent.to_lowercase().contains(words));
             titled || named || item.id.as_str().to_lowercase().starts_with(words)
         };
+        let began_on = |face| summary.face.is_none_or(|number| number == face_number(face));
         let open = item.standing.is_some_and(|standing| !view::is_over(standing));
         self.agent.as_ref().is_none_or(with)
             && self.before.is_none_or(|before| item.created_at < before)
             && self.after.is_none_or(|after| item.created_at >= after)
             && words.is_none_or(is_named)
+            && self.face.is_none_or(began_on)
+            && (open || !self.open)
             && self.due_by.is_none_or(|by| open && summary.deadline.is_some_and(|at| at < by.0))
     }
 }

@@ -59,6 +59,11 @@ pub enum Error {
     },
 }
 
+/// The number that a wire has in stored bytes.
+pub fn face_number(face: Face) -> u32 {
+    wire::Numbered::number(&face)
+}
+
 /// Where the message ids of a wire count. It is not stored: it never changes for a wire, so the face tells it.
 pub fn id_scope(face: Face) -> IdScope {
     match face {

@@ -9,6 +9,8 @@ use handover_kernel::{AgentId, Session, Text, Timestamp};
 use handover_store::IndexRow;
 use prost::Message;
 
+use crate::codec::face_number;
+
 pub use self::waits::{WaitKind, waits};
 
 /// The listed facts of a session. Its index row is written again when, and only when, one of these changed.
@@ -77,6 +79,9 @@ pub struct Summary {
     /// While its opening is not approved, those who know of it beside the requester.
     #[prost(string, repeated, tag = "8")]
     pub held_back_for: Vec<String>,
+    /// The wire that it began on ([`crate::codec::face_number`]). Absent in rows of earlier releases: the session says it.
+    #[prost(uint32, optional, tag = "9")]
+    pub face: Option<u32>,
 }
 
 impl Summary {
@@ -180,6 +185,7 @@ pub fn row(session: &Session) -> IndexRow {
             (Some(approvals), true) => approvals.all().map(ToString::to_string).collect(),
             (Some(_) | None, _) => Vec::new(),
         },
+        face: Some(face_number(binding.face)),
     };
     IndexRow {
         kind: kind_number(session.kind()),

@@ -92,6 +92,7 @@ impl Filter {
             after: age.map(|age| Timestamp(now().0.saturating_sub(age))),
             words: text(&self.q),
             due_by: self.late.then(|| now().plus(60_000)),
+            open: false,
         })
     }
 }

@@ -123,17 +123,19 @@ impl Announcements {
 }
 
 /// What an event can begin to wait for.
-fn begins(fact: &Fact) -> Option<WaitKind> {
+pub(crate) fn begins(fact: &Fact) -> Option<WaitKind> {
     match fact {
         Fact::Asked { .. } => Some(WaitKind::Question),
         Fact::Proposed { .. } => Some(WaitKind::Approval),
         Fact::Decided { .. } => Some(WaitKind::Revision),
         Fact::Completed { .. } | Fact::Failed(_) => Some(WaitKind::Review),
+        // If nobody is left to take it.
+        Fact::Declined { .. } => Some(WaitKind::Review),
         Fact::Said { .. } => Some(WaitKind::Reply),
         Fact::CheckInMissed { .. } => Some(WaitKind::CheckInMissed),
         Fact::FellSilent { .. } => Some(WaitKind::Silent),
         Fact::Offered { .. } => Some(WaitKind::HandoffOffer),
-        Fact::OfferAccepted { .. } => Some(WaitKind::Review),
+        Fact::OfferAccepted { .. } | Fact::OfferDeclined { .. } => Some(WaitKind::Review),
         Fact::Started(_)
         | Fact::Cancelled { .. }
         | Fact::Suspended { .. }
@@ -143,7 +145,6 @@ fn begins(fact: &Fact) -> Option<WaitKind> {
         | Fact::ErrandSettled { .. }
         | Fact::Requested(_)
         | Fact::Accepted { .. }
-        | Fact::Declined { .. }
         | Fact::Updated { .. }
         | Fact::Checkpointed
         | Fact::Delivered { .. }
@@ -159,7 +160,6 @@ fn begins(fact: &Fact) -> Option<WaitKind> {
         | Fact::Used { .. }
         | Fact::Spent { .. }
         | Fact::Overspent { .. }
-        | Fact::ContextAdded { .. }
-        | Fact::OfferDeclined { .. } => None,
+        | Fact::ContextAdded { .. } => None,
     }
 }

@@ -141,11 +141,21 @@ impl Desk {
         let accepted = self
             .converse(caller, task, id, Act::Cancel { reason, keeps_children }, Amounts::default())
             .await?;
-        let ended = &accepted.session.lifecycle;
-        if matches!(ended, Lifecycle::Cancelled { .. }) {
-            return Ok(accepted);
-        }
-        Err(Refusal::SessionEnded { state: ended.name() }.into())
+        is_cancelled(accepted)
+    }
+
+    /// Take back the offers of a handoff. The same holds for one that has come to another end.
+    pub async fn withdraw(
+        &self,
+        caller: &Caller,
+        handoff: &str,
+        id: Option<&str>,
+        reason: Text,
+    ) -> Result<Accepted, No> {
+        self.handoff(caller, handoff).await?;
+        let command = caller.command(Act::Cancel { reason, keeps_children: false });
+        let accepted = self.put(caller, handoff, Command { id: id.map(MessageId::from), ..command }).await?;
+        is_cancelled(accepted)
     }
 
     /// What the caller has not read of a task, which it has read then: at most `max` events, cut by bytes.
@@ -300,7 +310,8 @@ impl Desk {
         Ok(newest.map(|(_, session)| SessionId::from(&*session)))
     }
 
-    /// A task and what was delegated under it, as far as it is known, at most `max` tasks; each before those under it. It is
+    /// A task and what was delegated under it, as far as it is known, at most `max` tasks; each before those under it, and those
+    /// before the next one beside it. It is
     /// shown to those who see the task, and to whoever began one that it is part of. True if there is more.
     pub async fn tree(&self, caller: &Caller, task: &str, max: usize) -> Result<(Vec<Branch>, bool), No> {
         let root = self.engine.session(SessionKey::new(caller.tenant.clone(), task)).await?;
@@ -309,11 +320,12 @@ impl Desk {
             // As it is for whoever asks for the task itself.
             return Err(self.task(caller, task).await.err().unwrap_or(Refusal::SessionNotFound.into()));
         }
+        // Level by level: of a tree that is too large, what is near the root is shown.
         let mut found = Vec::new();
-        let mut next = VecDeque::from([Branch { session: root, depth: 0 }]);
-        while let Some(branch) = next.pop_front() {
+        let mut next = VecDeque::from([(Branch { session: root, depth: 0 }, 0)]);
+        while let Some((branch, above)) = next.pop_front() {
             if found.len() >= max {
-                return Ok((found, true));
+                return Ok((in_order(found), true));
             }
             let children = branch.session.task().map_or(&[][..], |task| &task.children);
             if branch.depth < DEPTH_MAX {
@@ -322,11 +334,12 @@ impl Desk {
                 let keys = children.iter().take(left).map(|(_, child)| key(child)).collect();
                 let depth = branch.depth + 1;
                 let children = self.engine.sessions(keys).await?;
-                next.extend(children.into_iter().map(|session| Branch { session, depth }));
+                let own = found.len();
+                next.extend(children.into_iter().map(|session| (Branch { session, depth }, own)));
             }
-            found.push(branch);
+            found.push((branch, above));
         }
-        Ok((found, false))
+        Ok((in_order(found), false))
     }
 
     /// Whether the caller began a task that this one is part of.
@@ -343,6 +356,31 @@ impl Desk {
         }
         Ok(false)
     }
+}
+
+/// What has ended is not ended again, and the kernel does not say how it did.
+fn is_cancelled(accepted: Accepted) -> Result<Accepted, No> {
+    let ended = &accepted.session.lifecycle;
+    if matches!(ended, Lifecycle::Cancelled { .. }) {
+        return Ok(accepted);
+    }
+    Err(Refusal::SessionEnded { state: ended.name() }.into())
+}
+
+/// The tasks of a tree, each with the place of the one above it, so that what is under one follows it.
+fn in_order(found: Vec<(Branch, usize)>) -> Vec<Branch> {
+    let mut under = vec![Vec::new(); found.len()];
+    for (place, (_, above)) in found.iter().enumerate().skip(1).rev() {
+        under[*above].push(place);
+    }
+    let mut branches: Vec<Option<Branch>> = found.into_iter().map(|(branch, _)| Some(branch)).collect();
+    let mut ordered = Vec::with_capacity(branches.len());
+    let mut left = vec![0];
+    while let Some(place) = left.pop() {
+        ordered.extend(branches.get_mut(place).and_then(Option::take));
+        left.extend(under.get(place).into_iter().flatten());
+    }
+    ordered
 }
 
 impl Tasks {

@@ -15,11 +15,14 @@ use handover_kernel::{AgentId, Command, Session, SessionId};
 use handover_store::SessionKey;
 
 use crate::Desk;
-use crate::caller::Caller;
+use crate::caller::{Caller, sees};
 use crate::no::No;
 
 /// How many tasks of one agent, and how many subtasks of one task, are looked at.
 const TASKS_MAX: usize = 64;
+
+/// How many rows of an inbox are read at a time.
+const ROWS: usize = 16;
 
 /// How many tasks are looked at in all before a search for a circle is given up: whoever delegates chooses how many there are.
 const LOOKS_MAX: usize = 256;
@@ -87,20 +90,33 @@ impl Desk {
         self.edges_in(&caller.tenant, session, &mut { LOOKS_MAX }).await
     }
 
-    /// What an agent has in hand of what the caller may see, at most so many tasks, and for whom it waits there.
+    /// What an agent has in hand of what the caller may see, at most so many tasks, and for whom it waits there. Of what the
+    /// caller may not see, not even that it is there is told.
     pub async fn in_hand(&self, caller: &Caller, agent: &AgentId, max: usize) -> Result<InHand, No> {
         let kinds = WaitKind::InHand.bit();
-        let page = self.engine.inbox(&caller.tenant, agent.as_str(), kinds, None, max).await?;
-        let keys = page.sessions.into_iter().map(|waiting| waiting.key).collect();
         let (mut tasks, mut waits, mut looks) = (Vec::new(), Vec::new(), LOOKS_MAX);
-        for session in self.engine.sessions(keys).await? {
-            if self.sees(caller, session.binding.id.as_str()).await {
+        let (mut after, mut left) = (None, TASKS_MAX);
+        loop {
+            let page =
+                self.engine.inbox(&caller.tenant, agent.as_str(), kinds, after, left.min(ROWS)).await?;
+            left -= page.sessions.len().min(left);
+            let keys = page.sessions.into_iter().map(|waiting| waiting.key).collect();
+            for session in self.engine.sessions(keys).await? {
+                if !sees(caller, &session) {
+                    continue;
+                }
+                if tasks.len() >= max {
+                    return Ok(InHand { tasks, waits, more: true });
+                }
                 let found = self.edges_in(&caller.tenant, &session, &mut looks).await?;
                 waits.extend(found.into_iter().filter(|edge| edge.from == *agent));
                 tasks.push(session);
             }
+            match page.next {
+                Some(next) if left > 0 => after = Some(next),
+                _ => return Ok(InHand { tasks, waits, more: false }),
+            }
         }
-        Ok(InHand { tasks, waits, more: page.next.is_some() })
     }
 
     /// Look for a circle that an act may have closed, and have it told to the requesters of its tasks.

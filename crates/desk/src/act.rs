@@ -121,6 +121,14 @@ impl Desk {
         }
     }
 
+    /// Whether the kernel would let the caller hand the task on, or else why not.
+    pub fn could_hand_on(&self, caller: &Caller, session: &Session) -> Result<(), No> {
+        match session.could_hand_on(&caller.agent) {
+            Err(Refusal::NotParticipant { agent }) if caller.observer => Err(only_reads(&agent)),
+            could => Ok(could?),
+        }
+    }
+
     /// Whether a session would hear the caller: asked of what it could make nothing of, so that whoever has no part in it,
     /// or is late, is told that first.
     pub async fn must_hear(&self, caller: &Caller, session: &str) -> Result<(), No> {

@@ -3,9 +3,21 @@
 use crate::event::Fact;
 use crate::id::{AgentId, SessionId, Text};
 use crate::refusal::Refusal;
-use crate::session::{Binding, Draft};
+use crate::session::{Binding, Draft, Session};
 use crate::task::decide::Scene;
 use crate::task::{Phase, Task};
+
+impl Session {
+    /// Whether an agent could hand on the task to somebody, as far as that does not depend on whom.
+    pub fn could_hand_on(&self, by: &AgentId) -> Result<(), Refusal> {
+        if !self.involves(by) {
+            return Err(Refusal::NotParticipant { agent: by.clone() });
+        }
+        self.must_not_have_ended()?;
+        let task = self.task().ok_or(Refusal::NotRunning)?;
+        task.to_hand_on(&self.binding, by).map(|_| ())
+    }
+}
 
 impl Task {
     /// A running task can be handed on by its assignee or its requester, to a participant that has not declined, where
@@ -18,7 +30,13 @@ impl Task {
     ) -> Result<AgentId, Refusal> {
         scene.must_involve(by)?;
         scene.session.must_not_have_ended()?;
-        let binding = scene.binding();
+        let assignee = self.to_hand_on(scene.binding(), by)?;
+        self.may_inherit(scene.binding(), to)?;
+        Ok(assignee.clone())
+    }
+
+    /// Who has it, if this agent may hand it on, to whomever.
+    fn to_hand_on(&self, binding: &Binding, by: &AgentId) -> Result<&AgentId, Refusal> {
         let assignee = match &self.phase {
             Phase::Pending | Phase::Requested { .. } => return Err(Refusal::NotRunning),
             Phase::Working { assignee, .. } | Phase::Waiting { assignee, .. } => assignee,
@@ -30,8 +48,7 @@ impl Task {
         if !binding.charter.reassignment {
             return Err(Refusal::HandOnDenied);
         }
-        self.may_inherit(binding, to)?;
-        Ok(assignee.clone())
+        Ok(assignee)
     }
 
     fn may_inherit(&self, binding: &Binding, to: &AgentId) -> Result<(), Refusal> {

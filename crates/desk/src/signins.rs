@@ -17,8 +17,15 @@ use crate::identity::signins::{SignIn, SignIns, name_of};
 use crate::limit::Kind;
 use crate::no::No;
 
-/// How long a secret may be that is looked at.
-const SECRET_BYTES_MAX: usize = 128;
+/// How many random bytes a secret has, and how many characters they are.
+const SECRET_BYTES: usize = 32;
+const SECRET_CHARS: usize = (SECRET_BYTES * 8).div_ceil(6);
+
+/// Whether it could be a secret that was given out: anything else is not looked up.
+fn has_shape(secret: &str) -> bool {
+    let character = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    secret.len() == SECRET_CHARS && secret.bytes().all(character)
+}
 
 /// A sign-in as its agent sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +56,7 @@ impl Desk {
         let caller = self.gate.authenticate(token, face, peer).map_err(No::Unauthenticated)?;
         self.gate.request(&caller)?;
         self.gate.admit(&caller, Kind::Message)?;
-        let mut bytes = [0; 32];
+        let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes).expect("the system has random bytes");
         let secret = URL_SAFE_NO_PAD.encode(bytes);
         let now = machine();
@@ -57,7 +64,11 @@ impl Desk {
         let refused = Unauthenticated::Refused { why: "expected a bearer token, found another credential" };
         let sign_in = SignIn::new(&caller.principal, from, now).ok_or(No::Unauthenticated(refused))?;
         let name = name_of(&secret);
-        self.with_sign_ins(move |sign_ins| sign_ins.add(&name, &sign_in, now)).await?;
+        self.with_sign_ins(move |sign_ins| {
+            sign_ins.sweep(now)?;
+            sign_ins.add(&name, &sign_in, now)
+        })
+        .await?;
         self.gate.changed_agents(&caller, What::SignedIn, caller.agent.as_str());
         Ok((caller, secret))
     }
@@ -65,11 +76,17 @@ impl Desk {
     /// Who is signed in with this secret.
     pub async fn signed_in(&self, secret: &str, face: Face, peer: Option<SocketAddr>) -> Result<Caller, No> {
         let missing = No::Unauthenticated(Unauthenticated::Refused { why: "there is no such sign-in" });
-        if secret.is_empty() || secret.len() > SECRET_BYTES_MAX {
+        if !has_shape(secret) {
             return Err(missing);
         }
         let name = name_of(secret);
-        let found = self.with_sign_ins(move |sign_ins| sign_ins.find(&name)).await?;
+        // Whoever knocks is a stranger until then: only so many are looked up at once.
+        let turn = Arc::clone(&self.sign_ins.turns).acquire_owned().await.map_err(|_| Denied::Stopping)?;
+        let looked = self.with_sign_ins(move |sign_ins| {
+            let _turn = turn;
+            sign_ins.find(&name)
+        });
+        let found = looked.await?;
         let principal = found.ok_or(missing)?.principal(self.gate.identity(), machine());
         let principal = principal.map_err(No::Unauthenticated)?;
         Ok(Caller { peer, ..Caller::new(principal, face) })
@@ -105,6 +122,11 @@ impl Desk {
         Ok(ended)
     }
 
+    /// A word that only this server, or another node of it, can make of these: what comes back with it was given out here.
+    pub fn seal(&self, parts: &[&str]) -> String {
+        self.secret.derive(parts)
+    }
+
     /// Returns when the sign-in of this name is there no longer: what it opened ends then.
     pub async fn sign_in_ended(&self, name: &str) {
         let mut changes = self.sign_ins.ended();
@@ -124,5 +146,21 @@ impl Desk {
     ) -> Result<R, Denied> {
         let sign_ins = Arc::clone(&self.sign_ins);
         tokio::task::spawn_blocking(move || work(&sign_ins)).await.unwrap_or(Err(Denied::Stopping))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_could_be_a_secret_is_looked_up() {
+        let secret = URL_SAFE_NO_PAD.encode([255; SECRET_BYTES]);
+        assert!(has_shape(&secret) && has_shape(&"-_aZ09".repeat(8)[..SECRET_CHARS]));
+        for other in
+            ["", "x", &secret[1..], &format!("{secret}a"), &secret.replace('_', "+"), &"ü".repeat(21)]
+        {
+            assert!(!has_shape(other), "{other}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use handover_kernel::{AgentId, Timestamp};
 use handover_store::{Change, Fault, Over, Record, Store};
 use prost::Message;
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::{Allowance, Credential, Identity, Principal, Unauthenticated};
 use crate::id::digits;
@@ -24,6 +24,12 @@ pub const SIGN_INS_MAX: usize = 16;
 /// The records that hold sign-ins, and those that say which an agent has.
 pub(crate) const SPACE: &str = "signin";
 const LISTS: &str = "signins";
+
+/// How many cookies are looked up at once before it is known whose they are.
+const LOOKS_AT_ONCE: usize = 32;
+
+/// How many sign-ins are looked at, whosever they are, each time that somebody signs in: those that have ended are removed.
+const SWEPT: usize = 64;
 
 const ENDED: &str = "the sign-in has ended: sign in again";
 
@@ -136,12 +142,18 @@ pub(crate) struct SignIns {
     writer: Mutex<()>,
     /// How many have ended.
     ended: watch::Sender<u64>,
+    /// For those who are looked up.
+    pub(crate) turns: Arc<Semaphore>,
+    /// The last one that was looked at to remove what has ended.
+    swept: Mutex<Option<Box<str>>>,
 }
 
 impl SignIns {
     /// The sign-ins in a store.
     pub(crate) fn new(store: Arc<dyn Store>) -> SignIns {
-        SignIns { store, writer: Mutex::default(), ended: watch::Sender::new(0) }
+        let turns = Arc::new(Semaphore::new(LOOKS_AT_ONCE));
+        let (writer, swept) = (Mutex::default(), Mutex::default());
+        SignIns { store, writer, ended: watch::Sender::new(0), turns, swept }
     }
 
     /// Hear that some have ended.
@@ -191,6 +203,21 @@ impl SignIns {
             let new = Change { name: new, over: Over::Anything, value: Some(sign_in.encode_to_vec()) };
             self.change(vec![list_change(tenant, agent, names, list), new], &gone)
         })
+    }
+
+    /// Remove those that have ended from among the next few, whosever they are.
+    pub(crate) fn sweep(&self, now: Timestamp) -> Result<(), Denied> {
+        let after = lock(&self.swept).take();
+        let page = self.store.records(SPACE, "", after.as_deref(), SWEPT).map_err(fault)?;
+        *lock(&self.swept) = page.last().map(|last| last.key.clone());
+        for record in page {
+            // One that cannot be read must not keep anybody else from signing in.
+            let Ok(found) = SignIn::decode(&*record.value) else { continue };
+            if now.0 >= found.ends_at {
+                self.end(&record.key, &found.tenant, &found.agent)?;
+            }
+        }
+        Ok(())
     }
 
     /// End one of this agent. False if there is none.
@@ -282,6 +309,27 @@ mod tests {
         assert!(!sign_ins.end(&name_of("99"), DEFAULT, "worker").unwrap(), "it is not the worker's");
         assert!(sign_ins.end(&name_of("99"), DEFAULT, "planner").unwrap());
         assert!(!sign_ins.end(&name_of("99"), DEFAULT, "planner").unwrap());
+    }
+
+    #[test]
+    fn what_has_ended_is_swept_whosever_it_is() {
+        let store = Arc::new(MemoryStore::new());
+        let sign_ins = SignIns::new(Arc::clone(&store) as Arc<dyn Store>);
+        let begin = |agent: &str, now| {
+            let who = Identity::Development.authenticate(Some(agent)).unwrap();
+            let sign_in = SignIn::new(&who, String::new(), Timestamp(now)).unwrap();
+            sign_ins.add(&name_of(agent), &sign_in, Timestamp(now)).unwrap();
+        };
+        let kept = || store.records(SPACE, "", None, 1000).unwrap().len();
+        (0..3 * SWEPT).for_each(|number| begin(&format!("agent{number}"), 1000));
+        begin("planner", 2000);
+        let ended = Timestamp(1000 + SIGN_IN_MS);
+        sign_ins.sweep(ended).unwrap();
+        assert!(kept() <= 2 * SWEPT + 2, "{}", kept());
+        (0..5).for_each(|_| sign_ins.sweep(ended).unwrap());
+        assert_eq!(kept(), 1, "that of the planner");
+        assert!(sign_ins.names(DEFAULT, "agent1").unwrap().is_empty());
+        assert_eq!(sign_ins.names(DEFAULT, "planner").unwrap().len(), 1);
     }
 
     #[test]

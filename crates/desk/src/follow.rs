@@ -12,7 +12,7 @@ use handover_kernel::Session;
 use handover_store::{Place, SessionKey};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, sees};
 use crate::directory::Present;
 use crate::gate::Permit;
 use crate::identity::{Credential, Unauthenticated, or_never};
@@ -105,6 +105,19 @@ impl Desk {
             }
         }
         self.session(caller, session).await
+    }
+
+    /// Whether the caller may see a session in which something happened. Nothing is noted of it if not: nobody asked for it.
+    pub async fn sees_at_last(&self, caller: &Caller, session: &str) -> Result<bool, No> {
+        let key = SessionKey::new(caller.tenant.clone(), session);
+        let mut left = AGAIN_MAX;
+        loop {
+            match self.engine.session(key.clone()).await.map_err(No::from) {
+                Err(no) if no.may_pass() && left > 0 => sleep(AGAIN_AFTER).await,
+                found => return Ok(found?.is_some_and(|found| sees(caller, &found))),
+            }
+            left -= 1;
+        }
     }
 
     /// How long a call of this caller waits for what it asks for.

@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use handover_engine::Denied;
 use handover_engine::view::{self, WaitKind};
-use handover_kernel::{AgentId, Fact, Session};
+use handover_kernel::{AgentId, Event, Fact, Session, Timestamp};
 use tokio::time::Instant;
 
+use crate::announce::begins;
 use crate::caller::Caller;
 use crate::no::No;
 use crate::{Desk, page};
 
 /// How many rows of the index are read at a time.
 const PAGE: usize = 64;
+
+/// How many events are looked at for the one with which a wait began: the newest, a part at a time.
+const LOOKED_AT: [usize; 3] = [16, 64, 176];
 
 /// A page of what waits for an agent.
 #[derive(Clone, Debug)]
@@ -61,6 +65,54 @@ impl Desk {
         }
     }
 
+    /// How many sessions wait for the caller for one of these reasons, up to `max`, as the index has it: none of them is loaded.
+    pub async fn count_waiting(&self, caller: &Caller, kinds: &[WaitKind], max: usize) -> Result<usize, No> {
+        let wanted = kinds.iter().fold(0, |bits, kind| bits | kind.bit());
+        let (mut count, mut after) = (0, None);
+        loop {
+            let (tenant, agent) = (&caller.tenant, caller.agent.as_str());
+            let page = self.engine.inbox(tenant, agent, wanted, after, max - count).await?;
+            count += page.sessions.len();
+            match page.next {
+                Some(next) if count < max => after = Some(next),
+                _ => return Ok(count.min(max)),
+            }
+        }
+    }
+
+    /// Since when a session waits for an agent for these reasons: when the first of what it waits for began. Where that is not
+    /// among the last events, when the oldest of those happened.
+    pub async fn waits_since(
+        &self,
+        caller: &Caller,
+        session: &Session,
+        kinds: &[WaitKind],
+    ) -> Result<Timestamp, No> {
+        let known = |kind: &WaitKind| known_since(session, *kind);
+        let mut since = kinds.iter().filter_map(known).min();
+        let mut left: Vec<WaitKind> = kinds.iter().copied().filter(|kind| known(kind).is_none()).collect();
+        let (mut before, mut oldest) = (u64::MAX, session.last_at);
+        for many in LOOKED_AT {
+            if left.is_empty() {
+                break;
+            }
+            let page = self.history_before(caller, session.binding.id.as_str(), before, many).await?;
+            for event in page.events.iter().rev() {
+                oldest = event.at;
+                let began = |kind: &WaitKind| begins_wait(session, *kind, event);
+                if left.iter().any(began) {
+                    since = Some(since.map_or(event.at, |since| since.min(event.at)));
+                    left.retain(|kind| !began(kind));
+                }
+            }
+            match page.next {
+                Some(next) => before = next,
+                None => break,
+            }
+        }
+        Ok(since.filter(|since| left.is_empty() || *since < oldest).unwrap_or(oldest))
+    }
+
     /// The tasks that the caller may take, as soon as there is one; none if there is none in time, or it may not stay any
     /// longer. Only who really waits takes a place among the agent's streams.
     pub async fn await_offers(
@@ -90,6 +142,39 @@ impl Desk {
             }
         }
     }
+}
+
+/// Since when a session waits for a reason, where it knows that itself.
+fn known_since(session: &Session, kind: WaitKind) -> Option<Timestamp> {
+    match kind {
+        WaitKind::Approval | WaitKind::Proposed => session.proposal.as_ref().map(|proposal| proposal.at),
+        WaitKind::Silent => session.task()?.signs.silent_since,
+        WaitKind::HandoffOffer | WaitKind::Offered => {
+            session.handoff()?.outstanding().map(|offer| offer.offered_at)
+        }
+        WaitKind::TaskOffer
+        | WaitKind::InHand
+        | WaitKind::Question
+        | WaitKind::Review
+        | WaitKind::Unread
+        | WaitKind::CheckInMissed
+        | WaitKind::Orders
+        | WaitKind::Reply
+        | WaitKind::Revision => None,
+    }
+}
+
+/// Whether a session waits for this reason since this event: for an answer since the oldest question that is open was asked.
+fn begins_wait(session: &Session, kind: WaitKind, event: &Event) -> bool {
+    if begins(&event.fact) != Some(kind) {
+        return false;
+    }
+    if let Fact::Said { awaits_reply, .. } = &event.fact {
+        return *awaits_reply;
+    }
+    let Fact::Asked { questions, .. } = &event.fact else { return true };
+    let open = session.task().and_then(|task| task.phase.questions().first());
+    open.is_some_and(|open| questions.iter().any(|question| question.key == open.key))
 }
 
 /// Why a session waits for an agent.

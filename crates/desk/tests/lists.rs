@@ -1,0 +1,239 @@
+//! What is shown of many sessions: trees, lists, counts, and what newly waits.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::future::Future;
+use std::time::Duration;
+
+use handover_desk::caller::Caller;
+use handover_desk::delegate::{Profile, Responsibility, Work};
+use handover_desk::find::Wanted;
+use handover_desk::identity::Identity;
+use handover_desk::shutdown::{Shutdown, Trigger};
+use handover_desk::state::State;
+use handover_desk::{Data, Desk, Settings, WaitKind, gate};
+use handover_kernel::charter::Charter;
+use handover_kernel::command::{Act, TaskAct};
+use handover_kernel::{AgentId, Face, SessionId, Text};
+
+const PROFILE: Profile =
+    Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
+
+fn opened(gate: gate::Settings) -> (Desk, Trigger) {
+    let (trigger, shutdown) = Shutdown::new();
+    let settings = Settings { gate, ..Settings::default() };
+    (handover_desk::open(Data::Memory, settings, Identity::Development, shutdown).unwrap(), trigger)
+}
+
+fn by(name: &str, face: Face) -> Caller {
+    Caller::new(Identity::Development.authenticate(Some(name)).unwrap(), face)
+}
+
+fn agent(name: &str) -> Caller {
+    by(name, Face::Mcp)
+}
+
+/// The id of the task that a test calls so.
+fn id(name: &str) -> String {
+    format!("the-task-of-the-name-{name}")
+}
+
+async fn in_time<T>(play: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), play).await.expect("waited in vain")
+}
+
+/// Have a task delegated.
+async fn delegated(desk: &Desk, from: &Caller, to: &str, name: &str, more: Work) {
+    let work = Work {
+        agents: vec![AgentId::from(to)],
+        assignee: Some(AgentId::from(to)),
+        task: Text::from("dig"),
+        title: Text::from(name),
+        ..more
+    };
+    desk.delegate(from, &id(name), None, &PROFILE, work).await.unwrap();
+}
+
+fn accept() -> Act {
+    Act::Task(TaskAct::Accept { task: None, assignee: None, reason: Text::default() })
+}
+
+/// The same, and taken.
+async fn in_hand(desk: &Desk, from: &str, to: &str, name: &str, under: Option<&str>) {
+    let more = Work { parent: under.map(|under| SessionId::from(id(under).as_str())), ..Work::default() };
+    delegated(desk, &agent(from), to, name, more).await;
+    desk.act(&agent(to), &id(name), accept()).await.unwrap();
+}
+
+#[tokio::test]
+async fn in_a_tree_what_is_under_a_task_follows_it_and_siblings_stay_in_order() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, "planner", "lead", "root", None).await;
+    in_hand(&desk, "lead", "left", "a", Some("root")).await;
+    in_hand(&desk, "lead", "right", "b", Some("root")).await;
+    in_hand(&desk, "right", "helper", "b1", Some("b")).await;
+    in_hand(&desk, "left", "helper", "a1", Some("a")).await;
+    in_hand(&desk, "left", "helper", "a2", Some("a")).await;
+    in_hand(&desk, "helper", "other", "a1x", Some("a1")).await;
+    let shown = async |max| {
+        let (tree, more) = desk.tree(&agent("planner"), &id("root"), max).await.unwrap();
+        let name = |session: &handover_kernel::Session| session.wanted().unwrap().title.to_string();
+        let rows: Vec<_> = tree.iter().map(|branch| (branch.depth, name(&branch.session))).collect();
+        (rows, more)
+    };
+    let row = |depth: usize, name: &str| (depth, name.to_owned());
+    let (rows, more) = shown(100).await;
+    let expected =
+        [row(0, "root"), row(1, "a"), row(2, "a1"), row(3, "a1x"), row(2, "a2"), row(1, "b"), row(2, "b1")];
+    assert_eq!((rows.as_slice(), more), (&expected[..], false));
+    // Of a tree that is too large, what is near the root is shown, in the same order.
+    let (rows, more) = shown(5).await;
+    let expected = [row(0, "root"), row(1, "a"), row(2, "a1"), row(2, "a2"), row(1, "b")];
+    assert_eq!((rows.as_slice(), more), (&expected[..], true));
+}
+
+#[tokio::test]
+async fn open_tasks_are_found_however_many_newer_ones_have_ended() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let planner = agent("planner");
+    for name in ["first", "second", "third"] {
+        delegated(&desk, &planner, "worker", name, Work::default()).await;
+    }
+    for number in 0..6 {
+        let name = format!("ended{number}");
+        delegated(&desk, &planner, "worker", &name, Work::default()).await;
+        desk.cancel(&planner, &id(&name), None, Text::from("no"), false).await.unwrap();
+    }
+    let open = Wanted { open: true, ..Wanted::default() };
+    let names = |found: &handover_desk::find::Found| -> Vec<String> {
+        found.tasks.iter().map(|task| task.wanted().unwrap().title.to_string()).collect()
+    };
+    let page = desk.find(&planner, &open, None, 2).await.unwrap();
+    assert_eq!(names(&page), ["third", "second"]);
+    let page = desk.find(&planner, &open, page.next.as_deref(), 2).await.unwrap();
+    assert_eq!((names(&page), page.next), (vec!["first".to_owned()], None));
+    let none = Wanted { state: Some(State::Cancelled), ..open };
+    assert!(desk.find(&planner, &none, None, 2).await.unwrap().tasks.is_empty());
+}
+
+#[tokio::test]
+async fn tasks_are_found_by_the_face_that_they_began_on() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    for (name, face) in [("one", Face::Console), ("two", Face::Mcp), ("three", Face::Console)] {
+        delegated(&desk, &by("planner", face), "worker", name, Work::default()).await;
+    }
+    let wanted = Wanted { face: Some(Face::Console), ..Wanted::default() };
+    let found = desk.find(&agent("planner"), &wanted, None, 10).await.unwrap();
+    let names: Vec<_> = found.tasks.iter().map(|task| task.wanted().unwrap().title.to_string()).collect();
+    assert_eq!(names, ["three", "one"]);
+}
+
+/// How many bytes each of many large tasks has, and how many they are: more than is read for one page.
+const LARGE_BYTES: usize = 100_000;
+const LARGE: usize = 60;
+
+#[tokio::test]
+async fn what_is_read_and_not_wanted_is_bounded_and_counts_as_used() {
+    let gate = gate::Settings { requests_per_minute: 120, ..gate::Settings::default() };
+    let (desk, _trigger) = opened(gate);
+    for number in 0..LARGE {
+        let instructions = Text::from("x".repeat(LARGE_BYTES));
+        let more = Work { instructions, ..Work::default() };
+        let name = format!("large{number}");
+        delegated(&desk, &agent("planner"), "worker", &name, more).await;
+        desk.act(&agent("worker"), &id(&name), accept()).await.unwrap();
+    }
+    let reader = agent("worker");
+    let silent = Wanted { state: Some(State::Silent), ..Wanted::default() };
+    desk.gate.request(&reader).unwrap();
+    let page = desk.find(&reader, &silent, None, 50).await.unwrap();
+    assert!(page.tasks.is_empty() && page.next.is_some(), "it stops, and says where to go on");
+    assert!(desk.gate.request(&reader).is_err(), "what was read for it counts");
+    let page = desk.find(&reader, &silent, page.next.as_deref(), 50).await.unwrap();
+    assert!(page.tasks.is_empty() && page.next.is_none());
+}
+
+#[tokio::test]
+async fn what_an_agent_has_in_hand_for_others_hides_nothing_and_is_not_hinted_at() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    for number in 0..30 {
+        in_hand(&desk, "stranger", "worker", &format!("hidden{number}"), None).await;
+    }
+    let worker = AgentId::from("worker");
+    let found = desk.in_hand(&agent("planner"), &worker, 3).await.unwrap();
+    assert_eq!((found.tasks.len(), found.more), (0, false), "nothing of it is told");
+    in_hand(&desk, "planner", "worker", "own0", None).await;
+    let found = desk.in_hand(&agent("planner"), &worker, 3).await.unwrap();
+    assert_eq!((found.tasks.len(), found.more), (1, false));
+    for number in 1..5 {
+        in_hand(&desk, "planner", "worker", &format!("own{number}"), None).await;
+    }
+    let found = desk.in_hand(&agent("planner"), &worker, 3).await.unwrap();
+    assert_eq!((found.tasks.len(), found.more), (3, true));
+}
+
+#[tokio::test]
+async fn what_waits_is_counted_up_to_a_bound() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    for number in 0..7 {
+        delegated(&desk, &agent("planner"), "worker", &format!("{number}"), Work::default()).await;
+    }
+    let count =
+        async |kinds: &[WaitKind], max| desk.count_waiting(&agent("worker"), kinds, max).await.unwrap();
+    assert_eq!(count(&[WaitKind::TaskOffer, WaitKind::Silent], 100).await, 7);
+    assert_eq!(count(&[WaitKind::TaskOffer], 7).await, 7);
+    assert_eq!(count(&[WaitKind::TaskOffer], 3).await, 3);
+    assert_eq!(count(&[WaitKind::Review], 100).await, 0);
+}
+
+#[tokio::test]
+async fn what_was_turned_down_is_announced_as_a_review() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let (planner, worker) = (agent("planner"), agent("worker"));
+    let mut told = desk.announcements("default", &planner.agent).await.unwrap();
+    delegated(&desk, &planner, "worker", "unwanted", Work::default()).await;
+    let decline = Act::Task(TaskAct::Decline { task: None, assignee: None, reason: Text::from("no") });
+    desk.act(&worker, &id("unwanted"), decline).await.unwrap();
+    let next = in_time(told.next()).await.unwrap();
+    assert_eq!((next.kind, next.session.as_str()), (WaitKind::Review, id("unwanted").as_str()));
+    told.done(&next).await.unwrap();
+
+    in_hand(&desk, "planner", "worker", "wanted", None).await;
+    let offered = Responsibility {
+        to: worker.agent.clone(),
+        scope: Text::from("the night shift"),
+        reason: Text::default(),
+        context: None,
+        ttl_ms: None,
+    };
+    let offer = desk.offer(&planner, None, "stage.1", offered).await.unwrap();
+    let handoff = offer.session.binding.id.to_string();
+    desk.answer_offer(&worker, &handoff, false, Text::from("no")).await.unwrap();
+    let next = in_time(told.next()).await.unwrap();
+    assert_eq!((next.kind, next.session.as_str()), (WaitKind::Review, handoff.as_str()));
+}
+
+#[tokio::test]
+async fn an_offer_is_taken_back_until_it_has_come_to_another_end() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let (planner, worker) = (agent("planner"), agent("worker"));
+    let agents = ["worker", "helper"].map(AgentId::from).to_vec();
+    let (assignee, title) = (Some(worker.agent.clone()), Text::from("wanted"));
+    let work = Work { agents, assignee, task: title.clone(), title, ..Work::default() };
+    desk.delegate(&planner, &id("wanted"), None, &PROFILE, work).await.unwrap();
+    let wanted = desk.session(&worker, &id("wanted")).await.unwrap();
+    assert!(desk.could_hand_on(&worker, &wanted).is_err(), "nobody has it yet");
+    desk.act(&worker, &id("wanted"), accept()).await.unwrap();
+    let why = desk.could_hand_on(&worker, &desk.session(&worker, &id("wanted")).await.unwrap());
+    assert!(format!("{why:?}").contains("HandOnDenied"), "{why:?}: its policy does not allow it");
+    let (to, scope) = (AgentId::from("helper"), Text::from("the night shift"));
+    let reason = Text::default();
+    let offered = Responsibility { to, scope, reason, context: None, ttl_ms: None };
+    let offer = desk.offer(&worker, None, "stage.1", offered).await.unwrap();
+    let handoff = offer.session.binding.id.to_string();
+    assert!(desk.withdraw(&planner, &handoff, None, Text::default()).await.is_err(), "it is not its own");
+    assert!(desk.withdraw(&worker, &id("wanted"), None, Text::default()).await.is_err(), "it is no handoff");
+    desk.withdraw(&worker, &handoff, None, Text::from("sorry")).await.unwrap();
+    desk.withdraw(&worker, &handoff, None, Text::from("sorry")).await.unwrap();
+    assert!(desk.answer_offer(&agent("helper"), &handoff, true, Text::default()).await.is_err());
+}

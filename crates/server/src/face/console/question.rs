@@ -12,6 +12,9 @@ use super::shown::words;
 /// What stands before the names of a form's fields.
 const PREFIX: &str = "f.";
 
+/// The kind of a field that is written as JSON.
+const JSON: &str = "json";
+
 /// How many fields a form has at most, and how many choices one of them.
 const FIELDS_MAX: usize = 50;
 const CHOICES_MAX: usize = 100;
@@ -50,9 +53,17 @@ pub(super) struct Field {
     pub(super) kind: &'static str,
     pub(super) required: bool,
     pub(super) value: String,
-    pub(super) choices: Vec<String>,
+    pub(super) choices: Vec<Choice>,
+    /// What JSON must fit, where it is written as JSON.
+    pub(super) schema: String,
     /// Its name in the object.
     own: String,
+}
+
+/// One of a list.
+pub(super) struct Choice {
+    pub(super) value: String,
+    pub(super) label: String,
 }
 
 impl Field {
@@ -133,8 +144,10 @@ impl Asks {
     /// How many bytes it may take on a page, where a character can become five.
     fn weight(&self) -> usize {
         let field = |field: &Field| {
-            let choices: usize = field.choices.iter().map(|choice| 20 + 5 * choice.len()).sum();
+            let choice = |choice: &Choice| 30 + 5 * (choice.value.len() + choice.label.len());
+            let choices: usize = field.choices.iter().map(choice).sum();
             let said = field.name.len() + field.label.len() + field.hint.len() + field.value.len();
+            let said = said + field.schema.len();
             400 + 5 * said + choices
         };
         let fields: usize = self.form.fields().iter().map(field).sum();
@@ -175,22 +188,41 @@ fn fields(schema: &Value) -> Option<Vec<Field>> {
         names.is_some_and(|names| names.iter().any(|found| found == name))
     };
     let fields = properties.iter().map(|(name, property)| field(name, property, required(name)));
-    let mut fields = fields.collect::<Option<Vec<Field>>>()?;
+    let mut fields: Vec<Field> = fields.collect();
     // JSON has no order; what must be said comes first.
     fields.sort_by_key(|field| !field.required);
     Some(fields)
 }
 
-fn field(name: &str, property: &Value, required: bool) -> Option<Field> {
-    let choices: Option<Vec<String>> = match property.get("enum").map(Value::as_array) {
-        None => Some(Vec::new()),
-        Some(found) => found
-            .filter(|found| found.len() <= CHOICES_MAX)
-            .map(|found| found.iter().map(|choice| choice.as_str().map(str::to_owned)).collect())?,
+/// The texts that a property is chosen from, none if from any; nothing where a list cannot offer them.
+fn choices(property: &Value) -> Option<Vec<Choice>> {
+    let listed = |found: &Value, choice: fn(&Value) -> Option<Choice>| {
+        let found = found.as_array().filter(|found| (1..=CHOICES_MAX).contains(&found.len()))?;
+        found.iter().map(choice).collect()
     };
+    let plain = |found: &Value| {
+        let value = found.as_str()?.to_owned();
+        Some(Choice { label: value.clone(), value })
+    };
+    // A text and what it is called.
+    let named = |found: &Value| {
+        let keys = found.as_object()?.keys().all(|key| matches!(key.as_str(), "const" | "title"));
+        let value = found.get("const")?.as_str().filter(|_| keys)?.to_owned();
+        let title = found.get("title").and_then(Value::as_str).map(super::shown::line);
+        Some(Choice { label: title.unwrap_or_else(|| value.clone()), value })
+    };
+    match (property.get("enum"), property.get("oneOf")) {
+        (None, None) => Some(Vec::new()),
+        (Some(found), None) => listed(found, plain),
+        (None, Some(found)) => listed(found, named),
+        (Some(_), Some(_)) => None,
+    }
+}
+
+/// How a property is asked for; nothing where only JSON can say it.
+fn kind_of(property: &Value, choices: Option<&[Choice]>) -> Option<&'static str> {
     let choices = choices?;
-    let text = |key: &str| property.get(key).and_then(Value::as_str).map(super::shown::line);
-    let kind = match property.get("type").and_then(Value::as_str)? {
+    Some(match property.get("type").and_then(Value::as_str)? {
         "string" if !choices.is_empty() => "choice",
         _ if !choices.is_empty() => return None,
         "string" if property.get("maxLength").and_then(Value::as_u64).is_some_and(|max| max <= 200) => "text",
@@ -200,22 +232,33 @@ fn field(name: &str, property: &Value, required: bool) -> Option<Field> {
         "integer" => "integer",
         "boolean" => "boolean",
         _ => return None,
-    };
-    let value = match property.get("default") {
+    })
+}
+
+fn field(name: &str, property: &Value, required: bool) -> Field {
+    let choices = choices(property);
+    let kind = kind_of(property, choices.as_deref()).unwrap_or(JSON);
+    let text = |key: &str| property.get(key).and_then(Value::as_str).map(super::shown::line);
+    let value = match property.get("default").filter(|_| kind != JSON) {
         Some(Value::String(text)) => text.clone(),
         Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
         Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => String::new(),
     };
-    Some(Field {
+    Field {
         name: format!("{PREFIX}{name}"),
         label: text("title").unwrap_or_else(|| name.to_owned()),
         hint: text("description").unwrap_or_default(),
         kind,
         required,
         value,
-        choices,
+        choices: choices.filter(|_| kind != JSON).unwrap_or_default(),
+        schema: if kind == JSON {
+            super::shown::line(&super::shown::pretty(property))
+        } else {
+            String::new()
+        },
         own: name.to_owned(),
-    })
+    }
 }
 
 /// What a form answers to a question, or what is wrong with it. Whether it fits the schema is the desk's to say.
@@ -264,12 +307,14 @@ fn read(field: &Field, said: &Fields) -> Result<Option<Value>, String> {
     let text = said.get(&field.name).replace("\r\n", "\n");
     let wrong = |expected: &str| format!("{}: expected {expected}, found {:?}", field.label, words(&text));
     match field.kind {
-        // A box that is not ticked sends nothing.
+        // A box that is not ticked sends nothing: where nothing need be said, and yes is not assumed, nothing is.
+        "boolean" if text != "true" && !field.required && field.value != "true" => Ok(None),
         "boolean" => Ok(Some(Value::Bool(text == "true"))),
         _ if text.is_empty() && field.required && field.kind != "long" && field.kind != "text" => {
             Err(wrong("a value"))
         }
         _ if text.is_empty() && !field.required => Ok(None),
+        JSON => serde_json::from_str(&text).map(Some).map_err(|_| wrong("JSON")),
         "integer" => {
             text.trim().parse::<i64>().map(|number| Some(number.into())).map_err(|_| wrong("a whole number"))
         }
@@ -295,6 +340,9 @@ mod tests {
                 "much": { "type": "number", "default": 1.5 },
                 "sure": { "type": "boolean" },
                 "which": { "type": "string", "enum": ["left", "right"] },
+                "size": { "type": "string", "oneOf": [{ "const": "s", "title": "small" }, { "const": "l" }] },
+                "parts": { "type": "array", "items": { "type": "string" } },
+                "level": { "type": "integer", "enum": [1, 2] },
             },
             "required": ["many"],
         });
@@ -307,17 +355,43 @@ mod tests {
             ("much", "number"),
             ("sure", "boolean"),
             ("which", "choice"),
+            ("size", "choice"),
+            ("parts", "json"),
+            ("level", "json"),
         ];
         let mut expected = expected.to_vec();
         expected.sort_by_key(|(name, _)| kinds.iter().position(|(known, _)| known == name));
         assert_eq!(kinds, expected);
-        let said = Fields::parse("f.why=because&f.many=3&f.sure=true&f.which=left&f.other=x");
-        let read: Value = serde_json::from_slice(&value(&form, &said).unwrap()).unwrap();
-        assert_eq!(read, json!({ "why": "because", "many": 3, "sure": true, "which": "left" }));
+        let field = |name: &str| found.iter().find(|field| field.own == name).unwrap();
+        let size: Vec<_> =
+            field("size").choices.iter().map(|choice| (&*choice.value, &*choice.label)).collect();
+        assert_eq!(size, [("s", "small"), ("l", "l")]);
+        assert!(field("parts").schema.contains("array") && field("why").schema.is_empty());
+        let read = |said: &str| -> Value {
+            serde_json::from_slice(&value(&form, &Fields::parse(said)).unwrap()).unwrap()
+        };
+        let all =
+            "f.why=because&f.many=3&f.sure=true&f.which=left&f.size=l&f.parts=[%22a%22]&f.level=2&f.other=x";
+        let expected = json!({ "why": "because", "many": 3, "sure": true, "which": "left", "size": "l", "parts": ["a"], "level": 2 });
+        assert_eq!(read(all), expected);
+        assert_eq!(read("f.many=3"), json!({ "many": 3 }), "what is left alone says nothing");
+        assert!(value(&form, &Fields::parse("f.many=3&f.parts=[")).unwrap_err().contains("JSON"));
         assert!(value(&form, &Fields::parse("f.many=three")).unwrap_err().contains("whole number"));
         assert!(value(&form, &Fields::parse("f.why=x")).is_err(), "what is required is missing");
         for other in [json!({ "type": "array" }), json!({ "type": "object", "oneOf": [] }), json!(true)] {
             assert!(matches!(super::form(other.to_string().as_bytes()), Form::Json(_)), "{other}");
         }
+    }
+    #[test]
+    fn a_box_says_no_where_an_answer_is_required_or_yes_assumed() {
+        let schema = |required: &[&str], default: bool| json!({ "type": "object", "required": required, "properties": { "sure": { "type": "boolean", "default": default } } });
+        let read = |schema: Value, said: &str| -> Value {
+            let form = form(schema.to_string().as_bytes());
+            serde_json::from_slice(&value(&form, &Fields::parse(said)).unwrap()).unwrap()
+        };
+        assert_eq!(read(schema(&["sure"], false), ""), json!({ "sure": false }));
+        assert_eq!(read(schema(&[], true), ""), json!({ "sure": false }));
+        assert_eq!(read(schema(&[], false), ""), json!({}));
+        assert_eq!(read(schema(&[], false), "f.sure=true"), json!({ "sure": true }));
     }
 }

@@ -155,7 +155,7 @@ async fn serve(
     let routes = house.routes();
     let told = webhook::Settings::new(config).map_err(Failure::Usage)?;
     let traced = traces::Settings::new(config).map_err(Failure::Usage)?;
-    let House { desk, macp, metrics, console, .. } = house;
+    let House { desk, macp, metrics, console, mut probes, .. } = house;
     tokio::spawn(async move { console.watch().await });
     let counted = desk.clone();
     tokio::spawn(async move { counted.count_open().await });
@@ -176,8 +176,7 @@ async fn serve(
     };
     let told_to_stop =
         move || if *draining.borrow() { Err("the server is told to stop".to_owned()) } else { Ok(()) };
-    let mut probes =
-        vec![store_probe(desk.clone()), engine_probe(desk.clone()), Probe::new("serving", told_to_stop)];
+    probes.push(Probe::new("serving", told_to_stop));
     if let Some(verifier) = identity_probe {
         probes.push(Probe::new("identity", move || verifier.ready()));
     }
@@ -320,15 +319,6 @@ fn open_tls(config: &Config, shutdown: &Shutdown) -> Result<Option<Arc<Tls>>, Fa
     let every = Duration::from_secs(config.tls.reload_seconds);
     tokio::spawn(tls::keep_fresh(Arc::clone(&tls), every, shutdown.clone()));
     Ok(Some(tls))
-}
-
-fn engine_probe(desk: Desk) -> Probe {
-    Probe::new("engine", move || desk.check_engine())
-}
-
-fn store_probe(desk: Desk) -> Probe {
-    let about = desk.clone();
-    Probe::new("store", move || desk.check_store()).about(move || about.about_store())
 }
 
 async fn about_store(desk: &Desk) -> Option<String> {

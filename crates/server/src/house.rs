@@ -18,7 +18,7 @@ use crate::face::console::{self, Console};
 use crate::face::grid::{self, Grid};
 use crate::face::macp::Macp;
 use crate::face::mcp::{self, Mcp};
-use crate::http::Routes;
+use crate::http::{Checks, Probe, Routes};
 use crate::telemetry::Metrics;
 
 /// A server, but for its listeners.
@@ -36,6 +36,8 @@ pub struct House {
     pub console: Console,
     /// What the operator can count.
     pub metrics: Arc<Metrics>,
+    /// What must work for the server to be ready. Whoever asks shares what was found.
+    pub probes: Vec<Probe>,
 }
 
 impl House {
@@ -75,15 +77,24 @@ impl House {
         let mcp = Mcp::new(desk.clone(), mcp, metrics.unread.clone());
         let grid = Grid::new(desk.clone(), grid, metrics.unread.clone());
         let settings = console::Settings::new(&Config::default());
-        let console = Console::new(desk.clone(), settings, &metrics);
-        Ok(House { desk, macp, mcp, grid, console, metrics })
+        let probes = probes(&desk);
+        let console = Console::new(desk.clone(), settings, &metrics, Checks::new(probes.clone()));
+        Ok(House { desk, macp, mcp, grid, console, metrics, probes })
     }
 
     /// The same with a console that behaves so.
     pub fn with_console(mut self, settings: console::Settings) -> House {
-        self.console = Console::new(self.desk.clone(), settings, &self.metrics);
+        let checks = Checks::new(self.probes.clone());
+        self.console = Console::new(self.desk.clone(), settings, &self.metrics, checks);
         self
     }
+}
+
+/// Whether the store can be written to, and the engine works.
+fn probes(desk: &Desk) -> Vec<Probe> {
+    let (store, about, engine) = (desk.clone(), desk.clone(), desk.clone());
+    let store = Probe::new("store", move || store.check_store()).about(move || about.about_store());
+    vec![store, Probe::new("engine", move || engine.check_engine())]
 }
 
 /// Where the configuration has everything kept, or else what was expected.

@@ -46,8 +46,8 @@ use handover_desk::Desk;
 
 pub use self::http::router;
 use crate::config::Config;
-use crate::http::Bounds;
 use crate::http::body::Strangers;
+use crate::http::{Bounds, Checks};
 use crate::telemetry::past::Past;
 use crate::telemetry::{Metrics, Unread};
 
@@ -69,6 +69,8 @@ struct Parts {
     strangers: Strangers,
     unread: Unread,
     past: Past,
+    /// Whether the server can do its work.
+    checks: Checks,
 }
 
 /// How the face behaves.
@@ -91,11 +93,11 @@ impl Settings {
 }
 
 impl Console {
-    /// The face of a desk, which shows how the last hour was and counts what it does not read.
-    pub fn new(desk: Desk, settings: Settings, metrics: &Arc<Metrics>) -> Console {
+    /// The face of a desk, which shows how the last hour was and whether these work, and counts what it does not read.
+    pub fn new(desk: Desk, settings: Settings, metrics: &Arc<Metrics>, checks: Checks) -> Console {
         let strangers = Strangers::new(settings.bounds.body_within);
         let (unread, past) = (metrics.unread.clone(), Past::new(Arc::clone(metrics)));
-        Console { parts: Arc::new(Parts { desk, settings, strangers, unread, past }) }
+        Console { parts: Arc::new(Parts { desk, settings, strangers, unread, past, checks }) }
     }
 
     /// Look at the metrics every few seconds, for as long as the server runs.

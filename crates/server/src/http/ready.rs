@@ -31,7 +31,7 @@ pub struct Probe {
 }
 
 /// What there is to say about it, or why it does not work.
-type Finding = Result<Option<String>, String>;
+pub(crate) type Finding = Result<Option<String>, String>;
 
 impl Probe {
     /// A probe that calls `check`, which may block and says why if it fails.
@@ -81,7 +81,8 @@ impl Checks {
         Checks(probes.into())
     }
 
-    async fn findings(&self) -> Vec<(&'static str, Finding)> {
+    /// What each of them finds, or found a moment ago.
+    pub(crate) async fn findings(&self) -> Vec<(&'static str, Finding)> {
         let running: Vec<_> =
             self.0.iter().map(|probe| (probe.name, task::spawn(probe.clone().finding()))).collect();
         let mut findings = Vec::new();

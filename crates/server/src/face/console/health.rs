@@ -46,9 +46,9 @@ struct Graph {
 
 impl Check {
     /// What failed is for administrators: it may name files.
-    fn of(name: &'static str, found: Result<(), String>, all: bool) -> Check {
-        let said = match &found {
-            Ok(()) => "works".to_owned(),
+    fn of(name: &'static str, found: &Result<Option<String>, String>, all: bool) -> Check {
+        let said = match found {
+            Ok(_) => "works".to_owned(),
             Err(why) if all => why.clone(),
             Err(_) => "does not work: the server's log says why".to_owned(),
         };
@@ -58,11 +58,9 @@ impl Check {
 
 /// The page.
 pub(super) async fn show(console: &Console, asked: &Asked) -> Result<Response, No> {
-    let desk = console.desk().clone();
-    let store = tokio::task::spawn_blocking(move || desk.check_store()).await;
-    let store = store.unwrap_or_else(|_| Err("the check was broken off".to_owned()));
-    let (desk, all) = (console.desk(), asked.caller.admin);
-    let checks = vec![Check::of("store", store, all), Check::of("engine", desk.check_engine(), all)];
+    let all = asked.caller.admin;
+    let found = console.parts.checks.findings().await;
+    let checks = found.iter().map(|(name, finding)| Check::of(name, finding, all)).collect();
     let samples = if all { console.parts.past.samples() } else { Vec::new() };
     let over = samples.first().zip(samples.last()).map(|(first, last)| span(last.at.since(first.at)));
     let page = Page {

@@ -68,7 +68,9 @@ async fn a_skill_is_called_with_a_form_of_its_schema() {
     let worker = stage.worker("worker", json!([skill_with("dig", json!({ "inputSchema": schema }))])).await;
     let browser = Browser::signed_in(&stage, "ops").await;
     let page = browser.ok("/delegate?agent=worker&skill=dig").await;
-    page.has("Call dig of worker").has("name=\"f.depth\" type=\"number\"").has("<option>there</option>");
+    page.has("Call dig of worker")
+        .has("name=\"f.depth\" type=\"number\"")
+        .has("<option value=\"there\">there</option>");
     let call = |depth| {
         [("agent", "worker"), ("skill", "dig"), ("title", "Dig"), ("f.depth", depth), ("f.where", "there")]
     };
@@ -243,6 +245,8 @@ async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each()
     let page = browser.post("/bulk", &fields).await;
     assert_eq!(page.status, 200);
     page.has("Cancel: 2 of 3").has("there is no such task");
+    // Those that have ended are not among them, and to cancel what was completed says that it was.
+    browser.ok("/bulk?act=cancel&q=dig").await.has("Cancel 2 tasks?");
     let mut states = Vec::new();
     for task in &own {
         states.push(planner.state(task).await);
@@ -280,4 +284,93 @@ async fn a_running_task_is_offered_to_another_agent_and_taken_in_the_console() {
         .await
         .has("The outcome was bound.");
     helper.ok(&format!("/tasks/{task}")).await.has("→ <b>helper</b>").has("took it over by handoff");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_at_once_say_of_each_what_came_of_it() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let (host, browser) = (stage.client("planner"), Browser::signed_in(&stage, "planner").await);
+    let ended = host.begin("dig", json!({})).await;
+    worker.next().await.completes("a hole").await;
+    let running = host.begin("dig", json!({})).await;
+    let job = worker.next().await;
+    let fresh = host.begin("dig", json!({})).await;
+    let sure = [("sure", "true"), ("id", ended.as_str()), ("id", &running), ("id", &fresh)];
+    let with = |act: &'static str| [("act", act)].into_iter().chain(sure).collect::<Vec<_>>();
+    // Who works pauses at a safe point, and is only asked until then.
+    let page = browser.post("/bulk", &with("pause")).await;
+    page.has("Pause: 1 of 3, 1 asked").has("</span> asked").has("at its next safe point");
+    browser.ok(&format!("/tasks/{running}")).await.has("working <span class=\"quiet\">pause asked</span>");
+    assert!(job.checkpoint_now().await.to_string().contains("pause"));
+    browser.ok(&format!("/tasks/{running}")).await.has("‖").lacks("pause asked</span>");
+    // What has come to another end was not cancelled.
+    let page = browser.post("/bulk", &with("cancel")).await;
+    page.has("Cancel: 2 of 3").has("resolved");
+    browser.ok(&format!("/tasks/{ended}")).await.has("✓");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_tasks_than_one_form_takes_are_reached_by_a_link() {
+    let stage = Stage::in_memory().await;
+    let (planner, browser) = (Node::new(&stage, "planner"), Browser::signed_in(&stage, "planner").await);
+    for number in 0..201 {
+        planner.sends("worker", &format!("dig {number}")).await;
+    }
+    let page = browser.ok("/bulk?act=cancel&q=dig").await;
+    page.has("Cancel 200 tasks?").has("the next part").lacks("dig 0<");
+    let next = page.text.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap();
+    browser.ok(&next.replace("&#38;", "&")).await.has("Cancel 1 task?").has("dig 0<").lacks("the next part");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_is_found_on_its_task_and_taken_back() {
+    let stage = Stage::in_memory().await;
+    stage.worker("helper", json!([skill("dig")])).await;
+    let worker = stage.worker("worker", json!([skill("fly")])).await;
+    let asked = json!({ "title": "fly", "instructions": "far", "agents": ["worker", "helper"] });
+    let task = stage.client("planner").tool("delegate_task", asked).await;
+    let task = format!("/tasks/{}", task["task_id"].as_str().unwrap());
+    let owner = Browser::signed_in(&stage, "worker").await;
+    // Nobody has it yet: the form says so, and stays where it is.
+    owner.ok(&task).await.has("Hand on…").has("id=\"why-hand-on\"");
+    worker.next().await;
+    owner.ok(&task).await.has("Hand on…").lacks("id=\"why-hand-on\"");
+    owner.does(&format!("{task}/hand-on"), &[("to", "helper")]).await.has("Offered to helper");
+    let other = Browser::signed_in(&stage, "helper").await;
+    other.ok(&task).await.lacks("Offered to helper").has("id=\"why-hand-on\"");
+    let page = owner.ok(&task).await;
+    let link = page.text.split("Offered to helper").nth(1).unwrap().split("href=\"").nth(1).unwrap();
+    let handoff = link.split(['"', '#']).next().unwrap();
+    owner.ok(handoff).await.has("Take the offer back…").lacks("Cancel…");
+    owner
+        .does(&format!("{handoff}/cancel"), &[("sure", "true"), ("reason", "found fuel")])
+        .await
+        .has("The offer was taken back.")
+        .has("found fuel");
+    owner.ok(&task).await.lacks("Offered to helper");
+    other.ok("/").await.has("Nothing waits for helper");
+    assert_eq!(other.post(&format!("{handoff}/offer"), &[("do", "accept")]).await.status, 409);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_link_claims_what_nobody_did() {
+    let stage = Stage::in_memory().await;
+    let (planner, browser) = (Node::new(&stage, "planner"), Browser::signed_in(&stage, "planner").await);
+    let (task, other) = (planner.sends("worker", "dig").await, planner.sends("worker", "fly").await);
+    for target in [
+        format!("/tasks/{task}?done=cancel"),
+        format!("/tasks/{task}?done=cancel.x"),
+        "/?done=decide".to_owned(),
+        "/sign-ins?done=ended".to_owned(),
+    ] {
+        browser.ok(&target).await.lacks("class=\"notice done\"");
+    }
+    let page = browser.post(&format!("/tasks/{task}/pause"), &[]).await;
+    let told = page.header("location").to_owned();
+    browser.ok(&told).await.has("The pause was stored");
+    // It is of no use for another task, another act or somebody else.
+    browser.ok(&told.replace(&task, &other)).await.lacks("class=\"notice done\"");
+    browser.ok(&told.replace("pause.", "cancel.")).await.lacks("class=\"notice done\"");
+    Browser::signed_in(&stage, "worker").await.ok(&told).await.lacks("class=\"notice done\"");
 }

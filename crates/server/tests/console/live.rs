@@ -1,8 +1,11 @@
 //! The stream that tells pages to look again.
 
+use handover_desk::approvers::Rules;
+use serde_json::json;
+
 use super::browser::Browser;
 use super::grid::{Node, Stream};
-use super::others::stage::Stage;
+use super::others::stage::{Stage, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_hear_of_their_own_tasks_until_the_sign_in_ends() {
@@ -44,4 +47,29 @@ async fn pages_hear_of_their_own_tasks_until_the_sign_in_ends() {
     }
     let nobody = Browser::new(&stage).get("/live").await;
     assert_eq!(nobody.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_what_is_held_back_from_somebody_nothing_is_told_and_nothing_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let stage = Stage::with(|set| {
+        set.approvals = Rules::parse(r#"[{ delegate = ["worker"], by = ["lead"] }]"#).unwrap();
+        set.audit = Some((path.clone(), 1_000_000));
+    })
+    .await;
+    let browser = Browser::signed_in(&stage, "worker").await;
+    let mut stream =
+        Stream::open_with(stage.address, "/live", &[("cookie", browser.cookie.as_ref().unwrap())]).await;
+    assert_eq!(stream.next().await.unwrap().event, "hello");
+    let asked = json!({ "title": "held", "instructions": "dig", "agent": "worker", "queue": true });
+    stage.client("planner").tool("delegate_task", asked).await;
+    let open = Node::new(&stage, "worker").sends("helper", "dig").await;
+    let told = stream.next().await.unwrap();
+    assert_eq!(told.data["task"].as_str(), Some(open.as_str()), "of the other one nothing is told");
+    // Lines gather for a moment before they are written.
+    browser.post("/sign-out", &[]).await;
+    let lines = || std::fs::read_to_string(&path).unwrap_or_default();
+    until(async || lines().contains("signed_out")).await;
+    assert!(!lines().contains("forbidden"), "{}", lines());
 }

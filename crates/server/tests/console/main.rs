@@ -4,6 +4,7 @@
 //! - [`browser`]: what a browser does: cookies, forms, redirects
 //! - [`signing_in`]: signing in and out, cookies, and requests of other pages
 //! - [`pages`]: every page, empty and full, and what agents write in them
+//! - [`approving`]: what an approver sees, and what a click on each button does
 //! - [`acts`]: what the forms do, and what they say when they do not
 //! - [`live`]: the stream that tells pages to look again
 //! - [`webhook`]: who is told elsewhere that something waits
@@ -22,6 +23,7 @@ mod others;
 mod browser;
 
 mod acts;
+mod approving;
 mod live;
 mod pages;
 mod signing_in;

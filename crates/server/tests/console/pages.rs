@@ -1,16 +1,26 @@
 //! Every page, on an empty server and on one where much has happened, and what agents write in them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use handover_desk::approvers::Rules;
+use handover_desk::delegate::Responsibility;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
-use handover_kernel::Face;
-use serde_json::json;
+use handover_kernel::{AgentId, Face, Text};
+use handover_server::config::Config;
+use handover_server::face::console;
+use handover_server::face::macp::proto::v1::GetSessionRequest;
+use handover_server::http::{Checks, Probe};
+use serde_json::{Value, json};
 
 use super::browser::Browser;
 use super::grid::Node;
-use super::others::stage::{Stage, skill, until};
+use super::others::both::Both;
+use super::others::client::interaction;
+use super::others::stage::{Client, Stage, skill, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_of_an_empty_server_says_what_belongs_there() {
@@ -60,6 +70,12 @@ async fn a_task_shows_who_asked_whom_over_which_faces_and_what_happened() {
     job.checkpoint_now().await;
     let page = browser.ok(&format!("/tasks/{task}")).await;
     page.has("→ delivered, event ").has("<span class=\"badge\">mcp</span>");
+    // Among what was said, and on a page that ends before the delivery, the steer says the same.
+    let note = page.text.split("→ delivered, event ").nth(1).unwrap().split(',').next().unwrap();
+    browser.ok(&format!("/tasks/{task}?show=said")).await.has(&format!("→ delivered, event {note}, <time"));
+    let before = browser.ok(&format!("/tasks/{task}?before={note}")).await;
+    before.has("focus on Q4").has(&format!("→ delivered, event {note}, <time"));
+    before.lacks(&format!("id=\"e{note}\""));
     // The newest stands first.
     let place = |text: &str| page.text.find(text).unwrap();
     assert!(place("focus on Q4") < place("<q>refunds are in a second table"));
@@ -133,8 +149,8 @@ async fn pages_stay_small_whatever_agents_write() {
             json!({ "message": "<".repeat(3000), "schema": { "type": "object", "properties": fields } });
         job.asks(json!({ "a": question, "b": question, "c": question })).await;
         if number == 0 {
-            for _ in 0..120 {
-                job.update(json!({ "message": worst })).await;
+            for step in 0..120 {
+                job.update(json!({ "message": worst, "progress": f64::from(step) / 120.0 })).await;
             }
         }
     }
@@ -234,6 +250,230 @@ async fn the_last_frame_of_a_replay_is_the_live_state_and_the_others_are_what_wa
     assert_eq!(standings.first(), Some(&"pending"));
     assert_eq!(standings.last(), Some(&"resolved_positive"));
     browser.ok(&format!("/tasks/{task}/replay")).await.has("SESSION_STATE_RESOLVED").has("✓");
+}
+
+/// What the replay shows at its last event, as each face had it.
+async fn last_frame(browser: &Browser, task: &str) -> BTreeMap<String, Value> {
+    let page = browser.ok(&format!("/tasks/{task}/replay")).await;
+    let plain = |text: &str| {
+        let text =
+            text.replace("&#34;", "\"").replace("&#39;", "'").replace("&#60;", "<").replace("&#62;", ">");
+        text.replace("&#38;", "&")
+    };
+    let views = page.text.split("<section aria-label=\"As ").skip(1).map(|view| {
+        let (name, rest) = view.split_once(" had it").unwrap();
+        let text = rest.split("<pre tabindex=\"0\">").nth(1).unwrap().split("</pre>").next().unwrap();
+        (name.to_owned(), serde_json::from_str(&plain(text)).unwrap())
+    });
+    views.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_frame_shows_what_each_protocol_answers_now() {
+    let both = Both::open().await;
+    let worker = both.stage.worker("worker", json!([skill("dig")])).await;
+    let (host, node) = (both.stage.client("planner"), Node::new(&both.stage, "planner"));
+    let browser = Browser::signed_in(&both.stage, "planner").await;
+    let task = host.begin("dig", json!({ "deep": 3 })).await;
+    let mut seen = BTreeSet::new();
+    let mut compare = async || {
+        let frame = last_frame(&browser, &task).await;
+        let mut mcp = host.declaring(interaction()).get(&task).await;
+        // What an answer of MCP has around the task.
+        for around in ["resultType", "_meta"] {
+            mcp.as_object_mut().unwrap().remove(around);
+        }
+        let mut shown = frame["MCP"].clone();
+        for around in ["resultType", "_meta"] {
+            shown.as_object_mut().unwrap().remove(around);
+        }
+        assert_eq!(shown, mcp);
+        assert_eq!(frame["Grid"], node.get(&task).await);
+        let request = GetSessionRequest { session_id: task.clone() };
+        let live =
+            both.macp("planner").macp.get_session(request).await.unwrap().into_inner().metadata.unwrap();
+        let macp = json!({
+            "session_id": live.session_id,
+            "mode": live.mode,
+            "state": live.state().as_str_name(),
+            "initiator": live.initiator,
+            "participants": live.participants,
+            "started_at_unix_ms": live.started_at_unix_ms,
+            "expires_at_unix_ms": live.expires_at_unix_ms,
+            "policy_version": live.policy_version,
+            "configuration_version": live.configuration_version,
+        });
+        let mut shown = frame["MACP"].clone();
+        shown.as_object_mut().unwrap().remove("last_ordinal");
+        assert_eq!(shown, macp);
+        seen.insert(format!("{} {} {}", macp["state"], mcp["status"], frame["Grid"]["state"]));
+    };
+    compare().await;
+    let job = worker.next().await;
+    job.update(json!({ "message": "on it", "progress": 0.5 })).await;
+    compare().await;
+    job.asks(json!({ "q": { "message": "Where?" } })).await;
+    compare().await;
+    host.tool("task_answer", json!({ "task_id": task, "answers": { "q": { "action": "accept", "content": { "answer": "here" } } } })).await;
+    job.checkpoint_now().await;
+    browser.does(&format!("/tasks/{task}/pause"), &[]).await;
+    job.checkpoint_now().await;
+    compare().await;
+    browser.does(&format!("/tasks/{task}/resume"), &[]).await;
+    job.completes("a hole").await;
+    compare().await;
+    assert!(seen.len() >= 4, "{seen:?}");
+    drop(worker);
+    both.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_shows_what_is_under_each_task_and_a_circle_is_marked() {
+    let stage = Stage::in_memory().await;
+    let [planner, worker, helper] = ["planner", "worker", "helper"].map(|name| stage.client(name));
+    let in_hand = async |from: &Client,
+                         to: &Client,
+                         agent: &str,
+                         title: &str,
+                         under: Option<&str>|
+           -> String {
+        let work = json!({ "title": title, "instructions": "i", "agent": agent, "queue": true, "parent_task_id": under });
+        let id = from.tool("delegate_task", work).await["task_id"].as_str().unwrap().to_owned();
+        to.tool("work_accept", json!({ "task_id": id })).await;
+        id
+    };
+    let root = in_hand(&planner, &worker, "worker", "root", None).await;
+    let left = in_hand(&worker, &helper, "helper", "left", Some(&root)).await;
+    let right = in_hand(&worker, &helper, "helper", "right", Some(&root)).await;
+    in_hand(&helper, &planner, "planner", "under right", Some(&right)).await;
+    in_hand(&helper, &planner, "planner", "under left", Some(&left)).await;
+    in_hand(&helper, &planner, "planner", "also under left", Some(&left)).await;
+    let browser = Browser::signed_in(&stage, "planner").await;
+    let page = browser.ok(&format!("/tasks/{root}")).await;
+    let tree = page.text.split("<ul class=\"tree\">").nth(1).unwrap().split("</ul>").next().unwrap();
+    let rows: Vec<(&str, &str)> = tree
+        .split("<li class=\"depth-")
+        .skip(1)
+        .map(|row| {
+            let link = row.split("<a href=").nth(1).unwrap();
+            (&row[..1], link.split(['>', '<']).nth(1).unwrap())
+        })
+        .collect();
+    let expected = [
+        ("0", "root"),
+        ("1", "left"),
+        ("2", "under left"),
+        ("2", "also under left"),
+        ("1", "right"),
+        ("2", "under right"),
+    ];
+    assert_eq!(rows, expected);
+    page.has("helper</").lacks("in a circle");
+
+    // The helper delegates a part of its part back to the worker, who takes it while it waits for the helper.
+    in_hand(&helper, &worker, "worker", "back", Some(&left)).await;
+    until(async || browser.ok(&format!("/tasks/{root}")).await.text.contains("⟲ in a circle")).await;
+    browser
+        .ok(&format!("/tasks/{root}"))
+        .await
+        .has("these agents wait for each other: helper → worker → helper");
+    let page = Browser::signed_in(&stage, "worker").await.ok(&format!("/tasks/{left}")).await;
+    let waits = page.text.split("<h2>Waits</h2>").nth(1).unwrap();
+    let edges: Vec<&str> =
+        waits.split("<li>").skip(1).map(|edge| edge.split("</li>").next().unwrap()).collect();
+    let marked = edges.iter().filter(|edge| edge.contains("in a circle")).count();
+    // It waits for the planner as well, who is part of no circle.
+    assert!(marked == 1 && edges.len() > 1, "{edges:?}");
+    assert!(
+        edges.iter().any(|edge| edge.starts_with("helper → worker") && edge.contains("in a circle")),
+        "{edges:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_longest_stands_first_whatever_happened_since() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let (host, browser) = (stage.client("planner"), Browser::signed_in(&stage, "planner").await);
+    let mut jobs = Vec::new();
+    for title in ["oldest task", "middle task", "newest task"] {
+        let asked = json!({ "title": title, "instructions": "dig", "agent": "worker" });
+        host.tool("delegate_task", asked).await;
+        jobs.push(worker.next().await);
+    }
+    // The newest asks first, and much happens in it afterwards; the middle one delivers; the oldest asks last.
+    jobs[2].asks(json!({ "q": { "message": "Where?" } })).await;
+    jobs[1].fails("no spade").await;
+    jobs[0].asks(json!({ "q": { "message": "How?" } })).await;
+    for step in 0..30 {
+        jobs[2].update(json!({ "message": format!("step {step}") })).await;
+    }
+    jobs[2].asks(json!({ "also": { "message": "And when?" } })).await;
+    let page = browser.ok("/").await;
+    let place =
+        |title: &str| page.text.find(&format!("\">{title}</a>")).unwrap_or_else(|| panic!("no {title}"));
+    assert!(place("newest task") < place("oldest task"), "by when it began to wait");
+    if page.text.contains("middle task") {
+        assert!(place("newest task") < place("middle task") && place("middle task") < place("oldest task"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_99_things_are_not_counted() {
+    let stage = Stage::in_memory().await;
+    let (planner, _) = stage.desk.sign_in(Some("planner"), Face::Console, None).await.unwrap();
+    let ops = Browser::signed_in(&stage, "ops").await;
+    for number in 0..100 {
+        let (to, scope) = (AgentId::from("ops"), Text::from(format!("shift {number}")));
+        let offered = Responsibility { to, scope, reason: Text::default(), context: None, ttl_ms: None };
+        stage.desk.offer(&planner, None, "stage.1", offered).await.unwrap();
+        if number == 98 {
+            ops.ok("/limits").await.has("<title>(99) Limits");
+        }
+    }
+    ops.ok("/limits").await.has("<title>(99+) Limits").has("data-part>99+</span>");
+    assert_eq!(ops.get("/count").await.text, r#"{"waiting":"99+"}"#);
+    assert_eq!(Browser::signed_in(&stage, "planner").await.get("/count").await.text, r#"{"waiting":""}"#);
+    assert_eq!(Browser::new(&stage).get("/count").await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_health_share_one_check_and_wait_for_none_that_hangs() {
+    let stage = Stage::in_memory().await;
+    let browser = Browser::signed_in(&stage, "planner").await;
+    let before = stage.written();
+    let found = Arc::new(AtomicUsize::new(0));
+    let looked = Arc::clone(&found);
+    let check = move || {
+        looked.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    };
+    let hangs = || {
+        std::thread::park_timeout(Duration::from_secs(5));
+        Ok(())
+    };
+    let checks = Checks::new(vec![Probe::new("store", check), Probe::new("engine", hangs)]);
+    let settings = console::Settings::new(&Config::default());
+    let router = console::router(console::Console::new(stage.desk.clone(), settings, &stage.metrics, checks));
+    let ask = async || {
+        let host = format!("127.0.0.1:{}", stage.address.port());
+        let request = axum::http::Request::get("/health").header("host", host);
+        let request = request.header("cookie", browser.cookie.as_ref().unwrap());
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let answer = tower_service::Service::call(&mut router.clone(), request).await.unwrap();
+        let body = axum::body::to_bytes(answer.into_body(), 1_000_000).await.unwrap();
+        String::from_utf8(body.to_vec()).unwrap()
+    };
+    let (one, other) = tokio::join!(ask(), ask());
+    for page in [one, other] {
+        assert!(page.contains("store</td><td><span class=\"state completed\">"), "{page}");
+        assert!(
+            page.contains("engine</td><td><span class=\"state failed\">"),
+            "it does not wait for ever: {page}"
+        );
+    }
+    assert_eq!(found.load(Ordering::Relaxed), 1, "one look for both");
+    assert_eq!(stage.written(), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -63,6 +63,10 @@ async fn a_sign_in_is_hashed_at_rest_listed_and_ended() {
     assert_eq!(other.get("/").await.header("location"), "/sign-in?next=%2F");
     let page = one.post("/sign-out", &[]).await;
     assert_eq!(page.header("location"), "/sign-in");
+    let cleared = page.header("set-cookie");
+    let (pair, attributes) = cleared.split_once("; ").unwrap();
+    assert!(pair.ends_with('=') && one.cookie.as_ref().unwrap().starts_with(pair), "{cleared}");
+    assert!(attributes.contains("Max-Age=0;") || attributes.ends_with("Max-Age=0"), "{cleared}");
     assert_eq!(one.get("/").await.status, 303, "a copy of the cookie is of no use");
     assert_eq!(stage.store.records("signin", "", None, 10).unwrap().len(), 1, "that of the worker");
 }
@@ -162,7 +166,12 @@ async fn over_tls_the_cookie_goes_over_nothing_else() {
     let mut settings = handover_server::face::console::Settings::new(&config);
     assert!(!settings.secure);
     settings.secure = true;
-    let console = handover_server::face::console::Console::new(stage.desk.clone(), settings, &stage.metrics);
+    let console = handover_server::face::console::Console::new(
+        stage.desk.clone(),
+        settings,
+        &stage.metrics,
+        handover_server::http::Checks::new(Vec::new()),
+    );
     let router = handover_server::face::console::router(console);
     let request = axum::http::Request::post("/sign-in")
         .header("host", "handover.example")
@@ -198,4 +207,33 @@ async fn a_json_web_token_signs_in_for_no_longer_than_it_counts_and_its_key_is_l
     );
     verifier.set_keys(KeySet::parse(issuer::set(&[&other]).as_bytes()).unwrap());
     assert_eq!(browser.get("/").await.status, 303, "its key was withdrawn");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signing_in_again_ends_the_sign_in_of_that_browser() {
+    let stage = Stage::with(|set| set.identity = tokens()).await;
+    let mut browser = Browser::signed_in(&stage, "planner").await;
+    let (before, elsewhere) = (browser.clone(), Browser::signed_in(&stage, "planner").await);
+    assert_eq!(browser.sign_in("wrong").await.status, 401);
+    before.ok("/").await;
+    assert_eq!(browser.sign_in("worker").await.status, 303);
+    browser.ok("/").await.has("Nothing waits for worker");
+    assert_eq!(before.get("/").await.status, 303, "nobody has a use for it");
+    elsewhere.ok("/").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_that_comes_too_late_leads_back_to_its_page() {
+    let stage = Stage::in_memory().await;
+    let nobody = Browser::new(&stage);
+    for (target, next) in [
+        ("/tasks/some-task/steer", "%2Ftasks%2Fsome-task"),
+        ("/delegate", "%2Fdelegate"),
+        ("/bulk", "%2Ftasks"),
+        ("/sign-ins/end", "%2Fsign-ins"),
+        ("/sign-out", "%2F"),
+    ] {
+        let page = nobody.post(target, &[]).await;
+        assert_eq!((page.status, page.header("location")), (303, &*format!("/sign-in?next={next}")));
+    }
 }

@@ -6,7 +6,6 @@ use axum::response::Response;
 use handover_desk::approvals::Approval;
 use handover_desk::converse::Saying;
 use handover_desk::delegate::Responsibility;
-use handover_desk::visible::spelled_out;
 use handover_desk::{No, payload};
 use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::command::{Act, Answer, TaskAct};
@@ -34,9 +33,24 @@ impl<E: Into<No>> From<E> for Trouble {
     }
 }
 
-/// What is told of something that was done.
-pub(super) fn done(word: &str) -> Notice {
+/// What the address of the page says that follows something that was done: sealed, so that no link claims what nobody did.
+pub(super) fn after(console: &Console, asked: &Asked, target: &str, word: &str) -> String {
+    format!("{target}?done={word}.{}", seal(console, asked, target, word))
+}
+
+/// What only the server can say of it, to one sign-in.
+fn seal(console: &Console, asked: &Asked, target: &str, word: &str) -> String {
+    console.desk().seal(&["console done", &asked.sign_in, target, word])
+}
+
+/// What is told of something that was done, on the page that its address says it on.
+pub(super) fn done(console: &Console, asked: &Asked, target: &str) -> Notice {
+    let Some((word, sealed)) = asked.query.get("done").split_once('.') else { return Notice::None };
+    if sealed != seal(console, asked, target, word) {
+        return Notice::None;
+    }
     match word {
+        "ended" => Notice::Done("The sign-in was ended."),
         "answer" => Notice::Done("The answer was stored."),
         "decide" => Notice::Done("The decision was stored."),
         "steer" => Notice::Done("The steer was stored: it is delivered at the next safe point."),
@@ -44,6 +58,7 @@ pub(super) fn done(word: &str) -> Notice {
         "pause" => Notice::Done("The pause was stored: the state says whether the task is paused yet."),
         "resume" => Notice::Done("The task goes on."),
         "cancel" => Notice::Done("The task was cancelled."),
+        "withdraw" => Notice::Done("The offer was taken back."),
         "commit" => Notice::Done("The outcome was bound."),
         "offer" => Notice::Done("The answer to the offer was stored."),
         "hand-on" => {
@@ -57,9 +72,9 @@ pub(super) fn done(word: &str) -> Notice {
 /// Do what a form says, and show the page that it was on.
 pub(super) async fn act(console: &Console, asked: &Asked, id: &str, act: &str) -> Result<Response, No> {
     let back = asked.form.get("back") == "/";
+    let target = if back { "/".to_owned() } else { format!("/tasks/{}", encode(id)) };
     let notice = match put(console, asked, id, act).await {
-        Ok(()) if back => return Ok(see_other(&format!("/?done={act}"))),
-        Ok(()) => return Ok(see_other(&format!("/tasks/{}?done={act}", encode(id)))),
+        Ok(did) => return Ok(see_other(&after(console, asked, &target, did))),
         Err(Trouble::No(no)) if no.is_unknown() => return Err(no),
         Err(Trouble::No(no)) => Notice::refused(no),
         Err(Trouble::Said(said)) => Notice::invalid(said),
@@ -70,13 +85,15 @@ pub(super) async fn act(console: &Console, asked: &Asked, id: &str, act: &str) -
     }
 }
 
-async fn put(console: &Console, asked: &Asked, id: &str, act: &str) -> Result<(), Trouble> {
+/// Do it, and say in a word what was done.
+async fn put<'a>(console: &Console, asked: &Asked, id: &str, act: &'a str) -> Result<&'a str, Trouble> {
     let Asked { caller, form, .. } = asked;
     let desk = console.desk();
     let session = desk.session(caller, id).await?;
     // A form that is sent twice counts once.
     let key = form.said("key").filter(|key| key.len() <= 64).map(|key| format!("{act}:{key}"));
     let key = key.as_deref();
+    let did = act;
     let act = match act {
         "answer" => answer(&session, form)?,
         "steer" => Act::Task(TaskAct::Steer { text: text(form, "text")? }),
@@ -86,13 +103,17 @@ async fn put(console: &Console, asked: &Asked, id: &str, act: &str) -> Result<()
             if form.get("sure") != "true" {
                 return Err(Trouble::Said("tick the box first: a cancelled task cannot go on".to_owned()));
             }
+            if session.handoff().is_some() {
+                desk.withdraw(caller, id, key, reason(form)).await?;
+                return Ok("withdraw");
+            }
             desk.cancel(caller, id, key, reason(form), form.get("keeps_children") == "true").await?;
-            return Ok(());
+            return Ok(did);
         }
         "say" => {
             let body = Blob::from(text(form, "text")?.as_bytes());
             desk.say(caller, id, key, Saying { body, ..Saying::default() }).await?;
-            return Ok(());
+            return Ok(did);
         }
         "commit" => {
             let positive = match form.get("do") {
@@ -103,13 +124,13 @@ async fn put(console: &Console, asked: &Asked, id: &str, act: &str) -> Result<()
             // An outcome has a reason, said or not.
             let reason = form.said("reason").unwrap_or("reviewed in the console").replace("\r\n", "\n");
             desk.commit(caller, &session, positive, Text::from(reason), key).await?;
-            return Ok(());
+            return Ok(did);
         }
         "decide" => {
             let proposal = form.get("proposal");
             let number = proposal.parse().map_err(|_| expected("the number of a proposal", proposal))?;
             desk.decide(caller, id, number, ruling(&session, form)?, key).await?;
-            return Ok(());
+            return Ok(did);
         }
         "hand-on" => {
             let to = form.said("to").ok_or_else(|| expected("an agent", ""))?;
@@ -121,7 +142,7 @@ async fn put(console: &Console, asked: &Asked, id: &str, act: &str) -> Result<()
                 ttl_ms: None,
             };
             desk.offer(caller, key, "console", offered).await?;
-            return Ok(());
+            return Ok(did);
         }
         "offer" => {
             let accept = match form.get("do") {
@@ -130,14 +151,14 @@ async fn put(console: &Console, asked: &Asked, id: &str, act: &str) -> Result<()
                 other => return Err(expected("accept or decline", other)),
             };
             desk.answer_offer(caller, id, accept, reason(form)).await?;
-            return Ok(());
+            return Ok(did);
         }
         other => return Err(expected("an act of the console", other)),
     };
     let mut command = caller.command(act);
     command.id = key.map(MessageId::from);
     desk.put(caller, id, command).await?;
-    Ok(())
+    Ok(did)
 }
 
 fn expected(what: &str, found: &str) -> Trouble {
@@ -170,32 +191,42 @@ fn answer(session: &Arc<Session>, form: &Fields) -> Result<Act, Trouble> {
     Ok(Act::Task(TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false }))
 }
 
-/// What was decided. Only what the form says otherwise than the proposal is a change.
+/// What was decided. Only what the form says otherwise than the proposal is a change, and nothing that somebody typed is dropped.
 fn ruling(session: &Session, form: &Fields) -> Result<Ruling, Trouble> {
-    let words = || Text::from(form.said("words").unwrap_or_default().replace("\r\n", "\n"));
+    let words = form.said("words").map(|words| Text::from(words.replace("\r\n", "\n")));
+    let said = |what: &str| Err(Trouble::Said(what.to_owned()));
     match form.get("do") {
+        "approve" | "change" if words.is_some() => said(
+            "an approval carries no words: clear them, or click \u{201c}Ask for changes\u{201d} or \u{201c}Reject\u{201d}",
+        ),
+        "approve" if changes(session, form) != Changes::default() => said(
+            "the form has changes: click \u{201c}Approve with these changes\u{201d}, or undo them to approve it as it is",
+        ),
         "approve" => Ok(Ruling::Approved(Changes::default())),
-        "change" => {
-            let approval = Approval::of(session);
-            let fields = approval.as_ref().map(waiting::changeable).unwrap_or_default();
-            let said = |name: &str| {
-                let before = &fields.iter().find(|field| field.name == name)?.text;
-                let now = form.find(name)?.replace("\r\n", "\n");
-                (now != spelled_out(before)).then_some(now)
-            };
-            let input = said("input").map(|input| {
-                // Text that is no JSON is a text, as on every wire.
-                serde_json::from_str(&input).unwrap_or(Value::String(input))
-            });
-            Ok(Ruling::Approved(Changes {
-                title: said("title").map(Text::from),
-                instructions: said("instructions").map(Text::from),
-                input: input.as_ref().map(payload::of_json),
-                reason: said("reason").map(Text::from),
-            }))
-        }
-        "ask" => Ok(Ruling::ChangesAsked(words())),
-        "reject" => Ok(Ruling::Rejected(words())),
+        "change" => Ok(Ruling::Approved(changes(session, form))),
+        "ask" => Ok(Ruling::ChangesAsked(words.unwrap_or_default())),
+        "reject" => Ok(Ruling::Rejected(words.unwrap_or_default())),
         other => Err(expected("approve, change, ask or reject", other)),
+    }
+}
+
+/// What a form says otherwise than the proposal.
+fn changes(session: &Session, form: &Fields) -> Changes {
+    let approval = Approval::of(session);
+    let fields = approval.as_ref().map(waiting::changeable).unwrap_or_default();
+    let said = |name: &str| {
+        let field = fields.iter().find(|field| field.name == name)?;
+        let now = form.find(name).filter(|now| !field.is(now))?;
+        Some(now.replace("\r\n", "\n"))
+    };
+    let input = said("input").map(|input| {
+        // Text that is no JSON is a text, as on every wire.
+        serde_json::from_str(&input).unwrap_or(Value::String(input))
+    });
+    Changes {
+        title: said("title").map(Text::from),
+        instructions: said("instructions").map(Text::from),
+        input: input.as_ref().map(payload::of_json),
+        reason: said("reason").map(Text::from),
     }
 }

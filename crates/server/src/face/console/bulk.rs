@@ -1,10 +1,14 @@
 //! One act on many tasks: first how many and which, then, for each of those that were confirmed, what came of it.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::response::Response;
+use handover_desk::find::Wanted;
 use handover_desk::{No, id as ids};
 use handover_kernel::command::Act;
-use handover_kernel::{Refusal, Text};
+use handover_kernel::session::Lifecycle;
+use handover_kernel::{Refusal, Session, Text};
 
 use super::Console;
 use super::http::Asked;
@@ -27,7 +31,8 @@ struct Page {
     rows: Vec<(Head, String)>,
     /// How many can.
     able: usize,
-    more: bool,
+    /// The address of those that come after these; empty if there are none.
+    next: String,
     key: String,
 }
 
@@ -38,6 +43,8 @@ struct Done {
     act: &'static str,
     rows: Vec<Dealt>,
     done: usize,
+    /// How many were asked to, and do it at their next safe point.
+    asked: usize,
 }
 
 /// What came of one task.
@@ -45,7 +52,9 @@ struct Dealt {
     id: String,
     short: String,
     title: String,
-    /// Why it was refused; nothing where it was done.
+    /// Whether it is only asked for.
+    asked: bool,
+    /// Why it was refused; nothing where it was not.
     why: String,
 }
 
@@ -69,16 +78,18 @@ fn act_of(name: &str, reason: Text) -> Act {
 pub(super) async fn confirm(console: &Console, asked: &Asked) -> Result<Response, No> {
     let (desk, caller) = (console.desk(), &asked.caller);
     let ((act, name), filter) = (known(asked.query.get("act"))?, Filter::of(asked));
-    let found = desk.find(caller, &filter.wanted()?, None, TASKS_MAX).await?;
+    let wanted = Wanted { open: true, ..filter.wanted()? };
+    let found = desk.find(caller, &wanted, asked.query.said("after"), TASKS_MAX).await?;
     let mut rows = Vec::new();
-    for session in found.tasks.iter().filter(|session| !session.lifecycle.is_terminal()) {
+    for session in &found.tasks {
         let could = desk.could(caller, session, act_of(act, Text::from("?")));
         let why = could.err().map_or_else(String::new, |no| no::No(no).said());
         rows.push((Head::of(session, &Faces::new()), why));
     }
     let able = rows.iter().filter(|(_, why)| why.is_empty()).count();
     let top = Top { here: "tasks", ..console.top(asked, format!("{name} tasks")).await? };
-    let page = Page { top, act, name, rows, able, more: found.next.is_some(), key: ids::unguessable() };
+    let next = found.next.map(|next| format!("/bulk?{}", asked.query.with("after", &next)));
+    let page = Page { top, act, name, rows, able, next: next.unwrap_or_default(), key: ids::unguessable() };
     Ok(html(200, &page, caller.room()))
 }
 
@@ -96,21 +107,42 @@ pub(super) async fn act(console: &Console, asked: &Asked) -> Result<Response, No
         )
         .into());
     }
-    let key = form.said("key").filter(|key| key.len() <= 64);
-    let (mut rows, mut done) = (Vec::new(), 0);
+    let mut rows = Vec::new();
     for id in wanted {
-        let mut command = caller.command(act_of(act, Text::from(form.said("reason").unwrap_or_default())));
-        command.id = key.map(|key| format!("{act}:{key}").as_str().into());
-        let (title, why) = match desk.put(caller, id, command).await {
-            Ok(accepted) => (title(&accepted.session), String::new()),
+        rows.push(match put(console, asked, act, id).await {
+            Ok(session) => Dealt {
+                asked: act == "pause" && !matches!(session.lifecycle, Lifecycle::Suspended { .. }),
+                ..Dealt::of(id, title(&session))
+            },
             Err(no) => {
                 let known = desk.session(caller, id).await;
-                (known.map_or_else(|_| String::new(), |session| title(&session)), no::No(no).said())
+                let title = known.map_or_else(|_| String::new(), |session| title(&session));
+                Dealt { why: no::No(no).said(), ..Dealt::of(id, title) }
             }
-        };
-        done += usize::from(why.is_empty());
-        rows.push(Dealt { id: id.to_owned(), short: short(id), title, why });
+        });
     }
+    let (refused, left) = (rows.iter().filter(|row| !row.why.is_empty()).count(), rows.len());
+    let only_asked = rows.iter().filter(|row| row.asked).count();
     let top = Top { here: "tasks", ..console.top(asked, format!("{name} tasks")).await? };
-    Ok(html(200, &Done { top, act: name, rows, done }, caller.room()))
+    let page = Done { top, act: name, rows, done: left - refused - only_asked, asked: only_asked };
+    Ok(html(200, &page, caller.room()))
+}
+
+/// Act on one of them, and say how it is then.
+async fn put(console: &Console, asked: &Asked, act: &'static str, id: &str) -> Result<Arc<Session>, No> {
+    let (desk, caller, form) = (console.desk(), &asked.caller, &asked.form);
+    let key = form.said("key").filter(|key| key.len() <= 64).map(|key| format!("{act}:{key}"));
+    let reason = Text::from(form.said("reason").unwrap_or_default());
+    if act == "cancel" {
+        return Ok(desk.cancel(caller, id, key.as_deref(), reason, false).await?.session);
+    }
+    let mut command = caller.command(act_of(act, reason));
+    command.id = key.as_deref().map(Into::into);
+    Ok(desk.put(caller, id, command).await?.session)
+}
+
+impl Dealt {
+    fn of(id: &str, title: String) -> Dealt {
+        Dealt { id: id.to_owned(), short: short(id), title, asked: false, why: String::new() }
+    }
 }

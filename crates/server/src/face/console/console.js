@@ -18,20 +18,42 @@ function localise(root) {
   for (const time of $$('time[data-local]', root)) time.textContent = new Date(time.dateTime).toLocaleString();
 }
 
+const FIELDS = 'input:not([type=hidden]), textarea, select';
+
+// Whether a field says something else than the server wrote into it.
+function isChanged(field) {
+  if (field.type === 'checkbox' || field.type === 'radio') return field.checked !== field.defaultChecked;
+  if (field.tagName === 'SELECT') {
+    const before = [...field.options].findIndex((option) => option.defaultSelected);
+    return field.selectedIndex !== Math.max(before, 0);
+  }
+  return field.value !== field.defaultValue;
+}
+
 // Whether somebody is at work in a part: it must not be taken from under their hands.
 function isBusy(part) {
   const active = document.activeElement;
-  if (active && active !== part && part.contains(active) && active.matches('input, textarea, select')) return true;
-  if (part.querySelector('[data-typed]')) return true;
-  return $$('input, textarea, select', part).some((field) => {
-    if (field.type === 'hidden') return false;
-    if (field.type === 'checkbox') return field.checked !== field.defaultChecked;
-    if (field.tagName === 'SELECT') {
-      const before = [...field.options].findIndex((option) => option.defaultSelected);
-      return field.selectedIndex !== Math.max(before, 0);
-    }
-    return field.value !== field.defaultValue;
-  });
+  if (active && active !== part && part.contains(active) && active.matches(FIELDS)) return true;
+  return !!part.querySelector('[data-typed]') || $$(FIELDS, part).some(isChanged);
+}
+
+// What finds a field again on the next page: what its form is about, and its name there. Its id may count forms.
+function keyOf(field) {
+  const hidden = (name) => field.form?.querySelector(`[type=hidden][name=${name}]`)?.value ?? '';
+  const choice = field.type === 'checkbox' || field.type === 'radio' ? field.value : '';
+  return [field.form?.getAttribute('action') ?? '', hidden('question'), hidden('proposal'), field.name, choice].join('\n');
+}
+
+// What was typed in a part, put into the one that takes its place.
+function carry(old, next) {
+  const places = new Map($$(FIELDS, next).map((field) => [keyOf(field), field]));
+  for (const field of $$(FIELDS, old)) {
+    const place = places.get(keyOf(field));
+    if (!place || !isChanged(field) && !field.closest('[data-typed]')) continue;
+    if (field.type === 'checkbox' || field.type === 'radio') place.checked = field.checked;
+    else place.value = field.value;
+  }
+  return places;
 }
 
 // A part as a text that differs only if something has happened: keys of forms and ages are new each time.
@@ -54,14 +76,20 @@ const fresh = (old, next) => {
 function put(old, next) {
   const open = new Set($$('details[open][id]', old).map((details) => details.id));
   const focus = old.contains(document.activeElement) ? document.activeElement : null;
+  const typing = focus?.matches(FIELDS) ? { key: keyOf(focus), from: focus.selectionStart, to: focus.selectionEnd } : null;
   const again = focus && (focus.id ? `#${CSS.escape(focus.id)}`
     : focus.getAttribute('href') ? `a[href="${CSS.escape(focus.getAttribute('href'))}"]`
       : focus.parentElement?.id ? `#${CSS.escape(focus.parentElement.id)} > ${focus.tagName}` : null);
   const node = document.importNode(next, true);
   old.replaceWith(node);
+  const places = carry(old, node);
   for (const details of $$('details[id]', node)) if (open.has(details.id)) details.open = true;
   localise(node);
-  if (again) node.querySelector(again)?.focus({ preventScroll: true });
+  const place = typing && places.get(typing.key);
+  if (place) {
+    place.focus({ preventScroll: true });
+    if (typeof typing.from === 'number') place.setSelectionRange(typing.from, typing.to);
+  } else if (again) node.querySelector(again)?.focus({ preventScroll: true });
 }
 
 function offer() {
@@ -93,7 +121,6 @@ async function refresh(all) {
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), 'text/html');
     document.title = page.title;
-    notify(page);
     // Parts within a part are put in place with it, unless somebody is at work in one of them.
     for (const old of $$('[data-part]')) {
       if (!old.isConnected) continue;
@@ -124,14 +151,22 @@ async function refresh(all) {
   }
 }
 
+// How many things wait stands in the title of every page, whatever the page is about.
+const counted = () => document.getElementById('waiting-count')?.textContent ?? '';
+function count(said) {
+  const before = counted();
+  if (said === before) return;
+  const title = before && document.title.startsWith(`(${before}) `) ? document.title.slice(before.length + 3) : document.title;
+  document.title = said ? `(${said}) ${title}` : title;
+  document.getElementById('waiting-count').textContent = said;
+}
+
 // Who wants to is told by the browser when more waits than before; what waits is only counted.
 const able = 'Notification' in window;
-function notify(page) {
-  const count = (root) => Number(root.getElementById('waiting-count')?.textContent) || 0;
-  const more = count(page) - count(document);
-  if (more > 0 && able && Notification.permission === 'granted' && localStorage.notify === 'on' && document.hidden) {
-    new Notification('Handover', { body: `${count(page)} waiting for you`, tag: 'handover' });
-  }
+function notify(said) {
+  if (!able || Notification.permission !== 'granted' || localStorage.notify !== 'on' || !document.hidden) return;
+  // Some browsers on phones have them, and refuse to make one.
+  try { new Notification('Handover', { body: `${said} waiting for you`, tag: 'handover' }); } catch { /* Not here. */ }
 }
 function offerNotifications() {
   const place = document.getElementById('notify');
@@ -172,6 +207,7 @@ function listen() {
     if (data.state) show(data.state);
     if (data.heard) heard = data.heard;
     if (data.task) happened(data.task);
+    if ('count' in data) count(data.count);
     if (data.ask && alive) channel.postMessage({ state: alive, heard });
   };
   show('reconnecting');
@@ -179,6 +215,23 @@ function listen() {
   const lead = () => new Promise(() => {
     let lost = null, late = 0;
     const tell = (word) => { alive = word; show(word); channel.postMessage({ state: word, heard }); };
+    // Of what other pages show, and of what none does, it is counted how much waits: at most once a second for all pages.
+    let known = parseInt(counted(), 10) || 0, asking = 0, asked = 0;
+    const ask = async () => {
+      asking = 0;
+      asked = Date.now();
+      try {
+        const response = await fetch('/count');
+        if (!response.ok) return;
+        const { waiting: said } = await response.json();
+        count(said);
+        channel.postMessage({ count: said });
+        const now = parseInt(said, 10) || 0;
+        if (now > known) notify(said);
+        known = now;
+      } catch { /* The stream says whether the server is there. */ }
+    };
+    const asks = () => { asking ||= setTimeout(ask, Math.max(0, asked + 1000 - Date.now())); };
     const all = () => { happened('*'); channel.postMessage({ task: '*' }); };
     const open = () => {
       // Who takes over goes on where the last one was.
@@ -189,7 +242,7 @@ function listen() {
         clearTimeout(late);
         tell('live');
         // What happened while nobody listened follows, unless the server could not go on from there.
-        if ((lost || missed) && !JSON.parse(data).resumed) all();
+        if ((lost || missed) && !JSON.parse(data).resumed) { all(); asks(); }
         lost = null;
       });
       stream.addEventListener('changed', ({ data, lastEventId }) => {
@@ -197,6 +250,7 @@ function listen() {
         heard = lastEventId;
         happened(task);
         channel.postMessage({ task, heard });
+        asks();
       });
       stream.onerror = () => {
         if (!lost) {

@@ -12,6 +12,7 @@ use handover_kernel::policy::DEFAULT_POLICY;
 use handover_kernel::{AgentId, Blob, Refusal, SessionId, Text};
 
 use super::Console;
+use super::acts::after;
 use super::fields::{Fields, encode};
 use super::http::Asked;
 use super::page::{Notice, Top, html, see_other};
@@ -97,7 +98,9 @@ async fn find(console: &Console, asked: &Asked, agent: &str, skill: &str) -> Res
 /// Begin the task that the form describes.
 pub(super) async fn begin(console: &Console, asked: &Asked) -> Result<Response, No> {
     let notice = match put(console, asked).await {
-        Ok(id) => return Ok(see_other(&format!("/tasks/{}?done=delegate", encode(&id)))),
+        Ok(id) => {
+            return Ok(see_other(&after(console, asked, &format!("/tasks/{}", encode(&id)), "delegate")));
+        }
         Err(no) => Notice::refused(no),
     };
     show(console, asked, notice).await

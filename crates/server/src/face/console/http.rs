@@ -22,9 +22,6 @@ use super::{
 use crate::http::line::note;
 use crate::http::{Peer, gather, host, trace};
 
-/// How many things that wait are counted on every page.
-const COUNTED_MAX: usize = 99;
-
 /// The routes of the face.
 pub fn router(console: Console) -> Router {
     let mut router = Router::new();
@@ -35,6 +32,7 @@ pub fn router(console: Console) -> Router {
         router = router.route(path, get(serve));
     }
     router
+        .route("/count", get(serve))
         .route("/sign-in", get(serve).post(serve))
         .route("/delegate", get(serve).post(serve))
         .route("/bulk", get(serve).post(serve))
@@ -55,8 +53,9 @@ fn of_another_origin(_: ProtectionError) -> Response {
 /// A request whose sender is known.
 pub(super) struct Asked {
     pub(super) caller: Caller,
-    /// The name of its sign-in.
+    /// The name of its sign-in, and of the cookie that it came with.
     pub(super) sign_in: String,
+    pub(super) cookie: String,
     /// What its address says after the question mark.
     pub(super) query: Fields,
     /// What its form says.
@@ -95,11 +94,13 @@ impl Console {
         let again = request.uri().path_and_query().map_or("/", |to| to.as_str()).to_owned();
         let (asked, lane) = match self.admit(request, query).await {
             Ok(admitted) => admitted,
-            Err(Refused::Unknown) if path == "/live" => {
+            Err(Refused::Unknown) if matches!(path.as_str(), "/live" | "/count") => {
                 return page::wrong(Top::default(), 401, "sign in first", own::UNAUTHENTICATED.code);
             }
-            Err(Refused::Unknown) if changes => return see_other("/sign-in"),
-            Err(Refused::Unknown) => return see_other(&format!("/sign-in?next={}", encode(&again))),
+            Err(Refused::Unknown) => {
+                let next = if changes { page_of(&path) } else { &again };
+                return see_other(&format!("/sign-in?next={}", encode(next)));
+            }
             Err(Refused::No(no)) => return page::no(Top::default(), *no),
             Err(Refused::Wrong(response)) => return *response,
         };
@@ -124,6 +125,7 @@ impl Console {
             (false, ["sign-ins"]) => sign_in::list(self, &asked, Default::default()).await,
             (false, ["delegate"]) => delegate::show(self, &asked, Default::default()).await,
             (false, ["live"]) => live::listen(self, asked),
+            (false, ["count"]) => live::count(self, &asked).await,
             (false, ["bulk"]) => bulk::confirm(self, &asked).await,
             (true, ["bulk"]) => bulk::act(self, &asked).await,
             (true, ["delegate"]) => delegate::begin(self, &asked).await,
@@ -184,7 +186,7 @@ impl Console {
             _ => Default::default(),
         };
         let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
-        Ok((Asked { caller, sign_in, query, form, last_event, act }, lane))
+        Ok((Asked { caller, sign_in, cookie: name, query, form, last_event, act }, lane))
     }
 
     /// What the cookie is called: browsers give a cookie to every port of a host.
@@ -198,8 +200,17 @@ impl Console {
 
     /// The top of a page, with how many things wait.
     pub(super) async fn top(&self, asked: &Asked, title: impl Into<String>) -> Result<Top, No> {
-        let waits = self.desk().inbox(&asked.caller, &waiting::KINDS, None, COUNTED_MAX).await?;
-        Ok(Top { waiting: waits.sessions.len(), ..Top::of(&asked.caller, title) })
+        Ok(Top { waiting: waiting::count(self, asked).await?, ..Top::of(&asked.caller, title) })
+    }
+}
+
+/// The page that a form is on, by the form's address.
+fn page_of(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        _ if path == "/bulk" => "/tasks",
+        _ if path == "/delegate" => path,
+        Some((page, _)) if page == "/sign-ins" || page.starts_with("/tasks/") => page,
+        _ => "/",
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::http::Asked;
-use super::{Console, KEEP_ALIVE, LIFETIME};
+use super::{Console, KEEP_ALIVE, LIFETIME, waiting};
+use crate::http::json_answer;
 use crate::http::sse::{self, Frame, Outlet};
 
 /// When a page that lost the stream comes back.
@@ -25,6 +26,12 @@ pub(super) fn listen(console: &Console, asked: Asked) -> Result<Response, No> {
     // The place is taken at once: who has none left is refused.
     let stay = desk.stay(&caller)?;
     Ok(sse::worked(KEEP_ALIVE, |out| tell(desk, caller, sign_in, stay, after, out)))
+}
+
+/// How many things wait for whoever asks: what pages ask for while something happens that they do not show.
+pub(super) async fn count(console: &Console, asked: &Asked) -> Result<Response, No> {
+    let waiting = waiting::count(console, asked).await?;
+    Ok(json_answer(200, json!({ "waiting": waiting }).to_string(), None))
 }
 
 /// Where the stream begins: after the last event that the page heard of, or now. Whether the former.
@@ -64,9 +71,9 @@ async fn tell(
         if *key.tenant != *caller.tenant {
             continue;
         }
-        match desk.session_at_last(&caller, &key.session).await {
-            Ok(_) => {}
-            Err(no) if no.is_unknown() => continue,
+        match desk.sees_at_last(&caller, &key.session).await {
+            Ok(true) => {}
+            Ok(false) => continue,
             // The browser comes back, and is told from the last that it heard of.
             Err(_) => return,
         }

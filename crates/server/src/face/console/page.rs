@@ -26,8 +26,8 @@ pub(super) struct Top {
     pub(super) me: String,
     /// What that agent may beside what everybody may.
     pub(super) roles: &'static str,
-    /// How many things wait for it, and whether there are more.
-    pub(super) waiting: usize,
+    /// How many things wait for it, as people are told; empty if nothing does.
+    pub(super) waiting: String,
     /// Which part of the console it is.
     pub(super) here: &'static str,
     /// Which tasks a live page is about: `all`, the id of one, or nothing if it is not live.

@@ -48,17 +48,26 @@ pub(super) fn is_said(fact: &Fact) -> bool {
     )
 }
 
-/// The lines of some events, which come in order; the newest first.
-pub(super) fn lines<'a>(session: &Session, events: impl Iterator<Item = &'a Event> + Clone) -> Vec<Line> {
+/// Whether what became of an event is told by a later one.
+pub(super) fn is_order(fact: &Fact) -> bool {
+    matches!(fact, Fact::Steered { .. } | Fact::Answered { .. } | Fact::PauseRequested { .. })
+}
+
+/// The lines of some events, which come in order; the newest first. What became of them is looked for among those around them.
+pub(super) fn lines<'a>(
+    session: &Session,
+    events: impl Iterator<Item = &'a Event>,
+    around: impl Iterator<Item = &'a Event> + Clone,
+) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut last = None;
-    for event in events.clone() {
+    for event in events {
         if let (Some(last), Some(line)) = (last, lines.last_mut()) {
             let quiet = event.at.since(last);
             line.quiet = if quiet >= QUIET_MS { span(quiet) } else { String::new() };
         }
         last = Some(event.at);
-        lines.push(line(session, event, events.clone()));
+        lines.push(line(session, event, around.clone()));
     }
     lines.reverse();
     lines

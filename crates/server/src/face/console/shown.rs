@@ -7,10 +7,11 @@ use handover_desk::clock::now;
 use handover_desk::payload;
 use handover_desk::state::State as Known;
 use handover_desk::timeline::face;
+use handover_desk::visible::spelled_out;
 use handover_desk::waiting::cycle;
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{Phase, Report};
-use handover_kernel::{AgentId, Event, Session, Timestamp, cut};
+use handover_kernel::{AgentId, Blob, Event, Session, Timestamp, cut};
 use serde_json::Value;
 
 use crate::face::budget;
@@ -53,6 +54,11 @@ impl State {
             (Known::Waiting, Standing::WaitingReply) => "for a reply",
             (Known::Waiting, Standing::ReportedComplete) => "for review",
             (Known::Waiting, Standing::ReportedFail) => "for review of a failure",
+            (Known::Working | Known::Silent, _)
+                if session.task().is_some_and(|task| task.pause.is_some()) =>
+            {
+                "pause asked"
+            }
             _ => "",
         };
         State { word: state.name(), shape, detail }
@@ -86,6 +92,12 @@ pub(super) fn line(text: &str) -> String {
     cut(text, LINE_MAX).into_owned()
 }
 
+/// How many bytes a text takes on a page, where it stands escaped and spelled out.
+pub(super) fn weight(text: &str) -> usize {
+    let escaped = text.bytes().filter(|byte| b"<>&\"'".contains(byte)).count();
+    spelled_out(text).len() + 4 * escaped
+}
+
 /// Bytes as a page shows them: text, JSON in lines, or how many there are.
 pub(super) fn bytes(found: &[u8]) -> String {
     if found.is_empty() {
@@ -97,8 +109,11 @@ pub(super) fn bytes(found: &[u8]) -> String {
     }
 }
 
-/// Bytes as one can write them: text as it is, JSON in lines.
+/// Bytes as one can write them, all of them: text as it is, JSON in lines.
 pub(super) fn json(found: &[u8]) -> String {
+    if found.is_empty() {
+        return String::new();
+    }
     let value = payload::to_json(found);
     value.as_str().map_or_else(|| pretty(&value), str::to_owned)
 }
@@ -301,7 +316,7 @@ pub(super) struct Outcome {
 fn with_words(ours: String, theirs: &str) -> String {
     match theirs.trim() {
         "" => format!("{ours}."),
-        theirs => format!("{ours}: {}", words(theirs)),
+        theirs => format!("{ours}: {theirs}"),
     }
 }
 
@@ -313,32 +328,38 @@ pub(super) fn failed_with(code: &str) -> String {
     }
 }
 
-/// What there is of an outcome. `bound_by` is who bound it, where that is known.
-pub(super) fn outcome(session: &Session, bound_by: Option<&str>) -> Option<Outcome> {
-    let report = session.task().and_then(|task| match &task.phase {
+/// What was reported, in a sentence, and the output with it.
+pub(super) fn reported(session: &Session) -> Option<(String, &Blob)> {
+    let (report, by) = session.task().and_then(|task| match &task.phase {
         Phase::Reported { report, assignee, .. } => Some((report, assignee)),
         Phase::Pending | Phase::Requested { .. } | Phase::Working { .. } | Phase::Waiting { .. } => None,
-    });
-    let reported = report.map(|(report, by)| match report {
-        Report::Complete { output, summary } => {
-            (with_words(format!("{by} delivered"), summary), bytes(output))
-        }
+    })?;
+    Some(match report {
+        Report::Complete { output, summary } => (with_words(format!("{by} delivered"), summary), output),
         Report::Fail(failure) => {
             let said = format!("{by} {}", failed_with(&failure.code));
-            (with_words(said, &failure.reason), bytes(&failure.output))
+            (with_words(said, &failure.reason), &failure.output)
         }
-    });
+    })
+}
+
+/// What there is of an outcome. `bound_by` is who bound it, where that is known.
+pub(super) fn outcome(session: &Session, bound_by: Option<&str>) -> Option<Outcome> {
+    let reported = reported(session).map(|(said, output)| (words(&said), bytes(output)));
     let bound = match &session.lifecycle {
         Lifecycle::Open | Lifecycle::Suspended { .. } => None,
         Lifecycle::Resolved { commitment } => {
             let how = if commitment.positive { "a success" } else { "a failure" };
             let by = bound_by.map_or_else(String::new, |by| format!(" by {by}"));
-            Some(with_words(format!("Bound as {how}{by} ({})", commitment.action), &commitment.reason))
+            Some(words(&with_words(
+                format!("Bound as {how}{by} ({})", commitment.action),
+                &commitment.reason,
+            )))
         }
         Lifecycle::Expired { .. } => Some("Its time was up.".to_owned()),
         Lifecycle::Cancelled { by, reason } => {
             let by = by.agent().map_or("the server", |agent| agent.as_str());
-            Some(with_words(format!("Cancelled by {by}"), reason))
+            Some(words(&with_words(format!("Cancelled by {by}"), reason)))
         }
     };
     let (reported, output) = reported.unzip();

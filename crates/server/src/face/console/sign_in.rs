@@ -1,5 +1,7 @@
 //! Signing in with a token, or in development with a name; signing out; and the sign-ins that there are.
 
+use std::net::SocketAddr;
+
 use askama::Template;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, header};
@@ -11,8 +13,9 @@ use handover_desk::identity::signins::SIGN_IN_MS;
 use handover_kernel::Face;
 
 use super::Console;
+use super::acts::{after, done};
 use super::fields::Fields;
-use super::http::{Asked, is_form};
+use super::http::{Asked, is_form, secret};
 use super::page::{self, Notice, Top, html, see_other};
 use crate::http::{Peer, body};
 
@@ -47,6 +50,7 @@ pub(super) async fn serve(console: &Console, request: Request) -> Response {
         return form(console, own_address(query.get("next")), Notice::None);
     }
     let cookie = console.cookie_name(request.uri(), request.headers());
+    let before = secret(request.headers(), &cookie).map(str::to_owned);
     let peer = request.extensions().get::<Peer>().cloned();
     if !is_form(request.headers()) {
         let said = "expected a form (application/x-www-form-urlencoded)";
@@ -74,6 +78,9 @@ pub(super) async fn serve(console: &Console, request: Request) -> Response {
             if let Some(peer) = &peer {
                 peer.is_known();
             }
+            if let Some(before) = before {
+                replaced(console, &before, address).await;
+            }
             with_cookie(console, see_other(next), &cookie, &secret, SIGN_IN_MS / 1000)
         }
         Err(No::Unauthenticated(_)) => {
@@ -87,6 +94,15 @@ pub(super) async fn serve(console: &Console, request: Request) -> Response {
             form(console, next, Notice::Refused { said, code, status: 401 })
         }
         Err(no) => form(console, next, Notice::refused(no)),
+    }
+}
+
+/// Who signs in again in the same browser leaves no sign-in behind that nobody has a use for.
+async fn replaced(console: &Console, secret: &str, from: Option<SocketAddr>) {
+    let desk = console.desk();
+    if let Ok(caller) = desk.signed_in(secret, Face::Console, from).await {
+        // One that cannot be ended now ends with its time.
+        _ = desk.end_sign_in(&caller, &desk.sign_in_name(secret)).await;
     }
 }
 
@@ -116,7 +132,12 @@ fn with_cookie(console: &Console, mut response: Response, name: &str, value: &st
 /// Sign out. The cookie is of no use from then on, whoever has a copy of it.
 pub(super) async fn out(console: &Console, asked: &Asked) -> Result<Response, No> {
     console.desk().end_sign_in(&asked.caller, &asked.sign_in).await?;
-    Ok(see_other("/sign-in"))
+    Ok(signed_out(console, asked))
+}
+
+/// The browser forgets what is of no use any more.
+fn signed_out(console: &Console, asked: &Asked) -> Response {
+    with_cookie(console, see_other("/sign-in"), &asked.cookie, "", 0)
 }
 
 /// The sign-ins of whoever asks.
@@ -130,10 +151,7 @@ pub(super) async fn list(console: &Console, asked: &Asked, notice: Notice) -> Re
         from: shown.from,
     };
     let top = console.top(asked, "Sign-ins").await?;
-    let notice = match (asked.query.get("done"), notice) {
-        ("ended", Notice::None) => Notice::Done("The sign-in was ended."),
-        (_, notice) => notice,
-    };
+    let notice = if let Notice::None = notice { done(console, asked, "/sign-ins") } else { notice };
     let status = notice.status();
     let top = Top { here: "sign-ins", notice, ..top };
     let page = SignIns { top, sign_ins: found.into_iter().map(row).collect() };
@@ -144,8 +162,8 @@ pub(super) async fn list(console: &Console, asked: &Asked, notice: Notice) -> Re
 pub(super) async fn end(console: &Console, asked: &Asked) -> Result<Response, No> {
     let name = asked.form.get("name");
     match console.desk().end_sign_in(&asked.caller, name).await? {
-        true if name == asked.sign_in => Ok(see_other("/sign-in")),
-        true => Ok(see_other("/sign-ins?done=ended")),
+        true if name == asked.sign_in => Ok(signed_out(console, asked)),
+        true => Ok(see_other(&after(console, asked, "/sign-ins", "ended"))),
         false => {
             list(console, asked, Notice::invalid("there is no such sign-in: it has ended already")).await
         }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use askama::Template;
 use axum::response::Response;
 use handover_desk::calendar::rfc3339;
-use handover_desk::{No, id as ids, timeline};
+use handover_desk::{No, WaitKind, id as ids, timeline};
+use handover_kernel::charter::PauseAt;
 use handover_kernel::command::{Act, CheckInTerms, Next, Progress, TaskAct};
+use handover_kernel::handoff::TASK_SCOPE_PREFIX;
 use handover_kernel::{Blob, Fact, Session, Text};
 
 use super::Console;
@@ -17,12 +19,21 @@ use super::http::Asked;
 use super::page::{Notice, Top, html};
 use super::sentence::{self, Line};
 use super::shown::{self, Head, Outcome, State, faces, short};
-use super::waiting::{FORMS_BYTES_MAX, Wait};
+use super::waiting::{self, FORMS_BYTES_MAX, Wait};
 use crate::face::no;
 
 /// How many events a page has, and how many raw ones.
 const PAGE: usize = 100;
 const RAW: usize = 30;
+
+/// How many events after a page are looked at for what became of it.
+const LATER_MAX: usize = 300;
+
+/// How many open offers of whoever asks are looked at for those of a task.
+const OFFERS_MAX: usize = 50;
+
+/// How many points of a curve are shown, of which each has a line in a table.
+const POINTS_MAX: usize = 60;
 
 /// How many tasks of a tree are shown.
 const TREE_MAX: usize = 200;
@@ -51,6 +62,8 @@ struct Page {
     tree: Vec<Branch>,
     more_tree: bool,
     edges: Vec<Edge>,
+    /// To whom whoever asks has offered the task and who has not answered, with the handoff.
+    offers: Vec<(String, String)>,
     key: String,
     /// What was typed into a form that was refused.
     typed: Typed,
@@ -102,10 +115,11 @@ struct Doable {
     resume: String,
     cancel: String,
     complete: String,
+    hand_on: String,
+    /// Whether it would be paused at once, unless that is not wanted.
+    at_once: bool,
     paused: bool,
     over: bool,
-    /// Whether a form to hand it on is of use.
-    hands_on: bool,
     /// How many subtasks end with it.
     open_below: usize,
 }
@@ -116,8 +130,6 @@ fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize
         Err(no) => no::No(no).said(),
     };
     let text = || Text::from("?");
-    let me = &asked.caller.agent;
-    let assignee = session.task().and_then(|task| task.phase.assignee());
     let commitment = console.desk().commitment(&asked.caller, session, true, text(), None);
     let check_in = CheckInTerms::default();
     let say = TaskAct::Say { body: Blob::from(&b"?"[..]), next: Next::AsBefore, check_in };
@@ -135,9 +147,13 @@ fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize
         resume: why(Act::Resume { reason: text() }),
         cancel,
         complete: why(Act::Commit(Box::new(commitment))),
+        hand_on: match console.desk().could_hand_on(&asked.caller, session) {
+            Ok(()) => String::new(),
+            Err(no) => no::No(no).said(),
+        },
+        at_once: session.binding.charter.pause == PauseAt::Once,
         paused: State::of(session).word == "paused",
         over: session.lifecycle.is_terminal(),
-        hands_on: assignee.is_some_and(|assignee| *assignee == *me || session.binding.requester == *me),
         open_below,
     }
 }
@@ -151,7 +167,15 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let events = history.events.iter().map(|event| &**event);
     let said_only = asked.query.get("show") == "said";
     let wanted = events.clone().filter(|event| !said_only || sentence::is_said(&event.fact));
-    let lines = sentence::lines(session, wanted);
+    // An order of this page may have been delivered on the next one.
+    let follows = history.events.last().map_or(u64::MAX, |last| last.seq.0);
+    let later = match follows < session.head.0 && events.clone().any(|event| sentence::is_order(&event.fact))
+    {
+        true => desk.history(caller, id, follows, LATER_MAX).await?.events,
+        false => Vec::new(),
+    };
+    let around = events.clone().chain(later.iter().map(|event| &**event));
+    let lines = sentence::lines(session, wanted, around);
     let (tree, more_tree) = match session.task() {
         Some(_) => desk.tree(caller, id, TREE_MAX).await?,
         None => (Vec::new(), false),
@@ -169,11 +193,14 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let head = Head::of(session, &faces(events.clone()));
     let request = session.wanted();
     let address = |name: &str, value: &str| format!("/tasks/{id}?{}", asked.query.with(name, value));
-    let notice = if let Notice::None = notice { done(asked.query.get("done")) } else { notice };
+    let own = format!("/tasks/{id}");
+    let notice = if let Notice::None = notice { done(console, asked, &own) } else { notice };
     let status = notice.status();
     let top = console.top(asked, head.title.clone()).await?;
     let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
     let mut forms = FORMS_BYTES_MAX;
+    let since = waiting::since(console, asked, session).await?;
+    let wait = Wait::of(session, since, asked, &mut forms, true);
     let binds = history.events.iter().find(|event| matches!(event.fact, Fact::Committed(_)));
     let bound_by = binds.map(|event| match (event.author.agent(), event.is_by_runtime()) {
         (Some(agent), false) => agent.to_string(),
@@ -186,7 +213,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         instructions: request.map_or_else(String::new, |request| shown::words(&request.instructions)),
         input: request.map_or_else(String::new, |request| shown::bytes(&request.input)),
         outcome: shown::outcome(session, bound_by.as_deref()),
-        waits: Wait::of(session, asked, &mut forms, true).into_iter().collect(),
+        waits: wait.into_iter().collect(),
         doable: doable(console, asked, session, open_below),
         curve: curve(events),
         lines,
@@ -196,12 +223,27 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         tree: tree.iter().map(Branch::of).collect(),
         more_tree,
         edges: edges.collect(),
+        offers: offers(console, asked, session).await?,
         key: ids::unguessable(),
         typed: asked.typed(session.binding.id.as_str()),
         back: "",
         head,
     };
     Ok(html(status, &page, caller.room()))
+}
+
+/// The open offers of whoever asks to hand a task on, each as whom it is to and its id.
+async fn offers(console: &Console, asked: &Asked, session: &Session) -> Result<Vec<(String, String)>, No> {
+    if session.task().is_none() || session.lifecycle.is_terminal() {
+        return Ok(Vec::new());
+    }
+    let found = console.desk().inbox(&asked.caller, &[WaitKind::Offered], None, OFFERS_MAX).await?;
+    let scope = format!("{TASK_SCOPE_PREFIX}{}", session.binding.id);
+    let own = |handoff: &Arc<Session>| {
+        let offer = handoff.handoff()?.outstanding().filter(|offer| *offer.scope == *scope)?;
+        Some((offer.target.to_string(), handoff.binding.id.to_string()))
+    };
+    Ok(found.sessions.iter().filter_map(own).collect())
 }
 
 impl Branch {
@@ -227,7 +269,15 @@ fn curve<'a>(events: impl Iterator<Item = &'a handover_kernel::Event>) -> Option
         let Fact::Updated { progress, .. } = &event.fact else { return None };
         Some((event.at, shown::percent(progress.done?)?, progress))
     };
-    let found: Vec<_> = events.filter_map(done).collect();
+    let mut found: Vec<_> = events.filter_map(done).collect();
+    // No more than can be told apart, the last one among them.
+    let step = found.len().div_ceil(POINTS_MAX).max(1);
+    let last = found.len().saturating_sub(1);
+    let mut place = 0;
+    found.retain(|_| {
+        place += 1;
+        (last + 1 - place).is_multiple_of(step)
+    });
     let (Some((first, ..)), Some((last, ..))) = (found.first(), found.last()) else { return None };
     let (whole, (wide, high)) = (last.since(*first), CURVE);
     let point = |(at, percent): (handover_kernel::Timestamp, u32)| {

@@ -1,9 +1,12 @@
 //! What waits for whoever asks, the longest waiting first: the first page, and a part of each task's page.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::response::Response;
 use handover_desk::approvals::Approval;
 use handover_desk::inbox;
+use handover_desk::visible::spelled_out;
 use handover_desk::{No, WaitKind, id};
 use handover_kernel::approval::Proposed;
 use handover_kernel::{AgentId, Session, Timestamp};
@@ -19,11 +22,17 @@ use super::shown::{self, Faces, Head, When};
 /// How many are on a page.
 const PAGE: usize = 25;
 
+/// How many are counted on every page.
+const COUNTED_MAX: usize = 99;
+
 /// How many bytes the forms of questions may take on a page.
 pub(super) const FORMS_BYTES_MAX: usize = 400_000;
 
 /// How large a text may be that a form offers to change.
 const CHANGEABLE_BYTES_MAX: usize = 2000;
+
+/// How many characters of each part of a proposal are shown.
+const PART_CHARS_MAX: usize = 4000;
 
 /// Why a task can be among them.
 pub(super) const KINDS: [WaitKind; 8] = [
@@ -68,7 +77,6 @@ pub(super) struct Wait {
     pub(super) typed: Typed,
     /// Who, and what of it: the beginning of a sentence that its title ends.
     pub(super) lead: (String, &'static str),
-    at: Timestamp,
 }
 
 /// Why a task waits for somebody.
@@ -110,8 +118,22 @@ pub(super) struct Proposal {
     pub(super) what: &'static str,
     pub(super) by: String,
     pub(super) sentence: String,
+    /// What it says. Nothing where the page has no room for it: then nobody decides there.
+    pub(super) parts: Vec<Part>,
     /// What can be changed about it.
     pub(super) fields: Vec<Changeable>,
+}
+
+/// A part of a proposal, as far as it is shown.
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    /// `long` where it may have lines.
+    pub(super) kind: &'static str,
+    pub(super) text: String,
+    /// How many characters it has, if they are not all shown.
+    pub(super) of: Option<String>,
+    /// The event before which, in the list of raw ones, the whole of it stands.
+    pub(super) before: u64,
 }
 
 /// A part of a proposal that can be changed.
@@ -147,20 +169,21 @@ fn reasons(session: &Session, agent: &AgentId) -> Vec<Reason> {
 }
 
 impl Wait {
-    /// What a session waits for, if it waits for this agent. Questions take of the room that there is on the page.
-    pub(super) fn of(session: &Session, asked: &Asked, room: &mut usize, alone: bool) -> Option<Wait> {
+    /// What a session waits for since then, if it waits for this agent. Questions and proposals take of the room that there is
+    /// on the page.
+    pub(super) fn of(
+        session: &Session,
+        since: Timestamp,
+        asked: &Asked,
+        room: &mut usize,
+        alone: bool,
+    ) -> Option<Wait> {
         let reasons = reasons(session, &asked.caller.agent);
         if reasons.is_empty() {
             return None;
         }
         let approval = Approval::of(session);
         let typed = asked.typed(session.binding.id.as_str());
-        let silent = session.task().and_then(|task| task.signs.silent_since);
-        let at = match (&approval, silent) {
-            (Some(approval), _) if reasons.contains(&Reason::Approval) => approval.since,
-            (_, Some(since)) if reasons == [Reason::Silent] => since,
-            _ => session.last_at,
-        };
         let (asks, more_asks) = match reasons.contains(&Reason::Question) {
             true => question::open(session, &typed, room, alone),
             false => (Vec::new(), 0),
@@ -174,15 +197,17 @@ impl Wait {
             head,
             asks,
             more_asks,
-            approval: approval.map(|approval| Proposal::of(&approval, &typed)),
+            approval: approval.map(|approval| match reasons.contains(&Reason::Approval) {
+                true => Proposal::of(&approval, session, &typed, room, alone),
+                false => Proposal::told(&approval),
+            }),
             outcome,
             last_words: last_words.map_or_else(String::new, |said| shown::line(&shown::bytes(said))),
             completes: session.binding.charter.commit_completes,
-            since: When::of(at),
+            since: When::of(since),
             key: id::unguessable(),
             typed,
             reasons,
-            at,
         })
     }
 }
@@ -212,25 +237,114 @@ fn lead(reasons: &[Reason], head: &Head, approval: Option<&Approval<'_>>) -> (St
 }
 
 impl Proposal {
-    fn of(approval: &Approval<'_>, typed: &Typed) -> Proposal {
-        let proposal = approval.proposal;
+    /// What is proposed, of the room that there is on the page. Where the page is about its task alone it is shown in any case.
+    fn of(
+        approval: &Approval<'_>,
+        session: &Session,
+        typed: &Typed,
+        room: &mut usize,
+        alone: bool,
+    ) -> Proposal {
         let mut fields = changeable(approval);
         for field in fields.iter_mut().filter(|_| typed.is("decide")) {
             if let Some(said) = typed.form.find(field.name) {
                 field.typed = said.to_owned();
             }
         }
+        let mut parts = parts(approval, session);
+        let shown = parts.iter().map(|part| shown::weight(&part.text));
+        let offered = fields.iter().map(|field| shown::weight(&field.typed));
+        *room = room.saturating_sub(2000 + shown.chain(offered).sum::<usize>());
+        if *room == 0 && !alone {
+            parts.clear();
+            fields.clear();
+        }
+        Proposal { parts, fields, ..Proposal::told(approval) }
+    }
+
+    /// What became of it, for whoever proposed it.
+    fn told(approval: &Approval<'_>) -> Proposal {
+        let proposal = approval.proposal;
         Proposal {
             number: proposal.id.0,
             what: proposal.what.name(),
             by: proposal.by.to_string(),
-            sentence: approval.sentence(),
-            fields,
+            sentence: shown::line(&approval.sentence()),
+            parts: Vec::new(),
+            fields: Vec::new(),
         }
+    }
+
+    /// The parts that are too long to be changed in a form.
+    pub(super) fn fixed(&self) -> String {
+        let can = ["title", "instructions", "input", "reason"].into_iter();
+        let fixed = can.filter(|name| self.parts.iter().any(|part| part.name == *name));
+        let fixed: Vec<&str> =
+            fixed.filter(|name| self.fields.iter().all(|field| field.name != *name)).collect();
+        fixed.join(" and ")
     }
 }
 
-/// What an approver can change of a proposal, and as it is. What is too long for a page is not offered.
+impl Changeable {
+    /// Whether a form says what it was made with. Browsers have their own ends of lines, and no lines at all in short fields;
+    /// what a page leaves out comes back without it.
+    pub(super) fn is(&self, said: &str) -> bool {
+        let stays = |found: &char| match found {
+            '\r' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' => false,
+            '\n' => self.kind == "long",
+            _ => true,
+        };
+        let plain = |text: &str| spelled_out(text).chars().filter(stays).collect::<String>();
+        plain(&self.text) == plain(said)
+    }
+}
+
+/// What an approver is to know of a proposal.
+fn parts(approval: &Approval<'_>, session: &Session) -> Vec<Part> {
+    let proposal = approval.proposal;
+    let own = proposal.id.0 + 1;
+    let found = match &*proposal.what {
+        Proposed::Request(request) => {
+            let to = request.assignee.as_ref().map_or_else(|| approval.to.join(" or "), ToString::to_string);
+            vec![
+                ("to", "text", to, own),
+                ("skill", "text", approval.skill.unwrap_or_default().to_owned(), own),
+                ("title", "text", request.title.to_string(), own),
+                ("instructions", "long", request.instructions.to_string(), own),
+                ("input", "long", shown::json(&request.input), own),
+            ]
+        }
+        Proposed::Offer(offer) => vec![
+            ("to", "text", offer.target.to_string(), own),
+            ("scope", "text", offer.scope.to_string(), own),
+            ("reason", "long", offer.reason.to_string(), own),
+        ],
+        Proposed::Commitment(commitment) => {
+            let how = if commitment.positive { "a success" } else { "a failure" };
+            let reported = shown::reported(session);
+            let (said, output) =
+                reported.map(|(said, output)| (said, shown::json(output))).unwrap_or_default();
+            vec![
+                ("outcome", "text", format!("{how} ({})", commitment.action), own),
+                ("reason", "long", commitment.reason.to_string(), own),
+                ("reported", "long", said, proposal.id.0),
+                ("output", "long", output, proposal.id.0),
+            ]
+        }
+    };
+    let found = found.into_iter().filter(|(_, _, text, _)| !text.is_empty());
+    found.map(|(name, kind, text, before)| Part::of(name, kind, &text, before)).collect()
+}
+
+impl Part {
+    fn of(name: &'static str, kind: &'static str, text: &str, before: u64) -> Part {
+        let shown = handover_kernel::cut(text, PART_CHARS_MAX);
+        let of = (shown != text).then(|| shown::thousands(&text.chars().count().to_string()));
+        Part { name, kind, of, before, text: shown.into_owned() }
+    }
+}
+
+/// What an approver can change of a proposal, and as it is. What is too long for a form is not offered.
 pub(super) fn changeable(approval: &Approval<'_>) -> Vec<Changeable> {
     let fields = match &*approval.proposal.what {
         Proposed::Request(request) => vec![
@@ -245,15 +359,40 @@ pub(super) fn changeable(approval: &Approval<'_>) -> Vec<Changeable> {
     fields.map(|(name, kind, text)| Changeable { name, kind, typed: text.clone(), text }).collect()
 }
 
+/// How many things wait for whoever asks, as people are told; nothing if none does.
+pub(super) async fn count(console: &Console, asked: &Asked) -> Result<String, No> {
+    Ok(match console.desk().count_waiting(&asked.caller, &KINDS, COUNTED_MAX + 1).await? {
+        0 => String::new(),
+        many if many > COUNTED_MAX => format!("{COUNTED_MAX}+"),
+        count => count.to_string(),
+    })
+}
+
+/// Since when a session waits for whoever asks.
+pub(super) async fn since(console: &Console, asked: &Asked, session: &Session) -> Result<Timestamp, No> {
+    let mut kinds = inbox::reasons(session, &asked.caller.agent);
+    kinds.retain(|kind| KINDS.contains(kind));
+    match console.desk().waits_since(&asked.caller, session, &kinds).await {
+        // One that is gone meanwhile must not hide the others.
+        Err(no) if no.is_unknown() => Ok(session.last_at),
+        found => found,
+    }
+}
+
 /// The page.
 pub(super) async fn show(console: &Console, asked: &Asked, notice: Notice) -> Result<Response, No> {
     let after = asked.query.said("after");
     let found = console.desk().inbox(&asked.caller, &KINDS, after, PAGE).await?;
+    let mut sessions = Vec::with_capacity(found.sessions.len());
+    for session in &found.sessions {
+        sessions.push((since(console, asked, session).await?, session));
+    }
+    sessions.sort_by_key(|(since, _)| *since);
     let mut room = FORMS_BYTES_MAX;
-    let mut waits: Vec<Wait> =
-        found.sessions.iter().filter_map(|session| Wait::of(session, asked, &mut room, false)).collect();
-    waits.sort_by_key(|wait| wait.at);
-    let notice = if let Notice::None = notice { done(asked.query.get("done")) } else { notice };
+    let wait =
+        |(since, session): &(Timestamp, &Arc<Session>)| Wait::of(session, *since, asked, &mut room, false);
+    let waits: Vec<Wait> = sessions.iter().filter_map(wait).collect();
+    let notice = if let Notice::None = notice { done(console, asked, "/") } else { notice };
     let status = notice.status();
     let top = console.top(asked, "Waiting for you").await?;
     let at = notice.refusal().map_or_else(String::new, |_| "/".to_owned());

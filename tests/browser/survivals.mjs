@@ -124,8 +124,12 @@ export const survivals = {
         await until("the count in the title", async () => (await page.title()).startsWith("(2) "));
         equal(await said(page), ["3", "Asia", true, "because of Q4\nand Q3"], "what was typed");
         equal(await page.evaluate(() => document.activeElement.name), "f.why", "the focus");
-        await page.getByRole("button", { name: "Answer", exact: true }).first().click();
+        // Whoever wants to see it loses nothing either.
+        await page.getByRole("button", { name: "1 new" }).click();
         await sees(page, "And the images?");
+        equal(await said(page), ["3", "Asia", true, "because of Q4\nand Q3"], "what was typed, after a click on what is new");
+        await page.getByRole("button", { name: "Answer", exact: true }).first().click();
+        await sees(page, "The answer was stored.");
         await asked;
         // On a task's page: a half-written steer, its focus and an open panel stay while the timeline grows.
         await person.open(`/tasks/${id}`);
@@ -142,6 +146,77 @@ export const survivals = {
         await job.update({ message: "still on it", progress: 0.4 });
         await page.locator("progress[value='40']").waitFor();
         equal(await page.locator("#end").getAttribute("open"), "", "the panel of a part that was put in place");
+    },
+
+    async "Enter decides nothing, and no click drops what was typed"(stage) {
+        const lead = await stage.person("lead");
+        const { page } = lead;
+        await live(page);
+        const asked = { title: "Send", instructions: "all", agent: "mailer", queue: true };
+        const { task_id: id } = await stage.agent("planner").call("delegate_task", asked);
+        await sees(page, "planner proposed this request");
+        await page.getByText("Approve with changes, ask for changes, or reject").click();
+        await page.getByLabel("title", { exact: true }).fill("Send a few");
+        await page.getByLabel("title", { exact: true }).press("Enter");
+        const state = async () => (await stage.agent("planner").call("task_status", { task_id: id })).approval?.state;
+        equal(await state(), "waiting", "the approval, after Enter in a field");
+        lead.expectsRefusal(422);
+        await page.getByRole("button", { name: "Approve", exact: true }).click();
+        await page.getByRole("alert").getByText("the form has changes").waitFor();
+        equal([await state(), await page.getByLabel("title", { exact: true }).inputValue()], ["waiting", "Send a few"], "after a click on Approve");
+        await page.getByRole("button", { name: "Approve with these changes" }).click();
+        await sees(page, "The decision was stored.");
+
+        const analyst = await stage.worker("analyst", "digs", []);
+        const ann = await stage.person("ann");
+        await ann.open("/delegate?agent=analyst");
+        await ann.page.getByLabel("Title", { exact: true }).fill("A hole");
+        await ann.page.getByRole("button", { name: "Delegate" }).click();
+        const job = await stage.job(analyst);
+        await job.run(() => ({ content: [{ type: "text", text: "no hole" }] }));
+        await ann.open("/");
+        await ann.page.getByLabel("Reason").fill("there is no hole");
+        await ann.page.getByLabel("Reason").press("Enter");
+        await ann.page.getByRole("button", { name: "Bind as failed" }).click();
+        await sees(ann.page, "The outcome was bound.");
+        await ann.open(`/tasks/${job.id}`);
+        await ann.page.locator(".head .state.rejected").waitFor();
+    },
+
+    async "who is told while another task is open"(stage) {
+        const [one, other] = [await begun(stage, "analyst", "Q4 sales"), await begun(stage, "crawler", "Crawl the docs")];
+        const person = await stage.person("");
+        await person.context.grantPermissions(["notifications"]);
+        // A browser shows its notifications where no test can look: they are made as ever, and noted.
+        await person.context.addInitScript(() => {
+            const Real = window.Notification;
+            window.told = [];
+            window.Notification = class {
+                static get permission() { return Real.permission; }
+                static requestPermission() { return Real.requestPermission(); }
+                constructor(title, { body }) {
+                    window.told.push(body);
+                    if (window.phone) throw new TypeError("Illegal constructor");
+                }
+            };
+            Object.defineProperty(document, "hidden", { get: () => window.away === true });
+        });
+        await person.signIn("planner");
+        await person.page.getByRole("button", { name: "Notify me: off" }).click();
+        await person.page.getByRole("button", { name: "Notify me: on" }).waitFor();
+        const page = await person.open(`/tasks/${one.id}`);
+        await page.evaluate(() => { window.away = true; });
+        const asks = (job, key) => job.ask({ [key]: { message: "Which?" } }).catch(() => {});
+        asks(other.job, "a");
+        await until("the count in the title", async () => (await page.title()) === "(1) Q4 sales · Handover");
+        equal(await page.locator("#waiting-count").innerText(), "1", "the count beside the title");
+        await until("a notification", () => page.evaluate(() => window.told.join() === "1 waiting for you"));
+        // Some browsers throw: the page goes on.
+        await page.evaluate(() => { window.phone = true; });
+        asks(one.job, "b");
+        await until("the next count", async () => (await page.title()) === "(2) Q4 sales · Handover");
+        await page.locator(".timeline", { hasText: "asked" }).waitFor();
+        await until("another notification", () => page.evaluate(() => window.told.length === 2));
     },
 
     async "nothing jumps under a reader"(stage) {

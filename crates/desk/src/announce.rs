@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use handover_engine::Topic;
 use handover_engine::view::WaitKind;
-use handover_kernel::{AgentId, Fact, SessionId, Timestamp};
+use handover_kernel::{AgentId, SessionId, Timestamp};
 use handover_store::{Place, SessionKey};
 
 use crate::Desk;
 use crate::claim::{Claim, RENEW_EVERY};
 use crate::follow::{Events, Over};
-use crate::inbox;
+use crate::inbox::{self, begins};
 use crate::no::No;
 use crate::reading::blocking;
 
@@ -119,47 +119,5 @@ impl Announcements {
             Ok(false) => Err(Over::Lagging),
             Err(denied) => Err(Over::Denied(denied)),
         }
-    }
-}
-
-/// What an event can begin to wait for.
-pub(crate) fn begins(fact: &Fact) -> Option<WaitKind> {
-    match fact {
-        Fact::Asked { .. } => Some(WaitKind::Question),
-        Fact::Proposed { .. } => Some(WaitKind::Approval),
-        Fact::Decided { .. } => Some(WaitKind::Revision),
-        Fact::Completed { .. } | Fact::Failed(_) => Some(WaitKind::Review),
-        // If nobody is left to take it.
-        Fact::Declined { .. } => Some(WaitKind::Review),
-        Fact::Said { .. } => Some(WaitKind::Reply),
-        Fact::CheckInMissed { .. } => Some(WaitKind::CheckInMissed),
-        Fact::FellSilent { .. } => Some(WaitKind::Silent),
-        Fact::Offered { .. } => Some(WaitKind::HandoffOffer),
-        Fact::OfferAccepted { .. } | Fact::OfferDeclined { .. } => Some(WaitKind::Review),
-        Fact::Started(_)
-        | Fact::Cancelled { .. }
-        | Fact::Suspended { .. }
-        | Fact::Resumed { .. }
-        | Fact::Expired { .. }
-        | Fact::Committed(_)
-        | Fact::ErrandSettled { .. }
-        | Fact::Requested(_)
-        | Fact::Accepted { .. }
-        | Fact::Updated { .. }
-        | Fact::Checkpointed
-        | Fact::Delivered { .. }
-        | Fact::Answered { .. }
-        | Fact::Steered { .. }
-        | Fact::PauseRequested { .. }
-        | Fact::Read { .. }
-        | Fact::Acknowledged
-        | Fact::CycleFound { .. }
-        | Fact::KeySet { .. }
-        | Fact::ChildAdded { .. }
-        | Fact::Reserved { .. }
-        | Fact::Used { .. }
-        | Fact::Spent { .. }
-        | Fact::Overspent { .. }
-        | Fact::ContextAdded { .. } => None,
     }
 }

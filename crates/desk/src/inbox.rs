@@ -8,7 +8,6 @@ use handover_engine::view::{self, WaitKind};
 use handover_kernel::{AgentId, Event, Fact, Session, Timestamp};
 use tokio::time::Instant;
 
-use crate::announce::begins;
 use crate::caller::Caller;
 use crate::no::No;
 use crate::{Desk, page};
@@ -191,4 +190,46 @@ fn waits_for(session: &Session, agent: &AgentId) -> u32 {
 /// Whether there may be a task to take after this that there was not before.
 fn may_offer(fact: &Fact) -> bool {
     matches!(fact, Fact::Requested(_) | Fact::Declined { .. } | Fact::Resumed { .. })
+}
+
+/// What an event can begin to wait for.
+pub(crate) fn begins(fact: &Fact) -> Option<WaitKind> {
+    match fact {
+        Fact::Asked { .. } => Some(WaitKind::Question),
+        Fact::Proposed { .. } => Some(WaitKind::Approval),
+        Fact::Decided { .. } => Some(WaitKind::Revision),
+        Fact::Completed { .. } | Fact::Failed(_) => Some(WaitKind::Review),
+        // If nobody is left to take it.
+        Fact::Declined { .. } => Some(WaitKind::Review),
+        Fact::Said { .. } => Some(WaitKind::Reply),
+        Fact::CheckInMissed { .. } => Some(WaitKind::CheckInMissed),
+        Fact::FellSilent { .. } => Some(WaitKind::Silent),
+        Fact::Offered { .. } => Some(WaitKind::HandoffOffer),
+        Fact::OfferAccepted { .. } | Fact::OfferDeclined { .. } => Some(WaitKind::Review),
+        Fact::Started(_)
+        | Fact::Cancelled { .. }
+        | Fact::Suspended { .. }
+        | Fact::Resumed { .. }
+        | Fact::Expired { .. }
+        | Fact::Committed(_)
+        | Fact::ErrandSettled { .. }
+        | Fact::Requested(_)
+        | Fact::Accepted { .. }
+        | Fact::Updated { .. }
+        | Fact::Checkpointed
+        | Fact::Delivered { .. }
+        | Fact::Answered { .. }
+        | Fact::Steered { .. }
+        | Fact::PauseRequested { .. }
+        | Fact::Read { .. }
+        | Fact::Acknowledged
+        | Fact::CycleFound { .. }
+        | Fact::KeySet { .. }
+        | Fact::ChildAdded { .. }
+        | Fact::Reserved { .. }
+        | Fact::Used { .. }
+        | Fact::Spent { .. }
+        | Fact::Overspent { .. }
+        | Fact::ContextAdded { .. } => None,
+    }
 }

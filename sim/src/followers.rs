@@ -1,4 +1,4 @@
-//! Those who follow events: on any node, and now and then on another one.
+//! Those who follow events: on any node, and now and then on another one. They look when they are woken, and only then.
 
 use handover_engine::hub::{Delivery, Follower, Need, SubscriberId, Taken, Topic};
 use handover_engine::key::Key;
@@ -7,7 +7,8 @@ use handover_kernel::Seq;
 use handover_store::{Place, Position};
 
 use crate::plant::Plant;
-use crate::world::World;
+use crate::trouble::FAULTS_UNTIL_MS;
+use crate::world::{Happening, World};
 
 /// How many events may wait for one.
 const QUEUE_MAX: usize = 6;
@@ -15,16 +16,19 @@ const QUEUE_MAX: usize = 6;
 /// One who follows a topic.
 pub(crate) struct Reader {
     topic: Topic,
-    node: usize,
+    pub(crate) node: usize,
     follower: Follower,
     joined: Option<(u64, SubscriberId)>,
     seen: Vec<(Position, Key, Seq)>,
+    /// It is about to look.
+    roused: bool,
 }
 
 impl Reader {
     /// From the beginning, on a node.
     pub(crate) fn new(topic: Topic, node: usize) -> Reader {
-        Reader { topic, node, follower: Follower::after(Place::default()), joined: None, seen: Vec::new() }
+        let follower = Follower::after(Place::default());
+        Reader { topic, node, follower, joined: None, seen: Vec::new(), roused: false }
     }
 
     /// Begin again after what was seen.
@@ -35,35 +39,83 @@ impl Reader {
 }
 
 impl World {
-    /// A subscriber looks at what there is.
-    pub(crate) fn look_at_events(&mut self, follower: usize) -> Result<(), String> {
-        let elsewhere = self.rng.below(self.nodes.len() as u64) as usize;
-        let reader = &mut self.readers[follower];
-        if reader.node != elsewhere && self.rng.chance(50) {
-            if let Some((epoch, id)) = reader.joined
-                && epoch == self.nodes[reader.node].epoch
-            {
-                self.nodes[reader.node].leave(id);
-            }
-            reader.node = elsewhere;
-            reader.begin_again();
+    /// Somebody begins to follow a topic on a node, and moves now and then.
+    pub(crate) fn follow(&mut self, topic: Topic, node: usize) {
+        self.readers.push(Reader::new(topic, node));
+        let follower = self.readers.len() - 1;
+        self.rouse(follower);
+        for _ in 0..self.rng.below(4) {
+            let at = self.rng.below(FAULTS_UNTIL_MS);
+            self.after(at, Happening::Move { follower });
         }
+    }
+
+    /// There is something for a follower: it looks soon.
+    pub(crate) fn rouse(&mut self, follower: usize) {
+        if !std::mem::replace(&mut self.readers[follower].roused, true) {
+            let (low, high) = if self.rng.chance(30) { (500, 5_000) } else { (1, 400) };
+            let delay = self.rng.between(low, high);
+            self.after(delay, Happening::Follow { follower });
+        }
+    }
+
+    /// The connections of everybody who follows on a node end. They try again there.
+    pub(crate) fn hang_up(&mut self, node: usize) {
+        for follower in 0..self.readers.len() {
+            if self.readers[follower].node == node {
+                self.rouse(follower);
+            }
+        }
+    }
+
+    /// A follower's connection ends, and it goes on over another, mostly at another node.
+    pub(crate) fn move_follower(&mut self, follower: usize) {
+        let to = self.rng.below(self.nodes.len() as u64) as usize;
+        let reader = &mut self.readers[follower];
+        if let Some((epoch, id)) = reader.joined
+            && epoch == self.nodes[reader.node].epoch
+        {
+            self.nodes[reader.node].leave(id);
+        }
+        reader.node = to;
+        reader.begin_again();
+        self.disk.faults.moves += 1;
+        self.rouse(follower);
+    }
+
+    /// A subscriber is awake. It goes on until there is nothing for it.
+    pub(crate) fn look_at_events(&mut self, follower: usize) -> Result<(), String> {
+        self.readers[follower].roused = false;
+        if self.rng.chance(20) {
+            self.move_follower(follower);
+        } else if self.take_events(follower)? {
+            self.rouse(follower);
+        }
+        Ok(())
+    }
+
+    /// Says whether there may be more.
+    fn take_events(&mut self, follower: usize) -> Result<bool, String> {
+        let reader = &mut self.readers[follower];
         let (store, node) = (self.disk.of(reader.node), &mut self.nodes[reader.node]);
         if !node.up {
-            return Ok(());
+            return Ok(true);
         }
         if reader.joined.is_some_and(|(epoch, _)| epoch != node.epoch) {
             // The node is another one.
             reader.begin_again();
         }
+        let mut more = true;
         let fresh: Vec<Delivery> = match reader.follower.need() {
+            // Its node cannot read.
+            Need::Page if self.disk.is_cut(reader.node, self.now) => Vec::new(),
             Need::Page => {
                 let page = read_page(store, &reader.topic, reader.follower.last())
                     .map_err(|denied| format!("a page could not be read: {denied:?}"))?;
                 reader.follower.page(page)
             }
             Need::Join => {
-                reader.joined = Some((node.epoch, node.hub.join(reader.topic.clone(), QUEUE_MAX, ())));
+                reader.joined = Some((node.epoch, node.hub.join(reader.topic.clone(), QUEUE_MAX, follower)));
                 reader.follower.joined();
                 Vec::new()
             }
@@ -72,7 +124,10 @@ impl World {
                     return Err("a follower is live and has not joined".to_owned());
                 };
                 match node.hub.take(id, 4) {
-                    Taken::Events(events) => reader.follower.live(events),
+                    Taken::Events(events) => {
+                        more = !events.is_empty();
+                        reader.follower.live(events)
+                    }
                     Taken::Missed => {
                         reader.follower.missed();
                         Vec::new()
@@ -80,7 +135,7 @@ impl World {
                     Taken::Cut if self.plant == Some(Plant::HideCut) => {
                         node.leave(id);
                         reader.joined =
-                            Some((node.epoch, node.hub.join(reader.topic.clone(), QUEUE_MAX, ())));
+                            Some((node.epoch, node.hub.join(reader.topic.clone(), QUEUE_MAX, follower)));
                         Vec::new()
                     }
                     Taken::Cut => {
@@ -105,7 +160,7 @@ impl World {
             }
             reader.seen.push((position, key, next));
         }
-        Ok(())
+        Ok(more)
     }
 
     /// Everybody was given everything.

@@ -29,17 +29,27 @@ pub enum Plant {
     ForgetApprovals,
     /// A node answers from memory before it has looked at what others did.
     SkipLook,
+    /// A node shows what it has in memory, whatever others did.
+    ReadFromMemory,
+    /// A node refuses on what it has in memory, whatever others did.
+    RefuseFromMemory,
     /// A look at what others did ends with its first page.
     HalfLook,
     /// What a node wrote is told before it has looked at what that rests on.
     TellEarly,
-    /// What others wrote to a session while it is being loaded is not heard.
+    /// What others wrote to a session while it is being loaded is not heard: neither hint nor look has it loaded again.
     DeafWhileLoading,
     /// A commit that was kept is sent again.
     SendTwice,
-    /// Nodes write to a slot that another one has.
+    /// A node goes on writing to a slot that another one has taken.
     TakenSlot,
-    /// A page of what others did is not in the order of its stamps.
+    /// A node does not look whether its slot was taken when it reads what others did.
+    TrustLease,
+    /// A node that has taken another slot does not read what was written there before.
+    HideMove,
+    /// Subscribers are not woken.
+    ForgetToWake,
+    /// A page of what others did has what comes of an event that is only on the next page.
     CutCause,
     /// What others hold back is never settled before they are trusted again.
     TrustDoubt,
@@ -47,7 +57,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 18] = [
+    pub const ALL: [Plant; 23] = [
         Plant::SkipSync,
         Plant::AnswerBeforeAppend,
         Plant::ForgetDuplicates,
@@ -59,11 +69,16 @@ impl Plant {
         Plant::StaleSnapshot,
         Plant::ForgetApprovals,
         Plant::SkipLook,
+        Plant::ReadFromMemory,
+        Plant::RefuseFromMemory,
         Plant::HalfLook,
         Plant::TellEarly,
         Plant::DeafWhileLoading,
         Plant::SendTwice,
         Plant::TakenSlot,
+        Plant::TrustLease,
+        Plant::HideMove,
+        Plant::ForgetToWake,
         Plant::CutCause,
         Plant::TrustDoubt,
     ];
@@ -82,11 +97,16 @@ impl Plant {
             Plant::StaleSnapshot => "stale-snapshot",
             Plant::ForgetApprovals => "forget-approvals",
             Plant::SkipLook => "skip-look",
+            Plant::ReadFromMemory => "read-from-memory",
+            Plant::RefuseFromMemory => "refuse-from-memory",
             Plant::HalfLook => "half-look",
             Plant::TellEarly => "tell-early",
             Plant::DeafWhileLoading => "deaf-while-loading",
             Plant::SendTwice => "send-twice",
             Plant::TakenSlot => "taken-slot",
+            Plant::TrustLease => "trust-lease",
+            Plant::HideMove => "hide-move",
+            Plant::ForgetToWake => "forget-to-wake",
             Plant::CutCause => "cut-cause",
             Plant::TrustDoubt => "trust-doubt",
         }

@@ -34,19 +34,19 @@ impl World {
     }
 
     /// Whoever was refused would have been refused then, for the same reason. What another session or a count of sessions
-    /// has to say is not in the log.
+    /// has to say is not in the log. Says whether the log could tell.
     pub(crate) fn witness_refusal(
         &mut self,
         op: usize,
         refusal: &Refusal,
         events: &[Event],
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let of_others =
             matches!(refusal, Refusal::TooManySessions { .. } | Refusal::BudgetSpent { .. } | Refusal::Busy);
         let asked = &self.ops[op];
         let used = *refusal == Refusal::DuplicateMessage;
         if of_others || used || preflight(&asked.key, &asked.command).is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let id = SessionId::from(&*asked.key.session);
         let (from, until) = (asked.asked.1, self.now.plus(self.skew_max_ms()));
@@ -63,6 +63,6 @@ impl World {
             return Err(format!("op {op} was refused {}, which is out of date", refusal.code()));
         }
         self.witnessed += 1;
-        Ok(())
+        Ok(true)
     }
 }

@@ -14,24 +14,22 @@ use handover_kernel::command::{Act, Command, ModeKind, SecondStart};
 use handover_kernel::{
     AgentId, Event, Face, Fact, Limits, Refusal, Seq, Session, SessionId, Timestamp, Trace,
 };
-use handover_store::{Done, Fault, News, Outcome, Place, Position, SessionKey, Slot, Store};
+use handover_store::{Fault, Outcome, Place, Position, SessionKey, Slot, Store};
 
 use crate::check::{self, Name};
-use crate::disk::{Disk, Faults, Odds};
+use crate::disk::{Disk, Faults, Heard, Odds};
 use crate::followers::Reader;
 use crate::node::{Ask, Node};
 use crate::plant::Plant;
 use crate::rng::Rng;
 use crate::script;
+use crate::trouble::{FAULTS_UNTIL_MS, Machine};
 
 /// How many operations the clients of one world have.
 const OPS: usize = 90;
 
 /// How many sessions they have them on.
 const SESSIONS_MAX: usize = 14;
-
-/// When the faults stop.
-const FAULTS_UNTIL_MS: u64 = 60_000;
 
 /// When the world is looked at for the last time: every time to live and every suspension is over by then.
 const END_MS: u64 = 500_000;
@@ -77,6 +75,35 @@ pub struct Report {
     pub doubts: u64,
 }
 
+/// How many worlds of several nodes there were, and what happened in them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Worlds {
+    /// All of them.
+    pub several: u64,
+    /// Those in which two nodes wrote to one session at once.
+    pub conflicts: u64,
+    /// Those in which a commit was in doubt and was settled.
+    pub doubts: u64,
+    /// Those in which a node lost its slot.
+    pub fenced: u64,
+    /// Those in which all of this happened.
+    pub all: u64,
+}
+
+impl Worlds {
+    /// One more, if it had several nodes.
+    pub fn add(&mut self, report: &Report) {
+        if report.nodes > 1 {
+            let had = [report.faults.conflicts, report.doubts, report.faults.fenced].map(|count| count > 0);
+            self.several += 1;
+            self.conflicts += u64::from(had[0]);
+            self.doubts += u64::from(had[1]);
+            self.fenced += u64::from(had[2]);
+            self.all += u64::from(had == [true; 3]);
+        }
+    }
+}
+
 /// Run the world of a seed.
 pub fn run(seed: u64, plant: Option<Plant>) -> Report {
     let mut world = World::new(seed, plant);
@@ -105,9 +132,11 @@ pub fn run(seed: u64, plant: Option<Plant>) -> Report {
     }
 }
 
-enum Happening {
+pub(crate) enum Happening {
     /// A client thinks of something to do.
     Act,
+    /// One of many clients wants something of a session.
+    Crowd { key: Key },
     /// A client does what a plot says next.
     Plot { step: usize },
     /// An operation reaches a node.
@@ -115,29 +144,72 @@ enum Happening {
     /// The client of an operation has waited long enough.
     Impatience { op: usize, attempt: u32 },
     /// The disk is asked for a session.
-    Read { node: usize, epoch: u64, key: Key },
+    Read { node: usize, epoch: u64, link: u64, key: Key },
     /// What it said reaches the node.
-    Loaded { node: usize, epoch: u64, key: Key, log: Result<Log, Arc<Fault>> },
+    Loaded { node: usize, epoch: u64, link: u64, key: Key, log: Result<Log, Arc<Fault>> },
     /// The batch reaches the disk.
     Write { node: usize, epoch: u64 },
     /// The disk's answer reaches the node.
-    Written { node: usize, epoch: u64, result: Result<Vec<Outcome>, Arc<Fault>> },
-    /// A node looks at what others did.
+    Written { node: usize, epoch: u64, link: u64, result: Result<Vec<Outcome>, Arc<Fault>> },
+    /// A node begins to look at what others did.
     Look { node: usize, epoch: u64 },
-    /// A page of it reaches the node, or that it could not be read.
-    News { node: usize, epoch: u64, round: Round, news: Result<Vec<News>, Fault> },
-    /// What was in doubt turns up.
-    Late { node: usize },
+    /// The disk is asked for a page of it.
+    Page { node: usize, epoch: u64, link: u64, round: Round, after: Place },
+    /// It reaches the node, or that it could not be read.
+    News { node: usize, epoch: u64, link: u64, round: Round, news: Result<Heard, Fault> },
+    /// Somebody else has done something, and a node is told so.
+    Hint { node: usize },
+    /// What was in doubt turns up, if it still can.
+    Late { number: u64 },
     /// A node settles what is in doubt.
     Settle { node: usize, epoch: u64 },
     /// A node looks at the clock.
     Clock { node: usize, epoch: u64 },
+    /// A node stands still.
+    Pause { node: usize, ms: u64 },
+    /// It cannot reach the disk.
+    Disconnect { node: usize, ms: u64 },
+    /// Nobody can.
+    Outage { ms: u64 },
     /// A node loses its memory.
     Crash { node: usize },
     /// It starts again.
     Restart { node: usize },
     /// A subscriber looks at what there is.
     Follow { follower: usize },
+    /// It goes on over another connection.
+    Move { follower: usize },
+}
+
+impl Happening {
+    /// The node that must run for it to happen; none where it happens on the disk, on the way, or to the node.
+    pub(crate) fn runs_on(&self, readers: &[Reader]) -> Option<usize> {
+        match self {
+            Happening::Arrive { node, .. }
+            | Happening::Loaded { node, .. }
+            | Happening::Write { node, .. }
+            | Happening::Written { node, .. }
+            | Happening::Look { node, .. }
+            | Happening::News { node, .. }
+            | Happening::Hint { node }
+            | Happening::Settle { node, .. }
+            | Happening::Clock { node, .. } => Some(*node),
+            Happening::Follow { follower } => Some(readers[*follower].node),
+            Happening::Act
+            | Happening::Crowd { .. }
+            | Happening::Plot { .. }
+            | Happening::Impatience { .. }
+            | Happening::Read { .. }
+            | Happening::Page { .. }
+            | Happening::Late { .. }
+            | Happening::Pause { .. }
+            | Happening::Disconnect { .. }
+            | Happening::Outage { .. }
+            | Happening::Crash { .. }
+            | Happening::Restart { .. }
+            | Happening::Move { .. } => None,
+        }
+    }
 }
 
 /// What a client wants.
@@ -162,7 +234,7 @@ pub(crate) struct World {
     tie: u64,
     pub(crate) disk: Disk,
     pub(crate) nodes: Vec<Node>,
-    settings: Settings,
+    pub(crate) settings: Settings,
     pub(crate) limits: Limits,
     pub(crate) ops: Vec<Op>,
     sessions: Vec<Key>,
@@ -176,18 +248,25 @@ pub(crate) struct World {
     kept: u64,
     counted: u64,
     spent: u64,
-    cuts: u64,
+    pub(crate) cuts: u64,
     /// How many answers rested on nothing that they wrote, and were shown not to be out of date.
     pub(crate) witnessed: u64,
     /// How many nodes started over because they had fallen behind.
     jumps: u64,
     /// How many commits in doubt were settled.
     doubts: u64,
-    /// How much each node's clock is off.
-    skew_ms: Vec<u64>,
+    /// How the machine of each node is.
+    pub(crate) machines: Vec<Machine>,
+    /// How many hints are lost, out of a thousand.
+    pub(crate) hint_loss: u64,
     /// Out of a thousand looks at the queue.
     crash_odds: u64,
-    latency_ms: u64,
+    pub(crate) latency_ms: u64,
+}
+
+/// The answer to what somebody asked for over a connection that has ended.
+fn lost(doing: &'static str) -> Fault {
+    Fault::Unavailable { doing, source: "the connection was cut".into() }
 }
 
 impl World {
@@ -220,11 +299,17 @@ impl World {
             messages_per_task_max: 8,
             ..Limits::default()
         };
-        let crash_odds = if rng.chance(700) { rng.below(25) } else { 0 };
+        // What is planned for several nodes has crashes in it already.
+        let crash_max = if nodes > 1 { 8 } else { 25 };
+        let crash_odds = if rng.chance(700) { rng.below(crash_max) } else { 0 };
         let latency_ms = rng.between(1, 60);
         let skewed = nodes > 1 && rng.chance(300);
-        let skew_ms = (0..nodes).map(|_| if skewed { rng.below(2_000) } else { 0 }).collect();
-        let disk = Disk::new(plant, odds, nodes);
+        let machines = (0..nodes).map(|_| Machine::new(&mut rng, skewed)).collect();
+        let hint_loss = if rng.chance(200) { 1_000 } else { rng.below(500) };
+        let mut disk = Disk::new(plant, odds, nodes);
+        for node in 0..nodes {
+            disk.join(node, Timestamp(EPOCH_MS), &mut rng).expect("the disk does not fail of itself");
+        }
         let mut world = World {
             plant,
             now: Timestamp(EPOCH_MS),
@@ -250,7 +335,8 @@ impl World {
             witnessed: 0,
             jumps: 0,
             doubts: 0,
-            skew_ms,
+            machines,
+            hint_loss,
             crash_odds,
             latency_ms,
             rng,
@@ -262,6 +348,7 @@ impl World {
     }
 
     fn open(&mut self) {
+        self.plan_trouble();
         for node in 0..self.nodes.len() {
             self.after(1, Happening::Clock { node, epoch: 0 });
         }
@@ -285,13 +372,7 @@ impl World {
         }
     }
 
-    fn follow(&mut self, topic: Topic, node: usize) {
-        self.readers.push(Reader::new(topic, node));
-        let follower = self.readers.len() - 1;
-        self.after(1, Happening::Follow { follower });
-    }
-
-    fn after(&mut self, delay: u64, happening: Happening) {
+    pub(crate) fn after(&mut self, delay: u64, happening: Happening) {
         self.tie += 1;
         self.queue.insert((self.now.plus(delay), self.tie), happening);
     }
@@ -301,12 +382,12 @@ impl World {
         self.after(delay, happening);
     }
 
-    fn note(&mut self, line: String) {
+    pub(crate) fn note(&mut self, line: String) {
         // Writing to a string cannot fail.
         _ = writeln!(self.trace, "{:>8} {line}", self.now.0 - EPOCH_MS);
     }
 
-    fn faults_on(&self) -> bool {
+    pub(crate) fn faults_on(&self) -> bool {
         self.now.0 < EPOCH_MS + FAULTS_UNTIL_MS
     }
 
@@ -320,16 +401,17 @@ impl World {
             self.now = self.now.max(at);
             if !self.faults_on() {
                 self.disk.odds = Odds::default();
-                (0..self.nodes.len())
-                    .try_for_each(|node| self.disk.settle(node))
-                    .map_err(|fault| fault.to_string())?;
+                self.disk.settle_all(&mut self.rng).map_err(|fault| fault.to_string())?;
             } else if self.rng.chance(self.crash_odds) {
                 let node = self.rng.below(self.nodes.len() as u64) as usize;
                 if self.nodes[node].up {
                     self.after(0, Happening::Crash { node });
                 }
             }
-            self.happen(happening)?;
+            match self.paused(&happening) {
+                Some(until) => self.after(until.since(self.now), happening),
+                None => self.happen(happening)?,
+            }
         }
         self.finish()
     }
@@ -337,6 +419,7 @@ impl World {
     fn happen(&mut self, happening: Happening) -> Result<(), String> {
         match happening {
             Happening::Act => self.think(),
+            Happening::Crowd { key } => self.crowd(key),
             Happening::Plot { step } => {
                 self.plot(step);
                 Ok(())
@@ -348,57 +431,88 @@ impl World {
                 }
                 Ok(())
             }
-            Happening::Read { node, epoch, key } => {
+            Happening::Read { node, epoch, link, key } => {
                 let log = self.read(node, &key);
-                self.soon(Happening::Loaded { node, epoch, key, log });
+                let slow = self.machines[node].reads_slowly && self.rng.chance(200);
+                let delay = self.rng.between(0, if slow { 1_500 } else { self.latency_ms });
+                self.after(delay, Happening::Loaded { node, epoch, link, key, log });
                 Ok(())
             }
-            Happening::Loaded { node, epoch, key, log } => {
-                if self.nodes[node].epoch != epoch {
-                    return Ok(());
-                }
-                self.nodes[node].loading.remove(&key);
-                let now = self.time_of(node);
-                let asks = self.nodes[node].loaded(&key, log, now);
-                self.carry_out(node, asks)
-            }
+            Happening::Loaded { node, epoch, link, key, log } => self.loaded(node, epoch, link, &key, log),
             Happening::Write { node, epoch } => self.write(node, epoch),
-            Happening::Written { node, epoch, result } => {
-                if self.nodes[node].epoch != epoch || self.plant == Some(Plant::AnswerBeforeAppend) {
-                    return self.commit(node);
-                }
-                let now = self.time_of(node);
-                if self.plant == Some(Plant::TellEarly) {
-                    self.nodes[node].tell_early();
-                }
-                let asks = self.nodes[node].complete(&result, now);
-                if self.nodes[node].wants_settling() {
-                    self.soon(Happening::Settle { node, epoch });
-                }
-                self.carry_out(node, asks)
-            }
+            Happening::Written { node, epoch, link, result } => self.written(node, epoch, link, result),
             Happening::Clock { node, epoch } => self.look_at_the_clock(node, epoch),
             Happening::Crash { node } => self.crash(node),
-            Happening::Restart { node } => {
-                let epoch = self.nodes[node].epoch;
-                self.note(format!("node {node} restarts"));
-                // What it left in doubt is settled before it does anything.
-                self.disk.settle(node).map_err(|fault| fault.to_string())?;
-                self.nodes[node] = Node::start(&self.disk, node, epoch, &self.settings, &self.limits);
-                self.after(1, Happening::Clock { node, epoch });
+            Happening::Restart { node } => self.restart(node),
+            Happening::Pause { node, ms } => {
+                self.pause(node, ms);
                 Ok(())
             }
+            Happening::Disconnect { node, ms } => {
+                self.disconnect(node, ms);
+                Ok(())
+            }
+            Happening::Outage { ms } => self.stop_store(ms),
             Happening::Look { node, epoch } => self.look_at_others(node, epoch),
-            Happening::News { node, epoch, round, news } => self.hear_of_others(node, epoch, round, news),
-            Happening::Late { node } => self.disk.settle(node).map_err(|fault| fault.to_string()),
+            Happening::Page { node, epoch, link, round, after } => {
+                self.read_news(node, epoch, link, round, &after);
+                Ok(())
+            }
+            Happening::News { node, epoch, link, round, news } => {
+                self.hear_of_others(node, epoch, link, round, news)
+            }
+            Happening::Hint { node } => {
+                self.hinted(node);
+                Ok(())
+            }
+            Happening::Late { number } => self.disk.land(number).map_err(|fault| fault.to_string()),
             Happening::Settle { node, epoch } => self.settle(node, epoch),
-            Happening::Follow { follower } => {
-                let delay =
-                    if self.rng.chance(30) { self.rng.between(500, 5_000) } else { self.rng.between(1, 400) };
-                self.after(delay, Happening::Follow { follower });
-                self.look_at_events(follower)
+            Happening::Follow { follower } => self.look_at_events(follower),
+            Happening::Move { follower } => {
+                self.move_follower(follower);
+                Ok(())
             }
         }
+    }
+
+    fn loaded(
+        &mut self,
+        node: usize,
+        epoch: u64,
+        link: u64,
+        key: &Key,
+        log: Result<Log, Arc<Fault>>,
+    ) -> Result<(), String> {
+        if self.nodes[node].epoch != epoch {
+            return Ok(());
+        }
+        let log = if self.is_lost(node, link) { Err(Arc::new(lost("reading"))) } else { log };
+        self.nodes[node].loading.remove(key);
+        let now = self.time_of(node);
+        let asks = self.nodes[node].loaded(key, log, now);
+        self.carry_out(node, asks)
+    }
+
+    fn written(
+        &mut self,
+        node: usize,
+        epoch: u64,
+        link: u64,
+        result: Result<Vec<Outcome>, Arc<Fault>>,
+    ) -> Result<(), String> {
+        if self.nodes[node].epoch != epoch || self.plant == Some(Plant::AnswerBeforeAppend) {
+            return self.commit(node);
+        }
+        let result = if self.is_lost(node, link) { Err(Arc::new(lost("writing"))) } else { result };
+        let now = self.time_of(node);
+        if self.plant == Some(Plant::TellEarly) {
+            self.nodes[node].tell_early();
+        }
+        let asks = self.nodes[node].complete(&result, now);
+        if self.nodes[node].wants_settling() {
+            self.soon(Happening::Settle { node, epoch });
+        }
+        self.carry_out(node, asks)
     }
 
     fn think(&mut self) -> Result<(), String> {
@@ -423,30 +537,52 @@ impl World {
             (key, script::by(&by, face, act))
         } else {
             let (key, session) = self.choose()?;
-            if self.rng.chance(100) {
-                self.issue_a_look(key);
-                return Ok(());
-            }
-            match session {
-                Some(session) => {
-                    let (by, act) = script::act(&mut self.rng, &session, &self.tasks);
-                    let face = script::face(&mut self.rng, Some(&session));
-                    let mut command = script::by(&by, face, act);
-                    command.takes_orders = self.rng.chance(500);
-                    if self.rng.chance(300) && script::may_use(&command.act) {
-                        command.used = script::used(&mut self.rng);
-                    }
-                    (key, command)
-                }
-                None => {
-                    let by = AgentId::from(*self.rng.pick(&script::AGENTS));
-                    let face = script::face(&mut self.rng, None);
-                    (key, script::by(&by, face, Act::cancel("")))
+            // Now and then many want something of one session at once.
+            if self.nodes.len() > 1 && self.rng.chance(100) {
+                for _ in 0..4 {
+                    let delay = self.rng.below(1_500);
+                    self.after(delay, Happening::Crowd { key: key.clone() });
                 }
             }
+            let looks = self.rng.chance(100);
+            self.turn_to(key, session, looks);
+            return Ok(());
         };
         self.issue(key, command);
         Ok(())
+    }
+
+    /// One of many that want something of a session: mostly to see it.
+    fn crowd(&mut self, key: Key) -> Result<(), String> {
+        let session = check::session(self.disk.store(), &key)?;
+        let looks = self.rng.chance(600);
+        self.turn_to(key, session, looks);
+        Ok(())
+    }
+
+    /// A client does something with a session, or looks at it.
+    fn turn_to(&mut self, key: Key, session: Option<Session>, looks: bool) {
+        if looks {
+            return self.issue_a_look(key);
+        }
+        let command = match session {
+            Some(session) => {
+                let (by, act) = script::act(&mut self.rng, &session, &self.tasks);
+                let face = script::face(&mut self.rng, Some(&session));
+                let mut command = script::by(&by, face, act);
+                command.takes_orders = self.rng.chance(500);
+                if self.rng.chance(300) && script::may_use(&command.act) {
+                    command.used = script::used(&mut self.rng);
+                }
+                command
+            }
+            None => {
+                let by = AgentId::from(*self.rng.pick(&script::AGENTS));
+                let face = script::face(&mut self.rng, None);
+                script::by(&by, face, Act::cancel(""))
+            }
+        };
+        self.issue(key, command);
     }
 
     /// Who has the task that a new one is to be part of, mostly.
@@ -541,21 +677,26 @@ impl World {
         }
         let (key, command) = (self.ops[op].key.clone(), self.ops[op].command.clone());
         let now = self.time_of(node);
-        let asks = match self.ops[op].looks {
-            true => self.nodes[node].look(op, &key, now),
-            false => self.nodes[node].submit(op, &key, &command, now),
+        let looks = self.ops[op].looks;
+        let ask = |node: &mut Node| match looks {
+            true => node.look(op, &key, now),
+            false => node.submit(op, &key, &command, now),
         };
+        let bug = if looks { Plant::ReadFromMemory } else { Plant::RefuseFromMemory };
+        let node_asked = &mut self.nodes[node];
+        let asks = if self.plant == Some(bug) { node_asked.trusting(ask) } else { ask(node_asked) };
         self.carry_out(node, asks)
     }
 
     fn carry_out(&mut self, node: usize, asks: Vec<Ask>) -> Result<(), String> {
-        let epoch = self.nodes[node].epoch;
+        let (epoch, link) = (self.nodes[node].epoch, self.machines[node].link);
         for ask in asks {
             match ask {
                 Ask::Load(key) => {
                     self.nodes[node].loading.insert(key.clone());
-                    self.soon(Happening::Read { node, epoch, key });
+                    self.soon(Happening::Read { node, epoch, link, key });
                 }
+                Ask::Rouse(follower) => self.wake(follower),
                 Ask::Look => self.want_a_look(node),
                 Ask::Answer(op, answer) => self.answered(op, &answer)?,
                 Ask::Published(key, first, count) => {
@@ -568,7 +709,8 @@ impl World {
 
     /// If something waits to be written and nothing is being written, begin.
     fn commit(&mut self, node: usize) -> Result<(), String> {
-        if self.nodes[node].up && self.nodes[node].gather(&self.disk) {
+        let reachable = !self.disk.is_cut(node, self.now);
+        if self.nodes[node].up && self.nodes[node].gather(&self.disk, reachable) {
             let epoch = self.nodes[node].epoch;
             self.soon(Happening::Write { node, epoch });
         }
@@ -594,33 +736,42 @@ impl World {
                 }
             }
         }
-        let result = self.disk.append(node, &batch, &mut self.rng).map_err(Arc::new);
-        if self.disk.is_late(node) && self.nodes.len() > 1 {
-            let delay = self.rng.between(1, 3_000);
-            self.after(delay, Happening::Late { node });
+        let link = self.machines[node].link;
+        let result = self.disk.append(node, &batch, self.now, &mut self.rng).map_err(Arc::new);
+        if let Some(number) = self.disk.in_doubt(node).filter(|_| self.nodes.len() > 1) {
+            let delay = self.rng.between(1, 6_000);
+            self.after(delay, Happening::Late { number });
+            if self.rng.chance(100) {
+                self.soon(Happening::Crash { node });
+            }
+        }
+        if result.is_ok() {
+            self.hint(node);
         }
         let word = if result.is_ok() { "written" } else { "not written" };
         self.note(format!("node {node} batch of {} {word}", batch.len()));
-        self.soon(Happening::Written { node, epoch, result });
+        self.soon(Happening::Written { node, epoch, link, result });
         Ok(())
     }
 
     pub(crate) fn skew_max_ms(&self) -> u64 {
-        self.skew_ms.iter().copied().max().unwrap_or_default()
+        self.machines.iter().map(|machine| machine.skew_ms).max().unwrap_or_default()
     }
 
     /// What time a node thinks it is.
     fn time_of(&self, node: usize) -> Timestamp {
-        self.now.plus(self.skew_ms[node])
+        self.now.plus(self.machines[node].skew_ms)
     }
 
     /// Somebody on a node waits for a look at what others did.
-    fn want_a_look(&mut self, node: usize) {
+    pub(crate) fn want_a_look(&mut self, node: usize) {
+        self.machines[node].looked_at = self.now;
         if std::mem::replace(&mut self.nodes[node].looking, true) {
             self.nodes[node].look_again = true;
         } else {
             let epoch = self.nodes[node].epoch;
-            self.soon(Happening::Look { node, epoch });
+            let delay = self.rng.between(0, self.latency_ms + self.machines[node].tail_ms);
+            self.after(delay, Happening::Look { node, epoch });
         }
     }
 
@@ -628,8 +779,9 @@ impl World {
         if self.nodes[node].epoch != epoch || !self.nodes[node].up {
             return Ok(());
         }
-        if let Some((round, place)) = self.nodes[node].begin_look() {
-            self.read_news(node, round, &place);
+        if let Some((round, after)) = self.nodes[node].begin_look() {
+            let link = self.machines[node].link;
+            self.soon(Happening::Page { node, epoch, link, round, after });
             if self.plant == Some(Plant::SkipLook) {
                 let now = self.time_of(node);
                 let asks = self.nodes[node].heard(Vec::new(), Some(round), now);
@@ -639,43 +791,52 @@ impl World {
         Ok(())
     }
 
-    fn read_news(&mut self, node: usize, round: Round, place: &Place) {
-        let epoch = self.nodes[node].epoch;
-        let news = if self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30) {
+    fn read_news(&mut self, node: usize, epoch: u64, link: u64, round: Round, after: &Place) {
+        if self.nodes[node].epoch != epoch {
+            return;
+        }
+        let news = if self.is_unread(node) {
             self.disk.faults.reads_failed += 1;
             Err(Fault::Unavailable { doing: "looking", source: "simulated".into() })
         } else {
-            let news = self.disk.of(node).news(place, NEWS_MAX);
-            news.map(|mut news| {
-                if self.plant == Some(Plant::CutCause) {
-                    news.sort_by_key(|news| std::cmp::Reverse(news.position.slot));
-                }
-                if self.plant == Some(Plant::DeafWhileLoading) {
-                    let loading = &self.nodes[node].loading;
-                    news.retain(|news| !matches!(&news.what, Done::Appended { key, .. } if loading.iter().any(|load| **load == *key)));
-                }
-                news
-            })
+            self.disk.news(node, after, NEWS_MAX, self.now, &mut self.rng)
         };
-        self.soon(Happening::News { node, epoch, round, news });
+        self.soon(Happening::News { node, epoch, link, round, news });
+    }
+
+    /// Whether something that a node wants to read cannot be.
+    fn is_unread(&mut self, node: usize) -> bool {
+        let fails = self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30);
+        fails || self.disk.is_cut(node, self.now)
     }
 
     fn hear_of_others(
         &mut self,
         node: usize,
         epoch: u64,
+        link: u64,
         round: Round,
-        news: Result<Vec<News>, Fault>,
+        news: Result<Heard, Fault>,
     ) -> Result<(), String> {
         if self.nodes[node].epoch != epoch || !self.nodes[node].up {
             return Ok(());
         }
         let now = self.time_of(node);
+        let news = if self.is_lost(node, link) { Err(lost("looking")) } else { news };
         let (asks, next) = match news {
             Err(fault) => (self.nodes[node].look_failed(fault, now), None),
-            Ok(news) => {
+            Ok(Heard::Behind(last, taken)) => {
+                self.disk.told(node, taken);
+                return self.fall_behind(node, &last);
+            }
+            Ok(Heard::News(news)) => {
                 let full = news.len() >= NEWS_MAX && self.plant != Some(Plant::HalfLook);
-                let asks = self.nodes[node].heard(news, (!full).then_some(round), now);
+                let ended = (!full).then_some(round);
+                let hearing = &mut self.nodes[node];
+                let asks = match self.plant {
+                    Some(Plant::DeafWhileLoading) => hearing.heard_deafly(news, ended, now),
+                    _ => hearing.heard(news, ended, now),
+                };
                 (asks, full.then(|| self.nodes[node].place()))
             }
         };
@@ -683,32 +844,48 @@ impl World {
             // Now and then a node has fallen so far behind that it starts over.
             Some(_) if self.rng.chance(30) => {
                 let last = self.disk.of(node).last_place().map_err(|fault| fault.to_string())?;
-                self.jumps += 1;
-                self.note(format!("node {node} fell behind"));
-                let more = self.nodes[node].fell_behind(&last, now);
-                self.nodes[node].looking = false;
-                self.want_a_look(node);
-                self.carry_out(node, more)?;
+                self.fall_behind(node, &last)?;
             }
-            Some(place) => self.read_news(node, round, &place),
-            None => {
-                self.nodes[node].looking = false;
-                if std::mem::take(&mut self.nodes[node].look_again) {
-                    self.want_a_look(node);
-                }
+            Some(after) => {
+                let link = self.machines[node].link;
+                self.soon(Happening::Page { node, epoch, link, round, after });
             }
+            None => self.look_is_over(node),
         }
         self.carry_out(node, asks)
+    }
+
+    /// A node begins again after a place, and looks whether there is more.
+    fn fall_behind(&mut self, node: usize, last: &Place) -> Result<(), String> {
+        self.jumps += 1;
+        self.note(format!("node {node} fell behind"));
+        let now = self.time_of(node);
+        let asks = self.nodes[node].fell_behind(last, now);
+        self.nodes[node].looking = false;
+        self.want_a_look(node);
+        self.carry_out(node, asks)
+    }
+
+    fn look_is_over(&mut self, node: usize) {
+        self.nodes[node].looking = false;
+        if std::mem::take(&mut self.nodes[node].look_again) {
+            self.want_a_look(node);
+        }
     }
 
     fn settle(&mut self, node: usize, epoch: u64) -> Result<(), String> {
         if self.nodes[node].epoch != epoch || !self.nodes[node].wants_settling() {
             return Ok(());
         }
-        if self.plant != Some(Plant::TrustDoubt) {
-            self.disk.settle(node).map_err(|fault| fault.to_string())?;
-        }
         let now = self.time_of(node);
+        if self.disk.is_cut(node, self.now) {
+            self.soon(Happening::Settle { node, epoch });
+            let asks = self.nodes[node].look_failed(lost("settling a commit in doubt"), now);
+            return self.carry_out(node, asks);
+        }
+        if self.plant != Some(Plant::TrustDoubt) {
+            self.disk.settle(node, &mut self.rng).map_err(|fault| fault.to_string())?;
+        }
         let asks = self.nodes[node].settled(now);
         self.doubts += 1;
         self.note(format!("node {node} settled what was in doubt"));
@@ -716,7 +893,7 @@ impl World {
     }
 
     fn read(&mut self, node: usize, key: &Key) -> Result<Log, Arc<Fault>> {
-        if self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30) {
+        if self.is_unread(node) {
             self.disk.faults.reads_failed += 1;
             return Err(Arc::new(Fault::Unavailable { doing: "reading", source: "simulated".into() }));
         }
@@ -742,34 +919,20 @@ impl World {
         if self.nodes[node].epoch != epoch || !self.nodes[node].up {
             return Ok(());
         }
-        let fails = self.faults_on() && self.disk.odds.refuse > 0 && self.rng.chance(30);
+        self.be_seen(node);
+        let fails = self.is_unread(node);
         let asleep = self.plant == Some(Plant::LoseWakes);
         let now = self.time_of(node);
-        let up = self.nodes.iter().filter(|node| node.up);
-        let live: Vec<Slot> = up.filter_map(|node| node.slot).collect();
-        let (asks, next) = self.nodes[node].look_at_the_clock(&self.disk, &live, fails, asleep, now);
+        let live: Vec<Slot> = self.disk.live(self.now);
+        let slots = (self.disk.of(node).slot(), &live[..]);
+        let (asks, next) = self.nodes[node].look_at_the_clock(&self.disk, slots, fails, asleep, now);
         let delay = next.since(now);
         self.after(delay, Happening::Clock { node, epoch });
-        if self.nodes.len() > 1 {
+        let machine = &self.machines[node];
+        if self.nodes.len() > 1 && machine.looked_at.plus(machine.poll_ms) <= self.now {
             self.want_a_look(node);
         }
         self.carry_out(node, asks)
-    }
-
-    fn crash(&mut self, node: usize) -> Result<(), String> {
-        if !self.nodes[node].up {
-            return Ok(());
-        }
-        self.note(format!("node {node} crashes"));
-        self.disk.faults.crashes += 1;
-        self.cuts += self.nodes[node].cuts;
-        self.nodes[node].up = false;
-        self.nodes[node].cuts = 0;
-        self.nodes[node].epoch += 1;
-        self.disk.lose_power().map_err(|fault| fault.to_string())?;
-        let delay = self.rng.between(1, 2_000);
-        self.after(delay, Happening::Restart { node });
-        self.check_acknowledged()
     }
 
     /// The event under the id of an operation, and the operation that it is of.
@@ -850,10 +1013,11 @@ impl World {
                 // Not every face takes the retry of a start as one.
                 let command = &self.ops[op].command;
                 let retries = command.act.start().is_none() || command.second_start != SecondStart::Refused;
-                if let (Some(own), true) = (own, retries) {
+                // One copy of a message may be refused just before another is accepted: the log says whether that was so.
+                let shown = self.witness_refusal(op, refusal, &events)?;
+                if let (Some(own), true) = (own, retries && !shown) {
                     return Err(format!("op {op} was refused {}, it is at {}", refusal.code(), own.seq));
                 }
-                self.witness_refusal(op, refusal, &events)?;
                 self.refused += u64::from(!self.ops[op].done);
                 self.ops[op].done = true;
             }
@@ -878,7 +1042,7 @@ impl World {
     }
 
     /// Nothing acknowledged is lost.
-    fn check_acknowledged(&self) -> Result<(), String> {
+    pub(crate) fn check_acknowledged(&self) -> Result<(), String> {
         for (number, op) in self.ops.iter().enumerate() {
             if let Some((seq, bytes)) = &op.acknowledged {
                 let found =

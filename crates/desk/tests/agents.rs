@@ -12,14 +12,18 @@ use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, No, Settings};
 use handover_kernel::charter::Charter;
 use handover_kernel::{AgentId, Face, Text};
-use handover_store::MemoryStore;
+use handover_store::Store;
+
+#[allow(dead_code, reason = "no play needs all of it")]
+#[path = "../../store/tests/postgres/mod.rs"]
+mod database;
 
 const PROFILE: Profile =
     Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
 
-fn opened(store: &Arc<MemoryStore>) -> (Desk, Trigger) {
+fn opened(store: &Arc<dyn Store>) -> (Desk, Trigger) {
     let (trigger, shutdown) = Shutdown::new();
-    let data = Data::Store(Arc::clone(store) as _);
+    let data = Data::Store(Arc::clone(store));
     (handover_desk::open(data, Settings::default(), Identity::Development, shutdown).unwrap(), trigger)
 }
 
@@ -56,7 +60,7 @@ async fn code(desk: &Desk, key: &str, agents: &[&str], assignee: Option<&str>) -
 
 #[tokio::test]
 async fn a_status_needs_a_registration_is_kept_by_the_next_and_goes_with_the_last() {
-    let store = Arc::new(MemoryStore::new());
+    let store = database::empty();
     let (desk, _trigger) = opened(&store);
     let worker = caller("worker");
     let early = desk.set_status(&worker, Status::Busy, "").await.unwrap_err();
@@ -85,7 +89,7 @@ async fn a_status_needs_a_registration_is_kept_by_the_next_and_goes_with_the_las
 
 #[tokio::test]
 async fn a_status_tells_nobody_that_skills_have_changed() {
-    let (desk, _trigger) = opened(&Arc::default());
+    let (desk, _trigger) = opened(&database::empty());
     let worker = caller("worker");
     desk.register(&worker, agent("digs")).await.unwrap();
     let mut changes = desk.directory.changes("default");
@@ -96,7 +100,7 @@ async fn a_status_tells_nobody_that_skills_have_changed() {
 
 #[tokio::test]
 async fn who_is_not_to_be_disturbed_is_given_no_new_task_and_keeps_the_old_ones() {
-    let (desk, _trigger) = opened(&Arc::default());
+    let (desk, _trigger) = opened(&database::empty());
     let (planner, worker) = (caller("planner"), caller("worker"));
     for agent_of in [&planner, &worker, &caller("other")] {
         desk.register(agent_of, agent("digs")).await.unwrap();
@@ -136,7 +140,7 @@ async fn who_is_not_to_be_disturbed_is_given_no_new_task_and_keeps_the_old_ones(
 
 #[tokio::test]
 async fn nobody_learns_of_the_status_of_whom_it_does_not_see() {
-    let (desk, _trigger) = opened(&Arc::default());
+    let (desk, _trigger) = opened(&database::empty());
     let shy = Agent { visible_to: vec!["friend".to_owned()], ..agent("digs") };
     desk.register(&caller("shy"), shy).await.unwrap();
     desk.register(&caller("worker"), agent("digs")).await.unwrap();
@@ -156,7 +160,7 @@ async fn nobody_learns_of_the_status_of_whom_it_does_not_see() {
 
 #[tokio::test]
 async fn agents_are_found_by_words_and_page_by_page() {
-    let (desk, _trigger) = opened(&Arc::default());
+    let (desk, _trigger) = opened(&database::empty());
     let planner = caller("planner");
     for number in 0..300 {
         let said = format!(

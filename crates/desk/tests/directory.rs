@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[allow(dead_code, reason = "no play needs all of it")]
+#[path = "../../store/tests/postgres/mod.rs"]
+mod database;
 #[allow(dead_code, reason = "the engine's plays need more of it")]
 #[path = "../../engine/tests/engine/faulty.rs"]
 mod faulty;
@@ -33,7 +36,7 @@ async fn tools(directory: &Directory) -> Vec<String> {
 
 #[tokio::test]
 async fn what_is_read_often_is_read_from_disk_once() {
-    let store = Faulty::in_memory();
+    let store = Faulty::over(database::empty());
     register(&Directory::new(store.clone()), agent("a", &["greet"])).await.unwrap();
     let directory = Directory::new(store.clone());
     let before = store.count(&store.record_reads);
@@ -49,7 +52,7 @@ async fn what_is_read_often_is_read_from_disk_once() {
 
 #[tokio::test]
 async fn to_say_the_same_again_writes_nothing_and_tells_nobody() {
-    let store = Faulty::in_memory();
+    let store = Faulty::over(database::empty());
     let directory = Directory::new(store.clone());
     let changes = directory.changes(TENANT);
     let said = Agent { faces: vec!["mcp".to_owned()], ..agent("a", &["greet"]) };
@@ -69,7 +72,7 @@ async fn to_say_the_same_again_writes_nothing_and_tells_nobody() {
 
 #[tokio::test]
 async fn after_a_fault_the_directory_shows_what_is_stored() {
-    let store = Faulty::in_memory();
+    let store = Faulty::over(database::empty());
     let directory = Directory::new(store.clone());
     register(&directory, agent("a", &["greet"])).await.unwrap();
 
@@ -112,7 +115,7 @@ async fn a_restart_changes_no_agent_and_no_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_at_once_all_find_themselves_and_the_disk_agrees() {
-    let store = Faulty::in_memory();
+    let store = Faulty::over(database::empty());
     let directory = Directory::new(store.clone());
     let mut tasks = Vec::new();
     for number in 0..32 {
@@ -136,7 +139,7 @@ async fn many_at_once_all_find_themselves_and_the_disk_agrees() {
 
 #[tokio::test]
 async fn a_registration_that_nobody_waits_for_is_done_to_its_end() {
-    let store = Faulty::in_memory();
+    let store = Faulty::over(database::empty());
     let directory = Directory::new(store);
     let mut changes = directory.changes(TENANT);
     let waiting = tokio::spawn({

@@ -16,8 +16,12 @@ use handover_desk::open::EngineSettings;
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::{Data, Desk, No, Settings};
 use handover_kernel::Face;
-use handover_store::{MemoryStore, Slot, Store};
+use handover_store::Store;
 use serde_json::{Value, json};
+
+#[allow(dead_code, reason = "no play needs all of it")]
+#[path = "../../store/tests/postgres/mod.rs"]
+mod database;
 
 /// A key, and what signs with it.
 struct Signer(Ed25519KeyPair);
@@ -56,7 +60,7 @@ impl Signer {
 
 struct Stage {
     desk: Desk,
-    store: Arc<MemoryStore>,
+    store: Arc<dyn Store>,
     tokens: Arc<Tokens>,
     identity: Identity,
     _trigger: Trigger,
@@ -78,21 +82,20 @@ fn file(tokens: &[(&str, &str)]) -> String {
 
 impl Stage {
     fn new() -> Stage {
-        Stage::over(Arc::new(MemoryStore::new()))
+        Stage::over(database::empty())
     }
 
-    fn over(store: Arc<MemoryStore>) -> Stage {
+    fn over(store: Arc<dyn Store>) -> Stage {
         let tokens = Arc::new(Tokens::parse(&file(&TOKENS)).unwrap());
         Stage::with(store, Identity::Tokens(Arc::clone(&tokens)), tokens, Settings::default())
     }
 
     fn development() -> Stage {
-        let (store, tokens) = (Arc::new(MemoryStore::new()), Arc::default());
-        Stage::with(store, Identity::Development, tokens, Settings::default())
+        Stage::with(database::empty(), Identity::Development, Arc::default(), Settings::default())
     }
 
-    fn with(store: Arc<MemoryStore>, identity: Identity, tokens: Arc<Tokens>, settings: Settings) -> Stage {
-        let data = Data::Store(Arc::clone(&store) as Arc<dyn Store>);
+    fn with(store: Arc<dyn Store>, identity: Identity, tokens: Arc<Tokens>, settings: Settings) -> Stage {
+        let data = Data::Store(Arc::clone(&store));
         let (trigger, shutdown) = Shutdown::new();
         let desk = handover_desk::open(data, settings, identity.clone(), shutdown).unwrap();
         Stage { desk, store, tokens, identity, _trigger: trigger }
@@ -161,8 +164,8 @@ async fn a_request_counts_once_also_after_a_restart_and_however_it_is_written() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_sent_to_several_nodes_at_once_counts_at_one() {
-    let store = MemoryStore::new();
-    let nodes = [0, 1, 2].map(|slot| Arc::new(Stage::over(Arc::new(store.writer(Slot(slot))))));
+    let nodes: Vec<Arc<Stage>> =
+        database::shared(3).into_iter().map(|store| Arc::new(Stage::over(store))).collect();
     let signer = Signer::new(1);
     nodes[0].bind("t-worker", &signer).await.unwrap();
     for _ in 0..20 {
@@ -172,7 +175,7 @@ async fn a_request_that_is_sent_to_several_nodes_at_once_counts_at_one() {
             tokio::spawn(async move { node.ask(&request).await.is_ok() })
         };
         let mut let_in = 0;
-        for asked in nodes.each_ref().map(ask) {
+        for asked in nodes.iter().map(ask).collect::<Vec<_>>() {
             let_in += usize::from(asked.await.unwrap());
         }
         assert_eq!(let_in, 1);
@@ -208,7 +211,7 @@ async fn what_is_not_signed_right_says_why_is_noted_and_writes_nothing() {
     let settings = Settings { audit: Some((path.clone(), 1_000_000)), ..Settings::default() };
     let tokens = Arc::new(Tokens::parse(&file(&TOKENS)).unwrap());
     let identity = Identity::Tokens(Arc::clone(&tokens));
-    let stage = Stage::with(Arc::new(MemoryStore::new()), identity, tokens, settings);
+    let stage = Stage::with(database::empty(), identity, tokens, settings);
     let signer = Signer::new(1);
     let unknown = stage.refused(&signer.request()).await;
     assert!(unknown.contains("no key is bound to its fromNodeId"), "{unknown}");
@@ -275,15 +278,16 @@ async fn a_key_that_is_unbound_ends_with_its_streams() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_was_unbound_when_a_node_fell_behind_ends_with_its_streams_there() {
-    let store = MemoryStore::new();
-    let node = |slot, settings| {
+    let mut stores = database::shared(3);
+    let busy = stores.pop().unwrap();
+    let mut node = |settings| {
         let tokens = Arc::new(Tokens::parse(&file(&TOKENS)).unwrap());
         let identity = Identity::Tokens(Arc::clone(&tokens));
-        Stage::with(Arc::new(store.writer(Slot(slot))), identity, tokens, settings)
+        Stage::with(stores.pop().unwrap(), identity, tokens, settings)
     };
     // It looks seldom, and whatever it finds then is too much.
     let engine = EngineSettings { poll_ms: 10_000, behind_max: 0, ..EngineSettings::default() };
-    let (one, two) = (node(0, Settings::default()), node(1, Settings { engine, ..Settings::default() }));
+    let (one, two) = (node(Settings::default()), node(Settings { engine, ..Settings::default() }));
     let signer = Signer::new(1);
     one.bind("t-worker", &signer).await.unwrap();
     let caller = two.ask(&signer.request()).await.unwrap();
@@ -292,7 +296,6 @@ async fn a_key_that_was_unbound_when_a_node_fell_behind_ends_with_its_streams_th
     two.desk.agent(&caller, "nobody").await.unwrap();
     let early = tokio::time::timeout(Duration::from_millis(100), stay.over()).await;
     assert!(early.is_err(), "it ends too early: {early:?}");
-    let busy = store.writer(Slot(2));
     for _ in 0..1000 {
         busy.say(&[]).unwrap();
     }

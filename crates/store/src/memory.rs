@@ -38,6 +38,12 @@ impl MemoryStore {
         MemoryStore { data: Arc::clone(&self.data), slot, shared: true, seen: Arc::default() }
     }
 
+    /// The same writer in another slot, with what it has seen until now.
+    pub fn moved(&self, slot: Slot) -> MemoryStore {
+        let seen = Arc::new(AtomicU64::new(self.seen.load(Ordering::Acquire)));
+        MemoryStore { data: Arc::clone(&self.data), slot, shared: true, seen }
+    }
+
     /// What is read is seen: whatever is appended from now on comes after it.
     fn see(&self, stamp: u64) {
         self.seen.fetch_max(stamp, Ordering::AcqRel);

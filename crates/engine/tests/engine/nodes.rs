@@ -72,6 +72,19 @@ on_shared_stores! {
         }
     }
 
+    async fn a_checkpoint_hears_of_an_order_that_another_node_has_taken(nodes) {
+        for round in 0..50 {
+            let name = format!("s{round}");
+            nodes[0].working(&name, task(Charter::macp())).await;
+            // In memory there, as it was before the order: then a checkpoint would have nothing to write.
+            assert!(nodes[1].session(&name).await.is_some());
+            let steered = nodes[0].ok(&name, "planner", steer("compare with last year")).await;
+            let checkpoint = nodes[1].ok(&name, "worker", Act::Task(TaskAct::Checkpoint)).await;
+            assert!(checkpoint.receipt.seq > steered.receipt.seq, "at {}", checkpoint.receipt.seq);
+            assert!(kinds(&nodes[2].log(&name)).contains(&"Checkpointed".to_owned()));
+        }
+    }
+
     async fn a_look_shows_what_another_node_has_acknowledged(nodes) {
         nodes[0].working("s", task(Charter::macp())).await;
         for round in 0..100 {

@@ -13,7 +13,6 @@ use handover_server::face::{grid, mcp};
 use handover_server::house::{self, House};
 use handover_server::http::{self, Bounds, Checks, Hosts, listen};
 use handover_server::tls::wire::Wire;
-use handover_store::MemoryStore;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -527,7 +526,7 @@ impl Short {
         let (trigger, shutdown) = Shutdown::new();
         let settings = handover_desk::Settings { audit: None, ..house::desk_settings(&config, &identity) };
         let grid = grid::Settings { lifetime, ..grid::Settings::new(&config) };
-        let data = Data::Store(Arc::new(MemoryStore::new()));
+        let data = Data::Store(empty_store());
         let mcp = mcp::Settings::new(&config);
         let house = House::with(data, settings, mcp, grid, identity, shutdown.clone()).unwrap();
         let (checks, metrics) = (Checks::new(Vec::new()), Arc::clone(&house.metrics));

@@ -10,7 +10,6 @@ use handover_server::face::macp::proto::handover::{
     UnregisterAgentRequest,
 };
 use handover_server::face::macp::proto::v1::{GetManifestRequest, WatchSessionsRequest};
-use handover_store::MemoryStore;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -173,7 +172,7 @@ async fn only_an_administrator_takes_others_out_and_tenants_are_apart() {
         + &entry("chief", "agent = \"chief\"\nroles = [\"admin\"]")
         + &entry("elsewhere", "agent = \"chief\"\ntenant = \"elsewhere\"\nroles = [\"admin\"]");
     let identity = Identity::Tokens(Arc::new(Tokens::parse(&file).unwrap()));
-    let stage = Stage::for_known(identity, Arc::new(MemoryStore::new()), Settings::default()).await;
+    let stage = Stage::for_known(identity, empty_store(), Settings::default()).await;
     register(&stage.agent("worker"), registration(vec![skill("greet")])).await;
     register(&stage.agent("planner"), registration(Vec::new())).await;
 

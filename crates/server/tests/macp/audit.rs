@@ -12,7 +12,6 @@ use handover_server::face::macp::proto::handoff::HandoffAcceptPayload;
 use handover_server::face::macp::proto::handover::{RegisterAgentRequest, UnregisterAgentRequest};
 use handover_server::face::macp::proto::v1::{GetSessionRequest, UnregisterPolicyRequest};
 use handover_server::house;
-use handover_store::MemoryStore;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -40,7 +39,7 @@ impl Audited {
         let audit = Some((dir.path().join("audit.jsonl"), 1_000_000));
         let gate = house::gate_settings(&Config::default().limits, &identity);
         let settings = handover_desk::Settings { gate, audit, ..handover_desk::Settings::default() };
-        let stage = Stage::of(identity, Arc::new(MemoryStore::new()), settings).await;
+        let stage = Stage::of(identity, empty_store(), settings).await;
         Audited { stage, dir }
     }
 

@@ -1,12 +1,9 @@
 //! Every field of an envelope, wrong: the right code, no trace, no panic.
 
-use std::sync::Arc;
-
 use handover_engine::Settings;
 use handover_kernel::Limits;
 use handover_server::face::macp::proto::handoff::HandoffAcceptPayload;
 use handover_server::face::macp::proto::v1::{CommitmentRef, Envelope, SendRequest};
-use handover_store::MemoryStore;
 use tonic::Code;
 
 use super::stage::*;
@@ -365,7 +362,7 @@ async fn a_missing_envelope_is_the_only_refusal_that_is_a_grpc_error() {
 async fn a_payload_over_the_limit_is_too_large() {
     let limits = Limits { payload_bytes_max: 4096, ..Limits::default() };
     let settings = Settings { limits, ..Settings::default() };
-    let stage = Stage::with(Arc::new(MemoryStore::new()), settings).await;
+    let stage = Stage::with(empty_store(), settings).await;
     stage.working(SESSION).await;
     let before = stage.written();
     let worker = stage.agent("worker");

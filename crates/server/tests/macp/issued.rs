@@ -6,7 +6,6 @@ use handover_desk::identity::Identity;
 use handover_desk::identity::jwt::Verifier;
 use handover_desk::identity::jwt::keys::KeySet;
 use handover_engine::Settings;
-use handover_store::MemoryStore;
 use serde_json::{Value, json};
 
 use super::issuer::{self, Key, claims_with, now, set};
@@ -22,7 +21,7 @@ async fn guarded(key: &Key) -> Stage {
 async fn with_verifier(key: &Key, verifier: Arc<Verifier>) -> Stage {
     verifier.set_keys(KeySet::parse(set(&[key]).as_bytes()).unwrap());
     let identity = Identity::Jwt(verifier, Arc::default());
-    Stage::for_known(identity, Arc::new(MemoryStore::new()), Settings::default()).await
+    Stage::for_known(identity, empty_store(), Settings::default()).await
 }
 
 /// A client with a token of these claims.

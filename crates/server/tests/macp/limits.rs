@@ -14,7 +14,6 @@ use handover_server::config::Config;
 use handover_server::face::macp::proto::v1::{
     GetSessionRequest, SendRequest, SignalPayload, WatchModeRegistryRequest, WatchRootsRequest,
 };
-use handover_store::MemoryStore;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -29,7 +28,7 @@ fn limits(starts_per_minute: u64, messages_per_minute: u64, streams_max: u64) ->
 }
 
 async fn limited(limits: gate::Settings) -> Stage {
-    let store = Arc::new(MemoryStore::new());
+    let store = empty_store();
     Stage::with_limits(Identity::Development, store, Settings::default(), limits).await
 }
 
@@ -39,7 +38,7 @@ async fn with_tokens(entries: &[(&str, &str)], settings: Settings) -> Stage {
         format!("[[token]]\nsha256 = \"{}\"\nagent = \"{agent}\"\n{rest}\n", hash_text(agent))
     };
     let tokens = Tokens::parse(&entries.iter().map(entry).collect::<String>()).unwrap();
-    Stage::for_known(Identity::Tokens(Arc::new(tokens)), Arc::new(MemoryStore::new()), settings).await
+    Stage::for_known(Identity::Tokens(Arc::new(tokens)), empty_store(), settings).await
 }
 
 fn session(index: u64) -> String {

@@ -8,7 +8,7 @@ use handover_desk::memory;
 use handover_engine::Settings;
 use handover_server::face::macp::proto::v1::GetSessionRequest;
 use handover_server::face::macp::proto::v1::stream_session_response::Response as Frame;
-use handover_store::{MemoryStore, SqliteStore};
+use handover_store::SqliteStore;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -27,7 +27,7 @@ const HELD: &str = "handover_memory_held_bytes";
 async fn with_budget(per_agent: u64) -> Stage {
     let memory = memory::Settings { per_agent, ..memory::Settings::default() };
     let gate = gate::Settings { memory, ..gate::Settings::default() };
-    Stage::with_limits(Identity::Development, Arc::new(MemoryStore::new()), Settings::default(), gate).await
+    Stage::with_limits(Identity::Development, empty_store(), Settings::default(), gate).await
 }
 
 /// A task of `planner` with many large updates of `worker`.

@@ -9,7 +9,6 @@ use handover_engine::Settings;
 use handover_server::face::macp::proto::v1::{
     StreamSessionRequest, WatchPoliciesResponse, WatchRootsRequest, WatchRootsResponse, WatchSessionsResponse,
 };
-use handover_store::MemoryStore;
 use tokio::sync::mpsc;
 use tonic::{Code, Streaming};
 
@@ -80,7 +79,7 @@ fn file(of_planner: &str) -> String {
 
 async fn with(tokens: &Arc<Tokens>) -> Stage {
     let identity = Identity::Tokens(Arc::clone(tokens));
-    Stage::for_known(identity, Arc::new(MemoryStore::new()), Settings::default()).await
+    Stage::for_known(identity, empty_store(), Settings::default()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

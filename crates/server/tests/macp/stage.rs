@@ -36,7 +36,7 @@ use handover_server::house::{self, House};
 use handover_server::http::listen;
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_store::{Fault, MemoryStore, Place, SqliteStore, Store};
+use handover_store::{Fault, Place, SqliteStore, Store};
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -47,6 +47,12 @@ use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
+
+#[allow(dead_code, reason = "no play needs all of it")]
+#[path = "../../../store/tests/postgres/mod.rs"]
+pub mod database;
+
+pub use database::empty as empty_store;
 
 /// How long anything may take before a play has failed: long, because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -85,8 +91,9 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// On an empty store.
     pub async fn in_memory() -> Stage {
-        Stage::with(Arc::new(MemoryStore::new()), Settings::default()).await
+        Stage::with(empty_store(), Settings::default()).await
     }
 
     pub async fn on_disk(dir: &Path) -> Stage {

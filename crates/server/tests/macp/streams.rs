@@ -1,13 +1,11 @@
 //! `StreamSession`: what binds a stream, what comes back, and how it ends.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use handover_engine::Settings;
 use handover_server::face::macp::proto::task::TaskUpdatePayload;
 use handover_server::face::macp::proto::v1::stream_session_response::Response as Frame;
 use handover_server::face::macp::proto::v1::{Envelope, SessionState, StreamSessionRequest};
-use handover_store::MemoryStore;
 use prost::Message;
 use tonic::Code;
 
@@ -295,7 +293,7 @@ async fn an_implicit_accept_is_delivered_with_an_ordinal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_is_cut_off_and_goes_on_by_ordinal() {
     let settings = Settings { subscriber_queue_max: 16, ..Settings::default() };
-    let stage = Stage::with(Arc::new(MemoryStore::new()), settings).await;
+    let stage = Stage::with(empty_store(), settings).await;
     stage.working(SESSION).await;
     let (worker, helper) = (stage.agent("worker"), stage.agent("helper"));
     let (_frames, mut slow) = helper.subscribed(SESSION, 0).await;

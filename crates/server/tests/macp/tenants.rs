@@ -6,7 +6,6 @@ use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
 use handover_engine::Settings;
 use handover_server::face::macp::proto::v1::{GetSessionRequest, ListSessionsRequest};
-use handover_store::MemoryStore;
 use tonic::Code;
 
 use super::stage::*;
@@ -25,7 +24,7 @@ async fn guarded() -> Stage {
         );
     let tokens = Tokens::parse(&file).unwrap();
     let identity = Identity::Tokens(Arc::new(tokens));
-    Stage::for_known(identity, Arc::new(MemoryStore::new()), Settings::default()).await
+    Stage::for_known(identity, empty_store(), Settings::default()).await
 }
 
 fn get() -> GetSessionRequest {

@@ -9,7 +9,6 @@ use handover_server::face::macp::proto::v1::stream_session_response::Response as
 use handover_server::face::macp::proto::v1::{
     Envelope, GetSessionRequest, PolicyDescriptor, WhatIfReplayRequest,
 };
-use handover_store::MemoryStore;
 
 use super::stage::*;
 
@@ -21,7 +20,7 @@ async fn guarded() -> Stage {
     };
     let here = ["planner", "worker", "helper", "outsider"].map(|agent| entry((agent, "here"))).concat();
     let tokens = Tokens::parse(&(here + &entry(("stranger", "there")))).unwrap();
-    let store = Arc::new(MemoryStore::new());
+    let store = empty_store();
     Stage::for_known(Identity::Tokens(Arc::new(tokens)), store, Settings::default()).await
 }
 

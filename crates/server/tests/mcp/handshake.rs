@@ -1,10 +1,8 @@
 //! Section L: the older revisions; and what real clients do, which no revision says: rows `interop`.
 
-use std::sync::Arc;
-
-use handover_store::{MemoryStore, Slot};
 use serde_json::{Value, json};
 
+use super::macp::database;
 use super::stage::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,12 +172,12 @@ async fn l7_ping_and_levels_work() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_session_wants_to_be_told_at_one_node_counts_at_the_others() {
-    let store = MemoryStore::new();
-    let on = |slot| {
-        let store = Arc::new(store.writer(Slot(slot)));
-        Stage::with(move |set| set.store = store)
+    let mut stores = database::shared(2).into_iter();
+    let mut next = async || {
+        let store = stores.next().unwrap();
+        Stage::with(move |set| set.store = store).await
     };
-    let (one, two) = (on(0).await, on(1).await);
+    let (one, two) = (next().await, next().await);
     let worker = one.worker("worker", json!([skill("dig")])).await;
     let client = one.handshake("planner", json!({})).await;
     let mut there = two.client("planner");

@@ -26,11 +26,12 @@ use handover_server::house::{self, House};
 use handover_server::http::{self, Bounds, Checks, Hosts, listen};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_store::{Fault, MemoryStore, Place, SqliteStore, Store};
+use handover_store::{Fault, Place, SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use super::client::*;
+pub use super::macp::empty_store;
 pub use super::worker::*;
 
 /// How long anything may take before a play has failed: long, because the machine may be busy.
@@ -76,14 +77,14 @@ pub struct Set {
 }
 
 impl Set {
-    /// In memory, for everybody, with the settings of a server that nobody has configured.
+    /// On an empty store, for everybody, with the settings of a server that nobody has configured.
     fn new() -> Set {
         let config = Config::default();
         let identity = Identity::Development;
         Set {
             limits: house::gate_settings(&config.limits, &identity),
             identity,
-            store: Arc::new(MemoryStore::new()),
+            store: empty_store(),
             face: mcp::Settings::new(&config),
             engine: handover_engine::Settings::default(),
             access: Access::default(),
@@ -121,6 +122,7 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// On an empty store.
     pub async fn in_memory() -> Stage {
         Stage::with(|_| {}).await
     }

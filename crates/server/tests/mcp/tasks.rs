@@ -6,7 +6,7 @@ use std::sync::Arc;
 use handover_desk::identity::DEFAULT_TENANT;
 use handover_engine::Settings;
 use handover_engine::clock::now;
-use handover_store::{MemoryStore, SessionKey, Store};
+use handover_store::SessionKey;
 use serde_json::{Value, json};
 
 use super::scene::*;
@@ -58,7 +58,7 @@ async fn h2_an_unknown_task_is_a_wrong_parameter() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2_a_task_past_its_time_is_unknown_once_it_is_deleted() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store = empty_store();
     let kept = Arc::clone(&store);
     let stage = Stage::with(|set| set.store = kept).await;
     let (_, job) = in_hand(&stage).await;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use handover_engine::clock::now;
-use handover_store::{MemoryStore, SessionKey, Store};
+use handover_store::SessionKey;
 use serde_json::{Value, json};
 
 use super::scene::*;
@@ -31,7 +31,7 @@ async fn begin(client: &Client, agent: &str) -> (String, String) {
 
 /// A server, and the tasks and handoffs on it that `outsider` may not see. It took part in those that were deleted.
 async fn guarded() -> (Stage, Unseen, Unseen) {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store = empty_store();
     let before = Stage::with(|set| {
         set.identity = tokens();
         set.store = Arc::clone(&store);

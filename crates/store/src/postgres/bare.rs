@@ -46,17 +46,23 @@ impl Bare {
         self.ask("SELECT 1::bigint", Vec::new()).map(drop)
     }
 
-    /// Have each commit of the whole server wait so long before it is synced, as it would for a standby. Only for a database of
-    /// one's own.
-    pub fn delay_commits(&self, micros: u32) -> Result<(), Fault> {
-        for sql in [
-            format!("ALTER SYSTEM SET commit_delay = {micros}"),
-            "ALTER SYSTEM SET commit_siblings = 0".to_owned(),
-            "SELECT pg_reload_conf()".to_owned(),
-        ] {
+    /// Have each commit of the whole server wait until a standby has applied it, or no more. Only for a database of one's own.
+    pub fn wait_for_standby(&self, wait: bool) -> Result<(), Fault> {
+        let settings = [("synchronous_standby_names", "'*'"), ("synchronous_commit", "remote_apply")];
+        for (name, value) in settings {
+            let sql = match wait {
+                true => format!("ALTER SYSTEM SET {name} = {value}"),
+                false => format!("ALTER SYSTEM RESET {name}"),
+            };
             self.ask(&sql, Vec::new())?;
         }
-        Ok(())
+        self.ask("SELECT pg_reload_conf()", Vec::new()).map(drop)
+    }
+
+    /// Whether a standby follows that commits wait for.
+    pub fn is_followed(&self) -> Result<bool, Fault> {
+        let sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        Ok(self.ask(sql, Vec::new())? > 0)
     }
 
     /// The bytes of the tables of a store with their indexes, and of those what tombstones are in.

@@ -88,6 +88,8 @@ pub struct Options {
     pub readers_max: usize,
     /// Whether tables that are not there, or old, are made.
     pub migrate: bool,
+    /// Whether this node gives the others hints, and hears theirs.
+    pub hints: bool,
     /// What this node says of itself, for the others to compare.
     pub says: Says,
 }
@@ -103,6 +105,7 @@ impl Options {
             patience: Duration::from_secs(10),
             readers_max: 4,
             migrate: true,
+            hints: true,
             says: Says::default(),
         }
     }
@@ -181,8 +184,10 @@ impl PostgresStore {
         // Nothing was heard before.
         inner.heard_of_the_slot();
         lock(&inner.writer).moved = false;
-        let (hints, channel) = (Arc::clone(&inner.hints), inner.options.schema.clone());
-        inner.link.begin(|database| hints.carry(database, channel));
+        if inner.options.hints {
+            let (hints, channel) = (Arc::clone(&inner.hints), inner.options.schema.clone());
+            inner.link.begin(|database| hints.carry(database, channel));
+        }
         let inner = Arc::new(inner);
         let heart = Arc::clone(&inner);
         let beating = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || heart.keep_beating());

@@ -1,9 +1,10 @@
 //! A PostgreSQL to test on, if there is one: `scripts/postgres` starts it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use handover_store::PostgresStore;
 use handover_store::postgres::{Database, Options};
+use handover_store::{MemoryStore, PostgresStore, Slot, Store};
 
 /// Where it is. Without one the tests that want it show nothing, which is not enough in CI.
 pub fn url() -> Option<String> {
@@ -33,4 +34,27 @@ pub fn open(schema: &str) -> Option<PostgresStore> {
 pub fn fresh() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     format!("play_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// An empty store for a test that does not say which: in memory, or with `HANDOVER_TEST_STORE=postgres` in a schema of its own.
+#[allow(dead_code, reason = "some tests say which")]
+pub fn empty() -> Arc<dyn Store> {
+    match std::env::var("HANDOVER_TEST_STORE").as_deref() {
+        Err(_) | Ok("memory") => Arc::new(MemoryStore::new()),
+        Ok("postgres") => Arc::new(open(&fresh()).expect("HANDOVER_TEST_POSTGRES says where it is")),
+        Ok(other) => panic!("expected memory or postgres in HANDOVER_TEST_STORE, found {other:?}"),
+    }
+}
+
+/// Stores for so many nodes that share what is in them, in memory or on a database like [`empty`].
+#[allow(dead_code, reason = "most tests have one node")]
+pub fn shared(nodes: u16) -> Vec<Arc<dyn Store>> {
+    if std::env::var("HANDOVER_TEST_STORE").as_deref() != Ok("postgres") {
+        let store = MemoryStore::new();
+        return (0..nodes).map(|slot| Arc::new(store.writer(Slot(slot))) as Arc<dyn Store>).collect();
+    }
+    let schema = fresh();
+    let node =
+        |_| Arc::new(open(&schema).expect("HANDOVER_TEST_POSTGRES says where it is")) as Arc<dyn Store>;
+    (0..nodes).map(node).collect()
 }

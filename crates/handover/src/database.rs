@@ -60,6 +60,12 @@ impl In {
         server::database(&self.config()?).map_err(Failure::Usage)
     }
 
+    /// The same for a server that this process starts, as variables.
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        let given = [("HANDOVER_STORE", &self.store), ("HANDOVER_CONFIG", &self.config)];
+        given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
+    }
+
     fn wanted(&self) -> Result<Options, Failure> {
         let missing = || {
             Failure::Usage(

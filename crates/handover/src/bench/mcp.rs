@@ -9,7 +9,7 @@
 
 mod bare;
 pub mod cast;
-mod load;
+pub mod load;
 mod restart;
 mod subscribers;
 pub mod wire;

@@ -1,7 +1,13 @@
 //! `handover bench nodes`: engines that share a PostgreSQL, beside what that gives without them in the same run.
+//!
+//! - `reads`: `tasks/get` at servers
+//! - `standby`: a standby that commits wait for
+
+mod reads;
+mod standby;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use handover_engine::answer::End;
@@ -13,10 +19,11 @@ use handover_store::{Place, PostgresStore, Store};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use self::standby::Standby;
 use super::life::{self, Lives};
 use super::limit::Limit;
 use super::turns::{self, Turn};
-use super::{fill, judge, load, machine, median, micros, number, print_json, progress, quantile, say};
+use super::{fill, judge, load, machine, median, number, print_json, progress, quantile, say};
 use crate::Failure;
 use crate::database::In;
 
@@ -49,10 +56,12 @@ pub struct Args {
 const HELP: &str = "\
 Parts:
   one      durable events per second of one node, beside one connection that inserts batches of the same bytes
-  three    three nodes beside one, also with commits that take 3 ms longer (commit_delay; only without --store)
-  follow   how long after its answer an event reaches a follower at another node, at 1,000 events per second
-  reads    a look at a session that another node changes all the time, beside SELECT 1
-  hammer   one session to which three nodes write as fast as they can
+  three    three nodes beside one, also with a synchronous standby that applies each commit 3 ms late (only without --store)
+  follow   how long after its answer an event reaches a follower at another node, at 1,000 events per second, with and without
+           NOTIFY
+  reads    tasks/get of a task that another server changes all the time, beside SELECT 1; and the processor time of one that
+           nobody changes, beside that of the embedded store
+  hammer   one session to which three nodes write as fast as they can, and how many races a node loses in a row
   due      10,000 sessions that expire at one moment on three nodes
   size     the tables while sessions start, end and are deleted at one rate
   all      all of them but size, which takes long
@@ -80,17 +89,17 @@ enum Part {
 const FOLLOWED_PER_SECOND: u64 = 1000;
 const DUE: u64 = 10_000;
 
-/// How much longer a commit takes where that is measured.
-const DELAY_US: u32 = 3000;
+/// How late the standby applies what it gets.
+const STANDBY_LATE: Duration = Duration::from_millis(3);
 
 /// Run the command to its end.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let own = std::env::var("HANDOVER_TEST_POSTGRES").ok();
-    let (options, is_own) = match (args.database.options()?, own) {
-        (Some(options), _) => (options, false),
+    let (options, own) = match (args.database.options()?, own) {
+        (Some(options), _) => (options, None),
         (None, Some(url)) => {
             let database = Database::read(&url, None, None).map_err(Failure::Usage)?;
-            (Options::new(database), true)
+            (Options::new(database), Some(url))
         }
         (None, None) => {
             return Err(Failure::Usage(
@@ -100,9 +109,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     let toy = args.toy;
+    let variables = match &own {
+        Some(url) => vec![("HANDOVER_STORE", url.clone())],
+        None => args.database.variables(),
+    };
     let bench = Bench {
         options: Options { schema: format!("bench_{}", std::process::id()), ..options },
-        is_own,
+        own,
+        variables,
         runtime: Runtime::new().map_err(|error| Failure::fault("starting threads", &error))?,
         rounds: if toy { 1 } else { args.rounds.max(1) },
         length: Duration::from_secs_f64(if toy { 0.3 } else { args.seconds.clamp(0.05, 3600.0) }),
@@ -140,7 +154,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 struct Bench {
     options: Options,
-    is_own: bool,
+    /// The database that was started for this run, if it was.
+    own: Option<String>,
+    /// What servers are told, so that they use the same.
+    variables: Vec<(&'static str, String)>,
     runtime: Runtime,
     rounds: usize,
     length: Duration,
@@ -148,6 +165,29 @@ struct Bench {
     lives: Arc<Lives>,
     toy: bool,
     json: bool,
+}
+
+/// What a node gets done in the session that others write to as well.
+struct Hammer {
+    counters: Arc<Counters>,
+    done: AtomicU64,
+    /// How many races it had lost when it last won one, and how many it lost in a row at most.
+    lost: AtomicU64,
+    longest: AtomicU64,
+}
+
+impl Hammer {
+    fn new(counters: &Arc<Counters>) -> Hammer {
+        let lost = AtomicU64::new(counters.conflicts.get());
+        Hammer { counters: Arc::clone(counters), done: AtomicU64::new(0), lost, longest: AtomicU64::new(0) }
+    }
+
+    fn won(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        let now = self.counters.conflicts.get();
+        let before = self.lost.swap(now, Ordering::Relaxed);
+        self.longest.fetch_max(now.saturating_sub(before), Ordering::Relaxed);
+    }
 }
 
 /// Engines that share a database, each with a store of its own.
@@ -173,9 +213,13 @@ impl Bench {
     }
 
     fn nodes(&self, count: usize, settings: &Settings) -> Result<Nodes, Failure> {
+        self.nodes_by(count, settings, true)
+    }
+
+    fn nodes_by(&self, count: usize, settings: &Settings, hints: bool) -> Result<Nodes, Failure> {
         let mut nodes = Nodes { engines: Vec::new(), stores: Vec::new(), counters: Vec::new() };
         for number in 0..count {
-            let options = Options { node: format!("bench-{number}"), ..self.options.clone() };
+            let options = Options { node: format!("bench-{number}"), hints, ..self.options.clone() };
             let store = PostgresStore::open(options);
             let store: Arc<dyn Store> =
                 Arc::new(store.map_err(|fault| Failure::fault("opening the store", &fault))?);
@@ -261,18 +305,20 @@ impl Bench {
     }
 
     fn three(&self) -> Result<Value, Failure> {
-        let mut rows = vec![self.three_beside_one("as it is", 1.2)?];
-        if self.is_own {
-            let fault = |fault| Failure::fault("delaying commits", &fault);
-            self.bare()?.delay_commits(DELAY_US).map_err(fault)?;
-            let row = self.three_beside_one("commits 3 ms longer", 2.2);
-            self.bare()?.delay_commits(0).map_err(fault)?;
-            rows.push(row?);
+        let mut rows = vec![self.three_beside_one("as it is", 1.2, None)?];
+        if let Some(url) = &self.own
+            && let Some(standby) = Standby::start(self.bare()?, url, STANDBY_LATE)?
+        {
+            let how = format!("with a standby that is {} ms late", STANDBY_LATE.as_millis());
+            rows.push(self.three_beside_one(&how, 2.2, Some(1.5))?);
+            drop(standby);
+        } else {
+            self.say("no standby can be started beside this database: scripts/postgres starts one where that can be");
         }
         Ok(Value::Array(rows))
     }
 
-    fn three_beside_one(&self, how: &str, least: f64) -> Result<Value, Failure> {
+    fn three_beside_one(&self, how: &str, least: f64, most: Option<f64>) -> Result<Value, Failure> {
         let (mut rates, mut ratios, mut times) = ([Vec::new(), Vec::new()], Vec::new(), Vec::new());
         for round in 0..self.rounds {
             progress(&format!("{how}, turn {} of {}", round + 1, self.rounds));
@@ -289,6 +335,10 @@ impl Bench {
             "{how}: three nodes of 64 in flight {three:.0} ev/s, one {one:.0}, its median {times:.2} times"
         ));
         self.judge(&format!("at least {least} times"), ratio >= least, &format!("{ratio:.2}"));
+        if let Some(most) = most {
+            let claim = format!("a median at most {most} times that of one node");
+            self.judge(&claim, times <= most, &format!("{times:.2}"));
+        }
         Ok(json!({ "how": how, "one": one, "three": three, "ratio": ratio, "median_times": times }))
     }
 
@@ -305,7 +355,14 @@ impl Bench {
     }
 
     fn follow(&self) -> Result<Value, Failure> {
-        let nodes = self.nodes(2, &fill::settings())?;
+        Ok(Value::Array(vec![self.follow_by(true)?, self.follow_by(false)?]))
+    }
+
+    fn follow_by(&self, hints: bool) -> Result<Value, Failure> {
+        let nodes = self.nodes_by(2, &fill::settings(), hints)?;
+        if hints {
+            self.until_hints_come(&nodes)?;
+        }
         let [one, two] = &nodes.engines[..] else { unreachable!("two were started") };
         let tasks = self.open_tasks(one, 50)?;
         let heard: Arc<std::sync::Mutex<std::collections::BTreeMap<(String, u64), Instant>>> = Arc::default();
@@ -360,85 +417,67 @@ impl Bench {
         }
         let [p50, p99] = [0.5, 0.99].map(|share| quantile(&mut after, share));
         self.say(&format!(
-            "{count} events reach a follower at another node: p50 {p50:.1} ms, p99 {p99:.1} ms"
+            "{count} events reach a follower at another node {} NOTIFY: p50 {p50:.1} ms, p99 {p99:.1} ms",
+            if hints { "with" } else { "without" }
         ));
         self.judge("p99 under 100 ms", p99 < 100.0, &format!("{p99:.1} ms"));
-        Ok(json!({ "events": count, "p50_ms": p50, "p99_ms": p99 }))
+        Ok(json!({ "notify": hints, "events": count, "p50_ms": p50, "p99_ms": p99 }))
+    }
+
+    fn until_hints_come(&self, nodes: &Nodes) -> Result<(), Failure> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !nodes.stores.iter().all(|store| store.hints()) {
+            if Instant::now() > deadline {
+                return Err(Failure::Fault(
+                    "expected that NOTIFY arrives, found that it does not".to_owned(),
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     fn last(&self, nodes: &Nodes) -> Result<Place, Failure> {
         nodes.stores[0].last_place().map_err(|fault| Failure::fault("reading the last place", &fault))
     }
 
-    fn reads(&self) -> Result<Value, Failure> {
-        let nodes = self.nodes(2, &fill::settings())?;
-        let [one, two] = &nodes.engines[..] else { unreachable!("two were started") };
-        let task = self.open_tasks(one, 1)?[0];
-        let bare = self.bare()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopping, writer) = (Arc::clone(&stop), one.clone());
-        let writing = self.runtime.spawn(async move {
-            while !stopping.load(Ordering::Relaxed) {
-                _ = writer.submit(life::key(task), life::one_more_update(task, None)).await;
-            }
-        });
-        let (mut looks, mut selects) = (Vec::new(), Vec::new());
-        let until = Instant::now() + self.length;
-        while Instant::now() < until {
-            let begun = Instant::now();
-            let seen = self.runtime.block_on(two.session(life::key(task)));
-            seen.map_err(|_| Failure::Fault("a session could not be read".to_owned()))?;
-            looks.push(micros(begun));
-            let begun = Instant::now();
-            bare.select_one().map_err(|fault| Failure::fault("asking for 1", &fault))?;
-            selects.push(micros(begun));
-        }
-        stop.store(true, Ordering::Relaxed);
-        self.runtime.block_on(writing).map_err(|error| Failure::fault("writing", &error))?;
-        let (look, select) = (quantile(&mut looks, 0.5), quantile(&mut selects, 0.5));
-        self.say(&format!(
-            "a look at a session that another node changes: median {look:.0} us, SELECT 1 {select:.0} us"
-        ));
-        let times = look / select;
-        self.judge("within 4 of SELECT 1", times <= 4.0, &format!("{times:.2}"));
-        Ok(json!({ "look_us": look, "select_us": select, "times": times }))
-    }
-
-    /// What each node got done in one session, and the longest run of races that one lost.
-    fn hammer_by(&self, count: usize) -> Result<Vec<(u64, f64)>, Failure> {
+    /// What each node got done in one session, and how many races it lost in a row at most.
+    fn hammer_by(&self, count: usize) -> Result<Vec<(u64, u64)>, Failure> {
         let nodes = self.nodes(count, &fill::settings())?;
         let task = self.open_tasks(&nodes.engines[0], 1)?[0];
-        let done: Arc<Vec<AtomicU64>> = Arc::new((0..count).map(|_| AtomicU64::new(0)).collect());
+        let hammers: Arc<Vec<Hammer>> = Arc::new(nodes.counters.iter().map(Hammer::new).collect());
         // More than the commands of one node, so that each node's commits have something in them all the time.
         let clients = 8 * count;
-        let turn = turns::of_tasks(&self.runtime, clients, self.length, |number, stop| {
-            let (engine, done) = (nodes.engines[number % count].clone(), Arc::clone(&done));
+        turns::of_tasks(&self.runtime, clients, self.length, |number, stop| {
+            let (engine, hammers) = (nodes.engines[number % count].clone(), Arc::clone(&hammers));
             async move {
-                let mut latencies = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
-                    let begun = Instant::now();
                     let taken = engine.submit(life::key(task), life::one_more_update(task, None)).await;
                     taken.map_err(|_| Failure::Fault("an update was not taken".to_owned()))?;
-                    latencies.push(micros(begun));
-                    done[number % count].fetch_add(1, Ordering::Relaxed);
+                    hammers[number % count].won();
                 }
-                Ok(latencies)
+                Ok(Vec::new())
             }
         })?;
-        let longest = quantile(&mut turn.latencies_us.clone(), 1.0) / 1e3;
-        Ok(done.iter().map(|done| (done.load(Ordering::Relaxed), longest)).collect())
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Ok(hammers.iter().map(|hammer| (load(&hammer.done), load(&hammer.longest))).collect())
     }
 
     fn hammer(&self) -> Result<Value, Failure> {
-        let alone = self.hammer_by(1)?[0].0 as f64;
-        let three = self.hammer_by(3)?;
-        let all: f64 = three.iter().map(|(done, _)| *done as f64).sum();
-        let (share, least) =
-            (all / alone, three.iter().map(|(done, _)| *done).min().unwrap_or(0) as f64 / alone);
+        let (mut shares, mut leasts, mut longest) = (Vec::new(), Vec::new(), 0);
+        for round in 0..self.rounds {
+            progress(&format!("one session, turn {} of {}", round + 1, self.rounds));
+            let alone = self.hammer_by(1)?[0].0 as f64;
+            let three = self.hammer_by(3)?;
+            let done: Vec<f64> = three.iter().map(|(done, _)| *done as f64).collect();
+            shares.push(done.iter().sum::<f64>() / alone);
+            leasts.push(done.iter().copied().fold(f64::INFINITY, f64::min) / alone);
+            longest = three.iter().map(|(_, lost)| *lost).fold(longest, u64::max);
+        }
+        let (share, least) = (median(shares), median(leasts));
         self.say(&format!(
-            "one session: one node {alone:.0} commands, three nodes {} commands, the longest wait {:.0} ms",
-            three.iter().map(|(done, _)| done.to_string()).collect::<Vec<_>>().join(" + "),
-            three[0].1
+            "one session: three nodes get done {share:.2} of what one does, the least of them {least:.3}; at most {longest} races \
+             lost in a row"
         ));
         self.judge(
             "three get done at least a third of what one does",
@@ -446,10 +485,7 @@ impl Bench {
             &format!("{share:.2}"),
         );
         self.judge("no node less than a tenth of a third", least >= 1.0 / 30.0, &format!("{least:.3}"));
-        Ok(
-            json!({ "alone": alone, "each": three.iter().map(|(done, _)| done).collect::<Vec<_>>(), "share": share,
-                   "longest_ms": three[0].1 }),
-        )
+        Ok(json!({ "share": share, "least": least, "longest_run_lost": longest }))
     }
 
     fn due(&self) -> Result<Value, Failure> {

@@ -38,14 +38,20 @@ impl Server {
         Server::start_at(data, "127.0.0.1:0", &[])
     }
 
-    /// The same with HTTP at an address, and with settings as variables.
+    /// The same with HTTP at an address, and with settings as variables. An empty one is not handed down.
     pub fn start_at(data: &Path, http: &str, settings: &[(&str, &str)]) -> Result<Server, Failure> {
         let fault = |error: std::io::Error| Failure::fault("starting a server", &error);
-        let child = Command::new(std::env::current_exe().map_err(fault)?)
+        let mut command = Command::new(std::env::current_exe().map_err(fault)?);
+        for (name, value) in settings {
+            match *value {
+                "" => command.env_remove(name),
+                value => command.env(name, value),
+            };
+        }
+        let child = command
             .args(["serve", "--http", http, "--macp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--json"])
             .args(["--log-level", "error", "--data"])
             .arg(data)
-            .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(fault)?;

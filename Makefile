@@ -1,7 +1,7 @@
 # The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cluster install build test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid openapi traces metrics packages deb cli browser pictures docs nodes soak fuzz bench bench-toy clean
+.PHONY: help run demo cluster install build release test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid openapi traces metrics packages deb cli browser pictures docs nodes soak fuzz bench bench-toy clean
 
 # In CI a lock file that is out of date is an error, elsewhere cargo brings it up to date.
 LOCKED := $(if $(filter true,$(CI)),--locked)
@@ -9,8 +9,8 @@ LOCKED := $(if $(filter true,$(CI)),--locked)
 # Everything is built under target/, also where cargo is told to build elsewhere: the scripts look for it there.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
-# What `make test` runs, in this order. A new check is a recipe below and its name here.
-CHECKS := fmt-check lint doc deny advisories unit sim macp-sdk conformance mcp-clients hostile grid openapi traces metrics packages cli browser docs nodes bench-toy
+# What `make test` runs, in this order; what is joined by + side by side. A new check is a recipe below and its name here.
+CHECKS := fmt-check lint doc deny advisories unit+release sim macp-sdk conformance mcp-clients hostile grid openapi traces metrics packages cli browser+nodes docs bench-toy
 
 help: ## list the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ cluster: ## start three nodes on a PostgreSQL of their own behind a small load b
 
 build: ## build the release binary, target/release/handover, and beside it handover.debug for debuggers and profilers
 	@scripts/build
+
+release: ## build the release binaries that the checks use
+	cargo build $(LOCKED) --release --package handover
+	cargo build $(LOCKED) --release --package handover-sim
 
 test: ## run every check, in order, and say how long each took
 	@scripts/steps $(CHECKS)
@@ -54,8 +58,8 @@ advisories: ## check the lock file against the RustSec advisories, if they can b
 unit: ## run the unit and integration tests, those of the stores on a PostgreSQL too
 	@scripts/unit
 
-sim: ## run the engine on a failing store, 2,000 seeded worlds
-	cargo run $(LOCKED) --release --package handover-sim -- --seeds 2000
+sim: ## run the engine on a failing store, 3,500 seeded worlds, of which at least 1,000 must be hard for several nodes
+	cargo run $(LOCKED) --release --package handover-sim -- --seeds 3500 --worlds 1000
 
 macp-sdk: ## drive the release binary with the published MACP SDK for Python
 	@scripts/macp-sdk
@@ -103,12 +107,13 @@ pictures: ## make the pictures of README.md again, by the browser test that does
 docs: ## run every block of README, docs and examples as it is written
 	@scripts/docs
 
-nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer, and engines behind a pooler
+nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer; test engines behind a pooler, and the desk on PostgreSQL
 	@scripts/nodes
 	@scripts/nodes --rolling
 	@scripts/cluster --http 127.0.0.1:0 --macp 127.0.0.1:0 python3 tests/nodes/in_front.py
 	@scripts/soak --short
 	POOLED=1 scripts/postgres cargo test $(LOCKED) --workspace --test engine -- --quiet on_a_database
+	HANDOVER_TEST_STORE=postgres scripts/postgres cargo test $(LOCKED) --workspace --quiet --test agents --test directory --test signed
 
 soak: ## what takes too long for every run: the clients' suites at three nodes, and SOAK_MINUTES (10) of everything going wrong
 	@scripts/soak

@@ -201,7 +201,8 @@ async fn an_errand_that_was_not_taken_is_tried_again_when_the_other_session_chan
         let stage = Stage::on(&store);
         stage.working("t", task(movable())).await;
         stage.ok("t", "planner", Act::Pause { reason: "later".into(), gently: false }).await;
-        // No look at the store finds it: only the change itself can.
+        // No look at the store finds it: only the change itself can. Before the first look nothing is known to be due soon.
+        until("the engine has looked who is due", || faulty.count(&faulty.looks) > 0).await;
         faulty.hide_who_is_due();
         let before = stage.metrics.ticks.get();
         hand_on(&stage, "h").await;

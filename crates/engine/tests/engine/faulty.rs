@@ -48,6 +48,8 @@ pub struct Faulty {
     pub faults: AtomicU64,
     /// Items that somebody else was first with.
     pub conflicts: AtomicU64,
+    /// How often it was asked who is due.
+    pub looks: AtomicU64,
     /// Records that were written or removed, and pages of them that were read.
     pub record_writes: AtomicU64,
     pub record_reads: AtomicU64,
@@ -65,6 +67,7 @@ impl Faulty {
             events_read: AtomicU64::new(0),
             faults: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             record_writes: AtomicU64::new(0),
             record_reads: AtomicU64::new(0),
         })
@@ -227,6 +230,7 @@ impl Store for Faulty {
     }
 
     fn due_after(&self, after: Option<DueCursor>, until: u64, max: usize) -> Result<DuePage, Fault> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
         if self.plan().blind {
             return Err(self.fault());
         }

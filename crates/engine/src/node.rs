@@ -228,9 +228,17 @@ impl Commits {
         }
         parts.tail(|tail| tail.doubt(failed));
         self.doubt = failed;
-        let effects =
-            commit.settle(result, |index, share| parts.shard(index, |shard, now| shard.complete(share, now)));
+        let mut unsure = false;
+        let effects = commit.settle(result, |index, share| {
+            parts.shard(index, |shard, now| {
+                let effects = shard.complete(share, now);
+                unsure |= shard.is_unsure();
+                effects
+            })
+        });
         carry_out(parts, effects);
+        // What was asked while this was being written waits for a look that nobody has asked for yet.
+        want(parts, false, unsure);
         // Not before: what others did may rest on what was just published.
         parts.tail(|tail| tail.writes(false));
         tell_all(parts);

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::parts::{Locked, Reply};
 pub use self::threads::commit_on_this_thread;
-use self::threads::{Signal, spawn};
+use self::threads::{Looker, Signal, spawn};
 use crate::answer::{Accepted, Answer, Denied};
 use crate::clock::{self as time, not_before, now};
 use crate::counters::Counters;
@@ -111,7 +111,7 @@ pub struct Engine {
 pub(super) struct Inner {
     pub(super) store: Arc<dyn Store>,
     pub(super) settings: Settings,
-    pub(super) hub: Mutex<Hub<Arc<Notify>>>,
+    pub(super) hub: Arc<Mutex<Hub<Arc<Notify>>>>,
     pub(super) counters: Arc<Counters>,
     /// The store may fail for long, as on a full disk, and with every batch.
     unwritten: Seldom,
@@ -123,9 +123,7 @@ pub(super) struct Inner {
     waiting: Mutex<Waiting>,
     /// Where other nodes append to the store as well.
     tail: Option<Mutex<Tail>>,
-    looker: Signal,
-    /// Another node has done something that may not have been looked at.
-    hinted: AtomicBool,
+    looker: Arc<Looker>,
     on_heard: OnceLock<OnHeard>,
     /// Who waits for a look at what other nodes did, and for which.
     asked: Mutex<Vec<(Round, Asked)>>,
@@ -182,10 +180,12 @@ impl Engine {
         let shards = (0..settings.shards.max(1))
             .map(|_| Mutex::new(Shard::new(settings.shard.clone(), settings.limits.clone())))
             .collect();
+        let hub = Arc::new(Mutex::new(Hub::default()));
         let inner = Arc::new(Inner {
             store,
             settings,
-            hub: Mutex::new(Hub::default()),
+            looker: Arc::new(Looker::new(&hub)),
+            hub,
             counters,
             unwritten: Seldom::default(),
             unread: Seldom::default(),
@@ -195,8 +195,6 @@ impl Engine {
             stored,
             waiting: Mutex::default(),
             tail,
-            looker: Signal::default(),
-            hinted: AtomicBool::new(false),
             on_heard: OnceLock::new(),
             asked: Mutex::default(),
             looked_at: Mutex::new(Instant::now()),
@@ -223,12 +221,8 @@ impl Engine {
         let committer = Arc::clone(&inner);
         lock(&inner.threads).push(spawn("committer", move || committer.commit_batches())?);
         if inner.tail.is_some() {
-            let hinted = Arc::downgrade(&inner);
-            inner.store.on_hint(Box::new(move || {
-                if let Some(inner) = hinted.upgrade() {
-                    inner.hint();
-                }
-            }));
+            let hinted = Arc::clone(&inner.looker);
+            inner.store.on_hint(Box::new(move || hinted.hint()));
             let looker = Arc::clone(&inner);
             lock(&inner.tails).push(spawn("tail", move || looker.look_at_others())?);
         }
@@ -327,7 +321,13 @@ impl Engine {
         let Some(tail) = &self.inner.tail else { return Ok(()) };
         let (sender, answer) = oneshot::channel();
         let round = lock(tail).next_look();
-        lock(&self.inner.asked).push((round, sender));
+        {
+            let mut asked = lock(&self.inner.asked);
+            if self.inner.looked.load(Ordering::Acquire) {
+                return Err(Denied::Stopping);
+            }
+            asked.push((round, sender));
+        }
         self.inner.looker.raise();
         answer.await.map_err(|_| Denied::Stopping)?.map_err(Denied::Fault)
     }

@@ -783,3 +783,27 @@ fn a_node_that_writes_what_a_living_one_cannot_read_does_not_start() {
     assert!(what.contains("found that new (release") && what.contains("start that release"), "{what}");
     append(&new, item("s", 0, &["start"]));
 }
+
+#[test]
+fn a_node_that_was_taken_for_dead_does_not_come_back_beside_one_whose_events_it_cannot_read() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let events = |node: &str, version| Options {
+        node: node.to_owned(),
+        // Nothing beats by itself while this is played.
+        lease: Duration::from_secs(600),
+        says: Says { reads: version, writes: version, ..Says::default() },
+        ..options.clone()
+    };
+    let first = PostgresStore::open(events("first", 1)).unwrap();
+    let old = PostgresStore::open(events("old", 1)).unwrap();
+    drop(first);
+    Operator::new()
+        .run(&format!("UPDATE {schema}.slots SET seen_at = now() - interval '1 hour' WHERE slot = 1"));
+    let new = PostgresStore::open(events("new", 2)).unwrap();
+    assert_eq!((new.slot(), old.slot()), (Some(Slot(0)), Some(Slot(1))), "its own slot was not taken");
+    let refused = old.probe().expect_err("it may not go on").to_string();
+    let why = std::error::Error::source(&old.probe().expect_err("it may not go on")).map(ToString::to_string);
+    assert!(format!("{refused} {why:?}").contains("found that new (release"), "{refused} {why:?}");
+    append(&new, item("s", 0, &["start"]));
+}

@@ -1,16 +1,19 @@
 //! The committer and the readers, and what wakes them.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use handover_store::{Done, Fault, NEWS_KEPT, News, Outcome, is_full};
+use tokio::sync::Notify;
 
 use super::parts::Locked;
 use super::{Inner, chain, count_open};
 use crate::commit::Commit;
+use crate::hub::Hub;
 use crate::key::Key;
 use crate::locks::lock;
 use crate::log;
@@ -53,7 +56,10 @@ impl Inner {
 
     /// Commit on this thread what waits, if nobody else is at it.
     fn commit_here(&self) {
-        let Ok(mut commits) = self.commits.try_lock() else { return };
+        let Ok(mut commits) = self.commits.try_lock() else {
+            // Whoever is at it may have looked before this came.
+            return self.committer.raise();
+        };
         // What a failed commit left in doubt is for the committer: it may take long.
         if !commits.wants_settling() {
             self.commit_once(&mut commits);
@@ -122,10 +128,11 @@ impl Inner {
     /// they do and nobody follows, seldom.
     pub(super) fn look_at_others(&self) {
         let every = Duration::from_millis(self.settings.poll_ms);
+        let seldom = every.max(SELDOM);
         let (mut wanted, mut looked) = (true, Instant::now());
         while !self.looked.load(Ordering::Acquire) {
-            let hinted = self.hinted.swap(false, Ordering::AcqRel) || !self.store.hints();
-            if wanted || hinted || self.is_followed() || looked.elapsed() >= SELDOM {
+            let hinted = self.looker.was_hinted() || !self.store.hints();
+            if wanted || hinted || self.looker.is_followed() || looked.elapsed() >= seldom {
                 looked = Instant::now();
                 if !self.look_once() {
                     // The store does not answer: whoever waits for it goes on waiting.
@@ -134,20 +141,8 @@ impl Inner {
                     continue;
                 }
             }
-            wanted = self.looker.wait(every.min(SELDOM));
+            wanted = self.looker.wait(every);
         }
-    }
-
-    /// Another node has done something. Who follows hears of it at once, and everybody else soon.
-    pub(super) fn hint(&self) {
-        self.hinted.store(true, Ordering::Release);
-        if self.is_followed() {
-            self.looker.raise();
-        }
-    }
-
-    fn is_followed(&self) -> bool {
-        !lock(&self.hub).is_empty()
     }
 
     fn look_once(&self) -> bool {
@@ -299,6 +294,46 @@ impl Drop for Pending<'_> {
     }
 }
 
+/// What wakes the tail. Whoever brings hints has it as well, and nothing else of the engine: it must not be the last to let go of
+/// the store.
+pub(super) struct Looker {
+    wanted: Signal,
+    /// Another node has done something that may not have been looked at.
+    hinted: AtomicBool,
+    hub: Arc<Mutex<Hub<Arc<Notify>>>>,
+}
+
+impl Looker {
+    pub(super) fn new(hub: &Arc<Mutex<Hub<Arc<Notify>>>>) -> Looker {
+        Looker { wanted: Signal::default(), hinted: AtomicBool::new(false), hub: Arc::clone(hub) }
+    }
+
+    /// Somebody waits for a look.
+    pub(super) fn raise(&self) {
+        self.wanted.raise();
+    }
+
+    /// Another node has done something. Who follows hears of it at once, and everybody else soon.
+    pub(super) fn hint(&self) {
+        self.hinted.store(true, Ordering::Release);
+        if self.is_followed() {
+            self.raise();
+        }
+    }
+
+    fn was_hinted(&self) -> bool {
+        self.hinted.swap(false, Ordering::AcqRel)
+    }
+
+    fn is_followed(&self) -> bool {
+        !lock(&self.hub).is_empty()
+    }
+
+    fn wait(&self, at_most: Duration) -> bool {
+        self.wanted.wait(at_most)
+    }
+}
+
 /// A flag that one thread waits for.
 #[derive(Default)]
 pub(super) struct Signal {
@@ -329,8 +364,27 @@ pub(super) fn spawn(
     name: &str,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<thread::JoinHandle<()>, Fault> {
+    let run = move || {
+        let last_word = LastWord;
+        run();
+        std::mem::forget(last_word);
+    };
     thread::Builder::new()
         .name(name.to_owned())
         .spawn(run)
         .map_err(|error| Fault::Unavailable { doing: "starting the engine's threads", source: error.into() })
+}
+
+/// A thread of the engine that panics stops the process, which recovers from the log, as in the released binary: what waits for that
+/// thread would wait for ever.
+struct LastWord;
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        // Also where a test keeps what threads print.
+        let thread = thread::current();
+        let name = thread.name().unwrap_or_default();
+        _ = writeln!(std::io::stderr(), "the engine's thread {name} has panicked: the process stops");
+        std::process::abort();
+    }
 }

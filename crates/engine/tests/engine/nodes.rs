@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use handover_engine::{Elsewhere, OnHeard, Settings, Topic};
+use handover_engine::{Denied, Elsewhere, OnHeard, Settings, Topic};
 use handover_kernel::command::{Act, Answer, Command, Need, NewQuestion, Progress, Reply, TaskAct};
 use handover_kernel::{Blob, Charter, Face, QuestionKey, Text};
 use handover_store::postgres::Options;
@@ -253,10 +253,47 @@ async fn a_follower_hears_at_once_of_what_another_node_did() {
             assert_eq!(take(&mut following, LIFE.len()).await.len(), LIFE.len());
             waited += begun.elapsed();
         }
-        // Without hints it would look every half a second.
+        // Without hints it would look every ten seconds.
         assert!(waited < Duration::from_secs(2), "{waited:?}");
     })
     .await;
+}
+
+/// A node that looks at what others did only when somebody asks for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_asked_of_a_session_that_is_being_written_waits_for_no_later_look() {
+    let faulty = Faulty::over(Arc::new(MemoryStore::new().writer(Slot(0))));
+    let store: Arc<dyn Store> = faulty.clone();
+    let stage = Stage::with(&store, Settings { poll_ms: 3_600_000, ..Settings::default() });
+    in_time(async {
+        stage.working("s", task(Charter::macp())).await;
+        let before = faulty.count(&faulty.commits);
+        faulty.hold();
+        let (updating, looking) = (stage.ok("s", "worker", update("half")), stage.session("s"));
+        tokio::pin!(updating, looking);
+        tokio::select! {
+            _ = &mut updating => panic!("it is being written"),
+            () = until("it is being written", || faulty.count(&faulty.commits) > before) => {}
+        }
+        tokio::select! {
+            biased;
+            _ = &mut looking => panic!("nobody knows yet what became of it"),
+            () = std::future::ready(()) => {}
+        }
+        faulty.release();
+        updating.await;
+        assert_eq!(looking.await.unwrap().head.0, 4);
+    })
+    .await;
+}
+
+/// Nobody waits for a look that will not be made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_has_stopped_says_so_to_whoever_wants_to_know_what_others_did() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new().writer(Slot(0)));
+    let stage = Stage::on(&store);
+    stage.engine.stop();
+    assert!(matches!(in_time(stage.engine.fresh()).await, Err(Denied::Stopping)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! Which database it is, how to reach it, and whether it is one that can be used.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,7 +54,10 @@ impl Database {
             config.password(password);
         }
         let checked = match mode.as_deref() {
-            None => !config.get_hosts().iter().all(is_local),
+            None => {
+                !(config.get_hosts().iter().all(is_local)
+                    && config.get_hostaddrs().iter().all(IpAddr::is_loopback))
+            }
             Some("verify-full") => true,
             Some("disable") => false,
             Some(mode) => {
@@ -182,7 +186,7 @@ fn is_local(host: &Host) -> bool {
     match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {
-            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
         }
     }
 }
@@ -377,5 +381,7 @@ mod tests {
         assert_eq!(is_checked(far), (true, "postgres://db.example.com:6000/d".to_owned()));
         assert!(!is_checked("postgres://u@db.example.com/d?sslmode=disable&connect_timeout=3").0);
         assert!(is_checked("postgres://u@localhost,db.example.com/d").0);
+        assert!(is_checked("postgres://u@localhost/d?hostaddr=192.0.2.1").0);
+        assert!(!is_checked("postgres://u@localhost/d?hostaddr=127.0.0.1").0);
     }
 }

@@ -59,8 +59,9 @@ use crate::place::{Place, Position, Slot};
 const TAKEN: &str = "HO001";
 const OUT_OF_TURN: &str = "HO002";
 
-/// A lock could not be had in time: nothing was done.
+/// A lock could not be had in time, or two waited for each other: nothing was done.
 const LOCKED: &str = "55P03";
+const DEADLOCKED: &str = "40P01";
 
 /// How much longer than anything else it may take to begin, and to count everything.
 const LONG_PATIENCES: u32 = 6;
@@ -350,8 +351,8 @@ impl Inner {
                     writer.moved = false;
                     return Err(fault);
                 }
-                // Something of the slot's is still under way.
-                Err(Refused::Said(error)) if is(&error, LOCKED) && !left().is_zero() => continue,
+                // Something of the slot's is still under way, or somebody waited for this one as well: nothing was done.
+                Err(Refused::Said(error)) if passes(&error) && !left().is_zero() => continue,
                 Err(Refused::Said(error)) if is(&error, OUT_OF_TURN) => error,
                 Err(Refused::Said(error)) => {
                     writer.in_doubt = was_lost;
@@ -809,6 +810,11 @@ fn first(rows: &[Row], doing: &'static str) -> Result<bool, Fault> {
 
 fn is(error: &Error, code: &str) -> bool {
     error.code().is_some_and(|found| found.code() == code)
+}
+
+/// Whether nothing was done for a reason that passes by itself.
+fn passes(error: &Error) -> bool {
+    is(error, LOCKED) || is(error, DEADLOCKED)
 }
 
 /// Whether the database refused a statement, and goes on. Whatever else it says ends the connection.

@@ -185,8 +185,15 @@ END $$;
 CREATE FUNCTION beat_v1(p_slot integer, p_epoch bigint, p_slots integer[], p_numbers bigint[], p_lease interval)
 RETURNS TABLE (others bigint, unknown bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE held slots;
 BEGIN
-    PERFORM hold_v1(p_slot, p_epoch);
+    held := hold_v1(p_slot, p_epoch);
+    -- Taken for dead, it did not count when others began that may write what it cannot read: it has to begin again as well.
+    IF held.seen_at <= clock_timestamp() - p_lease AND EXISTS (
+        SELECT 1 FROM slots o WHERE o.slot <> p_slot AND o.seen_at > clock_timestamp() - p_lease
+        AND (o.reads < held.writes OR o.writes > held.reads)) THEN
+        RAISE EXCEPTION 'slot % was given up', p_slot USING ERRCODE = 'HO001';
+    END IF;
     RETURN QUERY
     UPDATE slots h SET seen_at = clock_timestamp(), behind = (
         SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)

@@ -110,10 +110,10 @@ docs: ## run every block of README, docs and examples as it is written
 nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer; test engines behind a pooler, and the desk on PostgreSQL
 	@scripts/nodes
 	@scripts/nodes --rolling
-	@scripts/cluster --http 127.0.0.1:0 --macp 127.0.0.1:0 python3 tests/nodes/in_front.py
-	@scripts/soak --short
-	POOLED=1 scripts/postgres cargo test $(LOCKED) --workspace --test engine -- --quiet on_a_database
-	HANDOVER_TEST_STORE=postgres scripts/postgres cargo test $(LOCKED) --workspace --quiet --test agents --test directory --test signed
+	@scripts/or-skip scripts/cluster --http 127.0.0.1:0 --macp 127.0.0.1:0 python3 tests/nodes/in_front.py
+	@scripts/or-skip scripts/soak --short
+	POOLED=1 scripts/or-skip scripts/postgres cargo test $(LOCKED) --workspace --test engine -- --quiet on_a_database
+	HANDOVER_TEST_STORE=postgres scripts/or-skip scripts/postgres cargo test $(LOCKED) --workspace --quiet --test agents --test directory --test signed
 
 soak: ## what takes too long for every run: the clients' suites at three nodes, and SOAK_MINUTES (10) of everything going wrong
 	@scripts/soak
@@ -129,7 +129,7 @@ bench-toy: ## run every benchmark at toy size: shows that it works, not how fast
 	cargo run $(LOCKED) --release --package handover -- bench scale --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench console --toy --data target
 	cargo run $(LOCKED) --release --package handover -- bench hostile --toy --data target
-	scripts/postgres cargo run $(LOCKED) --release --package handover -- bench nodes --toy
+	scripts/or-skip scripts/postgres cargo run $(LOCKED) --release --package handover -- bench nodes --toy
 
 bench: ## run the benchmarks at full size; takes about half an hour and wants a quiet machine
 	cargo run $(LOCKED) --release --package handover -- bench engine --part all --data target

@@ -36,7 +36,7 @@ use handover_server::house::{self, House};
 use handover_server::http::listen;
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_store::{Fault, Place, SqliteStore, Store};
+use handover_store::{Fault, SqliteStore, Store};
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -52,7 +52,7 @@ use tonic::{Request, Status, Streaming};
 #[path = "../../../store/tests/postgres/mod.rs"]
 pub mod database;
 
-pub use database::empty as empty_store;
+pub use database::{empty as empty_store, events as events_of};
 
 /// How long anything may take before a play has failed: long, because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -156,7 +156,7 @@ impl Stage {
 
     /// Everything that was ever written: if it does not change, nothing left a trace.
     pub fn written(&self) -> u64 {
-        Place::default().behind(&self.store.last_place().unwrap())
+        events_of(&*self.store)
     }
 
     /// A session of `planner` in which nothing has been requested.

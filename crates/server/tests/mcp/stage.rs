@@ -26,12 +26,12 @@ use handover_server::house::{self, House};
 use handover_server::http::{self, Bounds, Checks, Hosts, listen};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
-use handover_store::{Fault, Place, SqliteStore, Store};
+use handover_store::{Fault, SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use super::client::*;
-pub use super::macp::empty_store;
+pub use super::macp::{empty_store, events_of};
 pub use super::worker::*;
 
 /// How long anything may take before a play has failed: long, because the machine may be busy.
@@ -196,7 +196,7 @@ impl Stage {
 
     /// Everything that was ever written: if it does not change, nothing left a trace.
     pub fn written(&self) -> u64 {
-        Place::default().behind(&self.store.last_place().unwrap())
+        events_of(&*self.store)
     }
 
     /// Begin the shutdown, without waiting for it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use handover_store::postgres::{Database, Options};
-use handover_store::{MemoryStore, PostgresStore, Slot, Store};
+use handover_store::{Feed, MemoryStore, Place, PostgresStore, Slot, Store};
 
 /// Where it is. Without one the tests that want it show nothing, which is not enough in CI.
 pub fn url() -> Option<String> {
@@ -57,4 +57,16 @@ pub fn shared(nodes: u16) -> Vec<Arc<dyn Store>> {
     let node =
         |_| Arc::new(open(&schema).expect("HANDOVER_TEST_POSTGRES says where it is")) as Arc<dyn Store>;
     (0..nodes).map(node).collect()
+}
+
+/// How many events are in it. What is said to other nodes has numbers as well, and counts for nothing.
+#[allow(dead_code, reason = "some tests count otherwise")]
+pub fn events(store: &dyn Store) -> u64 {
+    let (mut place, mut events) = (Place::default(), 0);
+    loop {
+        let page = store.feed(&Feed::Everything, &place, 1000).expect("a store that can be read");
+        let Some(last) = page.last() else { return events };
+        place.reach(last.event.position);
+        events += page.len() as u64;
+    }
 }

@@ -1,6 +1,7 @@
 //! Signals: what is told and not kept. They never touch a session. The orders that wait for a MACP assignee travel as
 //! signals too; those are on the task's log first, and are told again until they have been heard.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 
 use futures_core::Stream;
@@ -92,7 +93,7 @@ impl Macp {
     ) -> Result<(), Status> {
         let events = self.desk.own_events(caller).await.map_err(Refused::from)?;
         let mut events = events.telling_of_lag();
-        self.waiting_orders(caller, out).await?;
+        let paused = self.waiting_orders(caller, out).await?;
         loop {
             tokio::select! {
                 biased;
@@ -101,7 +102,10 @@ impl Macp {
                     let delivery = event.map_err(ended)?;
                     let id = &delivery.key.session;
                     if let Fact::Suspended { reason, .. } = &delivery.event.fact {
-                        self.hand_over(caller, id, Some(reason), out).await?;
+                        // It may have been seen already, when what waits was looked at.
+                        let is_known = paused.get(id).is_some_and(|head| delivery.event.seq <= *head);
+                        let reason = (!is_known).then_some(&**reason);
+                        self.hand_over(caller, id, reason, out).await?;
                     } else if let Some((name, data)) = news(&delivery.event.fact) {
                         self.tell_requester(caller, id, delivery.event.seq, name, data, out).await?;
                     } else if let Fact::Proposed { .. } | Fact::Decided { .. } = delivery.event.fact {
@@ -162,33 +166,36 @@ impl Macp {
         Ok(())
     }
 
-    /// What was ordered while nobody was there to hear it.
-    async fn waiting_orders(&self, caller: &Caller, out: &Out) -> Result<(), Status> {
-        let mut after: Option<String> = None;
+    /// What was ordered while nobody was there to hear it. Says which sessions were suspended then, and how far each was.
+    async fn waiting_orders(&self, caller: &Caller, out: &Out) -> Result<BTreeMap<Box<str>, Seq>, Status> {
+        let (mut paused, mut after): (_, Option<String>) = (BTreeMap::new(), None);
         loop {
             let page = self.desk.inbox(caller, &[WaitKind::InHand], after.as_deref(), PAGE).await;
             let page = page.map_err(Refused::from)?;
             for session in page.sessions {
-                self.hand_over(caller, session.binding.id.as_str(), Some(""), out).await?;
+                let id = session.binding.id.as_str();
+                if let Some(head) = self.hand_over(caller, id, Some(""), out).await? {
+                    paused.insert(id.into(), head);
+                }
             }
             match page.next {
                 Some(next) => after = Some(next),
-                None => return Ok(()),
+                None => return Ok(paused),
             }
         }
     }
 
     /// Tell the assignee of one session that it is suspended, if it is and there is a reason to say so, and the orders
-    /// that may be handed over now.
+    /// that may be handed over now. Says how far the session was when it was told to be suspended.
     async fn hand_over(
         &self,
         caller: &Caller,
         id: &str,
         pause: Option<&str>,
         out: &Out,
-    ) -> Result<(), Status> {
+    ) -> Result<Option<Seq>, Status> {
         let Some(waiting) = self.desk.orders(caller, id).await.map_err(Refused::from)? else {
-            return Ok(());
+            return Ok(None);
         };
         let session = &waiting.session;
         let mut signals = Vec::new();
@@ -209,7 +216,7 @@ impl Macp {
         if let Some(up_to) = heard {
             self.desk.heard(caller, session, up_to).await;
         }
-        Ok(())
+        Ok((waiting.paused && pause.is_some()).then_some(session.head))
     }
 }
 

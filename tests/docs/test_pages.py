@@ -107,6 +107,15 @@ def test_a_page_does_what_it_says(page, reader):
             raise AssertionError(f"{block.place}: {error}") from None
 
 
+def test_make_run_and_make_demo_start_the_demo(reader):
+    text = next(block.text for block in blocks(ROOT / "README.md") if "make demo" in block.text)
+    run, demo = (line.partition("#")[0].strip() for line in text.splitlines())
+    # In the repository, with data elsewhere; only the compilation is left out.
+    reader.has_built()
+    reader.terminal("server").run(f"cd {ROOT}; export HANDOVER_DATA={reader.place}/data; {run}", until="handover is ready")
+    reader.terminal("demo").run(f"cd {ROOT}; {demo}", until="asks: Which region")
+
+
 @pytest.mark.parametrize("page", pages(), ids=named)
 def test_a_block_is_of_a_kind_that_is_known_here(page):
     for block in blocks(page):

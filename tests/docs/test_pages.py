@@ -123,6 +123,10 @@ def test_a_block_is_of_a_kind_that_is_known_here(page):
         if block.language in COMPARED:
             known = "output" in block.words or PICTURE in block.words or not block.runs
             assert known, f"{block.place}: it is no output and no picture, and no line under it says why it is not compared"
+        if block.language == "json":
+            # One document, or one on each line.
+            for document in block.text.splitlines() if "\n{" in block.text else [block.text]:
+                json.loads(document)
         if block.language in UNCHECKED:
             assert not block.runs, f"{block.place}: no line under it says why it is not run"
         if name := block.words.get("file"):

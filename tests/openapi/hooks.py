@@ -41,15 +41,15 @@ class SignIn:
 def before_call(context, case, kwargs):
     # What a redirect leads to is an operation of its own.
     kwargs["allow_redirects"] = False
-    # A made-up id never is there, so three of four that are as described are about something that is: one of them says what it has to
-    # and nothing else, the others say beside it what was made up.
+    # Made-up ids and names do not exist, so three of four valid requests are changed to be about something that does: one of them has only
+    # the fields that it needs, the others keep what was made up as well.
     chosen = zlib.crc32(repr((case.path_parameters, case.query, case.body)).encode())
     if chosen % 4:
         be_about(case, chosen // 4, plainly=chosen % 4 == 1)
 
 
 def be_about(case, chosen, plainly):
-    """Put in what there is."""
+    """Put in what exists, wherever the request is valid."""
 
     def one_of(things):
         return things[chosen % len(things)]
@@ -66,14 +66,14 @@ def be_about(case, chosen, plainly):
             case.path_parameters["name"] = one_of(SEEDED["assets"])
     if not isinstance(case.body, dict) or wrong(ParameterLocation.BODY):
         return
-    # What the form is about, and what it has to say beside.
+    # The fields that name what exists, and the others that the form needs.
     about, said = {
         "/sign-in": lambda: ({"token": TOKEN}, {}),
         "/sign-ins/end": lambda: ({"name": one_of(SEEDED["sign_ins"])}, {}),
         "/delegate": lambda: ({"agent": "worker", "queue": "true"}, {"title": "words"}),
         "/bulk": lambda: ({"id": tasks["/bulk"]}, {"act": "pause", "sure": "true"}),
         "/tasks/{id}/answer": lambda: ({"question": "how"}, {"answer": "well"}),
-        "/tasks/{id}/decide": lambda: ({"proposal": SEEDED["proposals"][case.path_parameters["id"]]}, {"do": "approve"}),
+        "/tasks/{id}/decide": lambda: ({"proposal": SEEDED["proposals"].get(case.path_parameters["id"], "2")}, {"do": "approve"}),
         "/tasks/{id}/offer": lambda: ({}, {"do": "accept"}),
         "/tasks/{id}/hand-on": lambda: ({"to": "other"}, {}),
         "/tasks/{id}/commit": lambda: ({}, {"do": "complete"}),

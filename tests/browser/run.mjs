@@ -11,6 +11,7 @@ import { Programs } from "../mcp/programs.mjs";
 import { first } from "./first.mjs";
 import { journeys } from "./journeys.mjs";
 import { looks } from "./looks.mjs";
+import { quickstarts } from "./quickstart.mjs";
 import { Stage } from "./stage.mjs";
 import { survivals } from "./survivals.mjs";
 
@@ -23,7 +24,7 @@ if (!out) {
     process.exit(2);
 }
 const programs = new Programs(out);
-const plays = { ...first, ...journeys, ...survivals, ...looks };
+const plays = { ...first, ...quickstarts, ...journeys, ...survivals, ...looks };
 
 /** Play one, and say what went wrong: the play itself, or what a browser's console complained of. */
 async function play(name, browser) {

@@ -66,6 +66,13 @@ export class Stage {
         return this.#programs.start(name, command, args, { ...process.env, ...at });
     }
 
+    /** The command line of an agent, with its log. It is ended with the run. */
+    command(agent, args) {
+        const at = { HANDOVER_SERVER: this.url, HANDOVER_TOKEN: agent };
+        const name = `${this.#name}-${agent}`;
+        return { ...this.#programs.start(name, this.#binary, args, { ...process.env, ...at }), log: this.#programs.log(name) };
+    }
+
     /** The MCP tools of an agent. */
     agent(name) {
         return new Handover(`${this.url}/mcp`, name);

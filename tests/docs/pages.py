@@ -7,17 +7,20 @@ import shlex
 import textwrap
 
 ROOT = pathlib.Path(__file__).parents[2]
-# What is run or read by a program, and what is only looked at.
+# What is run or read by a program, and what is compared with what that shows. A picture is only looked at.
 CHECKED = {"sh", "python", "toml", "json"}
-LOOKED_AT = {"text", "sql"}
-# The line under a block that is not run says so to the reader, and why.
-NOT_RUN = re.compile(r"\s*\*Not run by the tests: \S")
+COMPARED = {"text"}
+PICTURE = "picture"
+# What no test can do here.
+UNCHECKED = {"sql"}
+# The line under a block that is not run or compared says so to the reader, and why.
+NOT_RUN = re.compile(r"\s*\*Not (run|compared) by the tests: \S")
 FENCED = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.M)
 
 
 @dataclasses.dataclass
 class Block:
-    """One fenced block. `words` are those of its info string: file=NAME, terminal=NAME, until=TEXT, output."""
+    """One fenced block. `words` are those of its info string: file=NAME, terminal=NAME, until=TEXT, output, picture, policy=MODE."""
 
     page: pathlib.Path
     line: int

@@ -200,7 +200,13 @@ function happened(task) {
 // One stream for all pages of a browser: browsers open few connections. Whoever has the lock listens and tells the others.
 function listen() {
   const state = document.getElementById('live');
-  const show = (word) => { state.textContent = word; state.className = word === 'live' ? 'live on' : 'live off'; };
+  // What happened after the page was made, and before it was told of anything, is found by one more look.
+  let looked = !about;
+  const show = (word) => {
+    state.textContent = word;
+    state.className = word === 'live' ? 'live on' : 'live off';
+    if (word === 'live' && !looked) { looked = true; soon(); }
+  };
   const channel = new BroadcastChannel('handover-live');
   let alive = '', heard = '';
   channel.onmessage = ({ data }) => {

@@ -107,13 +107,13 @@ pictures: ## make the pictures of README.md again, by the browser test that does
 docs: ## run every block of README, docs and examples as it is written
 	@scripts/docs
 
-nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer; test engines behind a pooler, and the desk on PostgreSQL
+nodes: ## let agents work at three nodes on PostgreSQL while everything goes wrong, at a load balancer; test engines behind a pooler, and desk and protocols on PostgreSQL
 	@scripts/nodes
 	@scripts/nodes --rolling
 	@scripts/or-skip scripts/cluster --http 127.0.0.1:0 --macp 127.0.0.1:0 python3 tests/nodes/in_front.py
 	@scripts/or-skip scripts/soak --short
 	POOLED=1 scripts/or-skip scripts/postgres cargo test $(LOCKED) --workspace --test engine -- --quiet on_a_database
-	HANDOVER_TEST_STORE=postgres scripts/or-skip scripts/postgres cargo test $(LOCKED) --workspace --quiet --test agents --test directory --test signed
+	HANDOVER_TEST_STORE=postgres scripts/or-skip scripts/postgres cargo test $(LOCKED) --workspace --quiet --test agents --test directory --test signed --test macp --test grid
 
 soak: ## what takes too long for every run: the clients' suites at three nodes, and SOAK_MINUTES (10) of everything going wrong
 	@scripts/soak

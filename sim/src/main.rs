@@ -7,6 +7,9 @@ use clap::Parser;
 use handover_sim::disk::Faults;
 use handover_sim::{Plant, Worlds, run};
 
+/// For how many worlds that must have everything there must be a commit that comes after its node has crashed.
+const LATE_AFTER_CRASH_EACH: u64 = 50;
+
 /// Run the real kernel and engine on a simulated clock and a store that fails.
 #[derive(Parser)]
 #[command(after_help = "Examples:
@@ -108,8 +111,14 @@ fn main() -> ExitCode {
         "{} worlds had several nodes: {} conflicts, {} commits in doubt, {} slots lost, {} all of it",
         worlds.several, worlds.conflicts, worlds.doubts, worlds.fenced, worlds.all
     );
-    if worlds.all < args.worlds {
-        _ = writeln!(out, "expected all of it in at least {} worlds: too little went wrong", args.worlds);
+    if worlds.all < args.worlds || faults.late_after_crash * LATE_AFTER_CRASH_EACH < args.worlds {
+        let late = args.worlds.div_ceil(LATE_AFTER_CRASH_EACH);
+        _ = writeln!(
+            out,
+            "expected all of it in at least {} worlds, and at least {late} commits that came after their node had crashed: too \
+             little went wrong",
+            args.worlds
+        );
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -16,7 +16,7 @@ use handover_engine::tail::Tail;
 use handover_engine::timers::{Found, SCAN_MAX, Timers};
 use handover_kernel::command::Command;
 use handover_kernel::{Limits, Timestamp};
-use handover_store::{Done, Fault, News, OpenCount, Outcome, Place, Position, Slot, Store};
+use handover_store::{Done, Fault, News, OpenCount, Outcome, Place, Position, SessionKey, Slot, Store};
 
 use crate::disk::Disk;
 
@@ -204,15 +204,31 @@ impl Node {
         })
     }
 
-    /// A bug: a session that is being loaded does not hear what others do to it meanwhile.
-    pub fn heard_deafly(&mut self, news: Vec<News>, ended: Option<Round>, now: Timestamp) -> Vec<Ask> {
+    /// A bug: some sessions do not hear what others do to them meanwhile.
+    pub fn heard_deafly(
+        &mut self,
+        deaf: impl Fn(&Node, &SessionKey) -> bool,
+        news: Vec<News>,
+        ended: Option<Round>,
+        now: Timestamp,
+    ) -> Vec<Ask> {
         let mut asks = Vec::new();
         for news in news {
-            self.deaf = matches!(&news.what, Done::Appended { key, .. } if self.loading.iter().any(|load| **load == *key));
+            self.deaf = matches!(&news.what, Done::Appended { key, .. } if deaf(self, key));
             asks.extend(self.heard(vec![news], None, now));
         }
         asks.extend(self.heard(Vec::new(), ended, now));
         asks
+    }
+
+    /// Whether a session is being loaded.
+    pub fn is_loading(&self, key: &SessionKey) -> bool {
+        self.loading.iter().any(|loading| **loading == *key)
+    }
+
+    /// Whether something is being written to a session.
+    pub fn is_writing(&self, key: &SessionKey) -> bool {
+        self.flight.as_ref().is_some_and(|commit| commit.batch.iter().any(|append| append.key == *key))
     }
 
     /// What they did could not be read.

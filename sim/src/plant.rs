@@ -39,6 +39,8 @@ pub enum Plant {
     TellEarly,
     /// What others wrote to a session while it is being loaded is not heard: neither hint nor look has it loaded again.
     DeafWhileLoading,
+    /// What others wrote to a session after what was kept, but is not known to be, is not heard.
+    DeafWhileWriting,
     /// A commit that was kept is sent again.
     SendTwice,
     /// A node goes on writing to a slot that another one has taken.
@@ -57,7 +59,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 23] = [
+    pub const ALL: [Plant; 24] = [
         Plant::SkipSync,
         Plant::AnswerBeforeAppend,
         Plant::ForgetDuplicates,
@@ -74,6 +76,7 @@ impl Plant {
         Plant::HalfLook,
         Plant::TellEarly,
         Plant::DeafWhileLoading,
+        Plant::DeafWhileWriting,
         Plant::SendTwice,
         Plant::TakenSlot,
         Plant::TrustLease,
@@ -102,6 +105,7 @@ impl Plant {
             Plant::HalfLook => "half-look",
             Plant::TellEarly => "tell-early",
             Plant::DeafWhileLoading => "deaf-while-loading",
+            Plant::DeafWhileWriting => "deaf-while-writing",
             Plant::SendTwice => "send-twice",
             Plant::TakenSlot => "taken-slot",
             Plant::TrustLease => "trust-lease",

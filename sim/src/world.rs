@@ -750,7 +750,14 @@ impl World {
         }
         let word = if result.is_ok() { "written" } else { "not written" };
         self.note(format!("node {node} batch of {} {word}", batch.len()));
-        self.soon(Happening::Written { node, epoch, link, result });
+        let written = Happening::Written { node, epoch, link, result };
+        // The store may have had to find out what became of it: meanwhile others have gone on from there.
+        if self.nodes.len() > 1 && self.faults_on() && self.rng.chance(50) {
+            let delay = self.rng.between(1, 6_000);
+            self.after(delay, written);
+        } else {
+            self.soon(written);
+        }
         Ok(())
     }
 
@@ -834,7 +841,8 @@ impl World {
                 let ended = (!full).then_some(round);
                 let hearing = &mut self.nodes[node];
                 let asks = match self.plant {
-                    Some(Plant::DeafWhileLoading) => hearing.heard_deafly(news, ended, now),
+                    Some(Plant::DeafWhileLoading) => hearing.heard_deafly(Node::is_loading, news, ended, now),
+                    Some(Plant::DeafWhileWriting) => hearing.heard_deafly(Node::is_writing, news, ended, now),
                     _ => hearing.heard(news, ended, now),
                 };
                 (asks, full.then(|| self.nodes[node].place()))

@@ -138,6 +138,9 @@ struct Ready {
     tombstone: bool,
     /// The last event that is on disk.
     durable: Seq,
+    /// The last event that another node has been heard to append while ours were being written. It may come after them: then what
+    /// is in memory lacks it.
+    heard: Seq,
     /// Its snapshot, which may still be on its way to the disk.
     kept: Kept,
     last_used: Timestamp,
@@ -273,7 +276,9 @@ impl<T> Shard<T> {
         match self.slots.get_mut(key) {
             Some(Slot::Loading { deleted, .. }) => *deleted = true,
             Some(Slot::Ready(ready)) if ready.is_durable() => self.forget(key),
-            Some(Slot::Ready(_)) | None => {}
+            // Unless that was written before.
+            Some(Slot::Ready(ready)) => ready.heard = Seq(u64::MAX),
+            None => {}
         }
     }
 
@@ -371,6 +376,7 @@ impl<T> Shard<T> {
         let ready = Ready {
             kept,
             durable: session.as_ref().map_or(Seq(0), |session| session.head),
+            heard: Seq(0),
             session: session.map(Arc::new),
             tombstone,
             last_used: now,
@@ -478,8 +484,8 @@ impl<T> Shard<T> {
     pub fn heard(&mut self, key: &Key, event: &Event) {
         match self.slots.get_mut(key) {
             Some(Slot::Loading { heard, .. }) => *heard = event.seq.max(*heard),
-            // What is to be written here is refused by the store, and decided again then.
-            Some(Slot::Ready(ready)) if !ready.is_durable() => {}
+            // What is to be written here is refused by the store, and decided again then; or it was written before this.
+            Some(Slot::Ready(ready)) if !ready.is_durable() => ready.heard = ready.heard.max(event.seq),
             Some(Slot::Ready(ready)) if event.seq <= ready.durable => {}
             Some(Slot::Ready(ready)) if event.seq == ready.durable.next() && !ready.tombstone => {
                 let mut slot = ready.session.take().map(Arc::unwrap_or_clone);
@@ -495,19 +501,17 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Let go of everything in memory that is durable: other nodes may have changed it.
+    /// Let go of everything in memory, of what is being written as soon as it is: other nodes may have changed it.
     pub fn let_go(&mut self) {
-        let is_pending = |slot: &Slot<T>| match slot {
-            Slot::Loading { .. } => true,
-            Slot::Ready(ready) => !ready.is_durable(),
-        };
-        let durable = self.slots.iter().filter(|(_, slot)| !is_pending(slot));
+        let is_durable = |slot: &Slot<T>| matches!(slot, Slot::Ready(ready) if ready.is_durable());
+        let durable = self.slots.iter().filter(|(_, slot)| is_durable(slot));
         for key in durable.map(|(key, _)| key.clone()).collect::<Vec<Key>>() {
             self.forget(&key);
         }
         for slot in self.slots.values_mut() {
-            if let Slot::Loading { heard, .. } = slot {
-                *heard = Seq(u64::MAX);
+            match slot {
+                Slot::Loading { heard, .. } => *heard = Seq(u64::MAX),
+                Slot::Ready(ready) => ready.heard = Seq(u64::MAX),
             }
         }
     }

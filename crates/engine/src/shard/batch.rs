@@ -134,6 +134,10 @@ impl<T> Shard<T> {
     ) {
         if let (Some(Slot::Ready(ready)), Some(last)) = (self.slots.get_mut(&key), entry.events.last()) {
             ready.durable = ready.durable.max(last.seq);
+            if ready.is_durable() && ready.heard > ready.durable {
+                // Another node has gone on from there since.
+                self.forget(&key);
+            }
         }
         if let Some(at) = entry.wake_at {
             effects.push(Effect::Wake { key: key.clone(), at });

@@ -5,6 +5,7 @@ use handover_kernel::{AgentId, Blob, Charter, Face, Text};
 use handover_store::{Outcome, Position, SessionKey, Snapshot};
 
 use super::*;
+use crate::codec;
 use crate::log::revive;
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -228,6 +229,38 @@ fn a_session_that_is_deleted_while_it_is_read_or_in_memory_is_gone() {
     shard.deleted(&key("s"));
     assert_eq!(told(&shard.loaded(&key("s"), Ok(log), NOW)), ["client 2: SESSION_NOT_FOUND"]);
     assert_eq!(told(&put(&mut shard, 3, "s", start(None))), ["client 3: SESSION_EXISTS"]);
+}
+
+#[test]
+fn what_another_node_wrote_after_something_that_is_not_known_to_be_written_yet_is_read() {
+    let heard: [fn(&mut Shard<u32>, &Event); 3] = [
+        |shard, event| shard.heard(&key("s"), event),
+        |shard, _| shard.deleted(&key("s")),
+        |shard, _| shard.let_go(),
+    ];
+    for (after, hear) in [(1, heard[0]), (0, heard[1]), (0, heard[2])] {
+        let mut shard = shard(Settings::default());
+        let mut disk = settled(&mut shard, "s");
+        put(&mut shard, 1, "s", accept("worker"));
+        let batch = shard.take_batch().expect("something waits to be written");
+        let log = disk.get_mut(&*key("s")).unwrap();
+        log.extend(batch.into_iter().flat_map(|append| append.events));
+        let last = codec::decode(log.last().unwrap()).unwrap();
+        hear(&mut shard, &Event { seq: Seq(last.seq.0 + after), ..last });
+        assert_eq!(told(&shard.complete(Ok(&[at(3)]), NOW)), ["publish s 1", "client 1: accepted 3"]);
+        assert_eq!(told(&shard.read(2, &key("s"), None, NOW)), ["load s"]);
+    }
+}
+
+#[test]
+fn what_another_node_has_written_before_is_no_reason_to_read_again() {
+    let mut shard = shard(Settings::default());
+    let log = settled(&mut shard, "s").remove(&*key("s")).unwrap();
+    put(&mut shard, 1, "s", accept("worker"));
+    shard.take_batch().expect("something waits to be written");
+    shard.heard(&key("s"), &codec::decode(log.last().unwrap()).unwrap());
+    shard.complete(Ok(&[at(3)]), NOW);
+    assert_eq!(told(&shard.read(2, &key("s"), None, NOW)), ["client 2: state 3"]);
 }
 
 #[test]

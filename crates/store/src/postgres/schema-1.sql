@@ -501,8 +501,9 @@ BEGIN
         SELECT l.sid, s.tenant, s.session, l.finished_at, l.requester,
                (SELECT coalesce(sum(octet_length(e.bytes)), 0) FROM events e WHERE e.sid = l.sid)::bigint AS bytes
         FROM listed l JOIN sessions s ON s.sid = l.sid
-        WHERE l.finished_at < p_finished_before AND l.wake IS NULL
-        ORDER BY l.finished_at, l.born LIMIT p_max FOR UPDATE OF s SKIP LOCKED
+        -- Looked at again once both are locked: another node may just have deleted it.
+        WHERE l.finished_at < p_finished_before AND l.wake IS NULL AND s.deleted_at IS NULL
+        ORDER BY l.finished_at, l.born LIMIT p_max FOR UPDATE OF s, l SKIP LOCKED
     LOOP
         DELETE FROM events WHERE sid = found_one.sid;
         DELETE FROM snapshots WHERE sid = found_one.sid;

@@ -180,6 +180,11 @@ impl Directory {
         self.inner.seen.heard(by, sightings);
     }
 
+    /// Another node tells of everybody from now on.
+    pub(crate) fn begins(&self, by: Slot) {
+        self.inner.seen.begins(by);
+    }
+
     /// These nodes are there.
     pub(crate) fn live(&self, slots: &[Slot]) {
         self.inner.seen.live(slots);

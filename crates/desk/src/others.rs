@@ -41,9 +41,9 @@ struct Said {
     signal: Option<SaidSignal>,
     #[prost(message, repeated, tag = "2")]
     sightings: Vec<Sighting>,
-    /// Who says it wants to know who is there.
+    /// Who says it has just come, or missed something: it wants to know who is there, and tells of everybody it sees.
     #[prost(bool, tag = "3")]
-    asks: bool,
+    begins: bool,
     #[prost(message, optional, tag = "4")]
     by_face: Option<SaidByFace>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Others {
     /// The faces that say something to themselves at other nodes.
     faces: Mutex<BTreeMap<&'static str, Hear>>,
     /// It may have been missed who is there.
-    asks: AtomicBool,
+    missed: AtomicBool,
 }
 
 impl Desk {
@@ -114,7 +114,7 @@ pub(crate) fn begin(desk: &Desk) -> Result<(), Fault> {
             heard(&parts, elsewhere);
         }
     })));
-    let question = Said { asks: true, ..Said::default() }.encode_to_vec();
+    let question = Said { begins: true, ..Said::default() }.encode_to_vec();
     // While commits hang for longer than the lease, a slot may be taken before anything was written under it.
     let mut asked = desk.store.say(&question);
     for _ in 0..ASKED_AGAIN_MAX {
@@ -148,7 +148,7 @@ fn heard(parts: &Parts, elsewhere: Elsewhere<'_>) {
             parts.policies.heard();
             parts.sign_ins.heard();
             parts.keys.missed();
-            parts.others.asks.store(true, Ordering::Release);
+            parts.others.missed.store(true, Ordering::Release);
         }
     }
 }
@@ -163,10 +163,11 @@ fn told(parts: &Parts, by: Slot, said: Said) {
     {
         hear(&body);
     }
-    parts.directory.saw(by, said.sightings);
-    if said.asks {
+    if said.begins {
+        parts.directory.begins(by);
         parts.directory.tell_again();
     }
+    parts.directory.saw(by, said.sightings);
 }
 
 /// Let the listeners at other nodes hear a signal. May wait for the store.
@@ -188,12 +189,17 @@ fn tell_who_is_there(parts: &Weak<Parts>) {
     loop {
         thread::sleep(TELL_EVERY);
         let Some(parts) = parts.upgrade().filter(|parts| !parts.shutdown.has_begun()) else { return };
+        let begins = parts.others.missed.swap(false, Ordering::AcqRel);
+        if begins {
+            // It may hold another slot now.
+            parts.directory.tell_again();
+        }
         let sightings = parts.directory.untold(SIGHTINGS_MAX);
-        let asks = parts.others.asks.swap(false, Ordering::AcqRel);
-        if (asks || !sightings.is_empty())
-            && let Err(error) = parts.store.say(&Said { sightings, asks, ..Said::default() }.encode_to_vec())
+        if (begins || !sightings.is_empty())
+            && let Err(error) =
+                parts.store.say(&Said { sightings, begins, ..Said::default() }.encode_to_vec())
         {
-            parts.others.asks.fetch_or(asks, Ordering::AcqRel);
+            parts.others.missed.fetch_or(begins, Ordering::AcqRel);
             if let Some(unsaid) = untold.now() {
                 tracing::warn!(%error, unsaid, "the other nodes could not be told who is there");
             }

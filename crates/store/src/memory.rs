@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::fault::Fault;
 use crate::log::{
@@ -23,7 +23,7 @@ pub struct MemoryStore {
     slot: Slot,
     /// Whether others have slots of their own.
     shared: bool,
-    /// The last stamp of everything that was read through this handle.
+    /// The last stamp of everything that was read through this handle. As long as a writer has it, it is there.
     seen: Arc<AtomicU64>,
 }
 
@@ -35,12 +35,17 @@ impl MemoryStore {
 
     /// The same data for a writer with a slot of its own.
     pub fn writer(&self, slot: Slot) -> MemoryStore {
-        MemoryStore { data: Arc::clone(&self.data), slot, shared: true, seen: Arc::default() }
+        self.holding(slot, 0)
     }
 
     /// The same writer in another slot, with what it has seen until now.
     pub fn moved(&self, slot: Slot) -> MemoryStore {
-        let seen = Arc::new(AtomicU64::new(self.seen.load(Ordering::Acquire)));
+        self.holding(slot, self.seen.load(Ordering::Acquire))
+    }
+
+    fn holding(&self, slot: Slot, seen: u64) -> MemoryStore {
+        let seen = Arc::new(AtomicU64::new(seen));
+        self.data().writers.push((slot, Arc::downgrade(&seen)));
         MemoryStore { data: Arc::clone(&self.data), slot, shared: true, seen }
     }
 
@@ -81,6 +86,8 @@ struct Data {
     last_number: Number,
     /// The last number and stamp of each slot.
     last: BTreeMap<Slot, (u64, u64)>,
+    /// Who writes to which slot, or did.
+    writers: Vec<(Slot, Weak<AtomicU64>)>,
     index_version: u32,
 }
 
@@ -298,6 +305,12 @@ impl Store for MemoryStore {
 
     fn slot(&self) -> Option<Slot> {
         self.shared.then_some(self.slot)
+    }
+
+    fn live(&self) -> Result<Vec<Slot>, Fault> {
+        let mut data = self.data();
+        data.writers.retain(|(_, writer)| writer.strong_count() > 0);
+        Ok(data.writers.iter().map(|(slot, _)| *slot).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     fn news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {

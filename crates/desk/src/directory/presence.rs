@@ -48,7 +48,15 @@ struct Others {
     /// Whose presence the others have not been told.
     untold: Mutex<BTreeSet<Name>>,
     /// Who was seen at which other node.
-    elsewhere: Mutex<BTreeMap<Slot, BTreeMap<Name, Presence>>>,
+    elsewhere: Mutex<BTreeMap<Slot, Elsewhere>>,
+}
+
+/// Who was seen at another node.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    /// Whether that node is there: who was seen at one that is not is away, until it is there again.
+    live: bool,
+    agents: BTreeMap<Name, Presence>,
 }
 
 /// An agent that a node saw, as it tells the others.
@@ -114,9 +122,9 @@ impl Seen {
         let Some(others) = self.others.get() else { return here };
         let name = (Box::from(tenant), agent.clone());
         let elsewhere = lock(&others.elsewhere);
-        let found = elsewhere.values().filter_map(|agents| agents.get(&name));
-        found.fold(here, |one, other| Presence {
-            online: one.online || other.online,
+        let found = elsewhere.values().filter_map(|node| Some((node.live, node.agents.get(&name)?)));
+        found.fold(here, |one, (live, other)| Presence {
+            online: one.online || live && other.online,
             last_seen: one.last_seen.max(other.last_seen),
         })
     }
@@ -174,7 +182,8 @@ impl Seen {
     pub(super) fn heard(&self, by: Slot, sightings: Vec<Sighting>) {
         let Some(others) = self.others.get() else { return };
         let mut elsewhere = lock(&others.elsewhere);
-        let agents = elsewhere.entry(by).or_default();
+        let Elsewhere { live, agents } = elsewhere.entry(by).or_default();
+        *live = true;
         for Sighting { tenant, agent, online, last_seen } in sightings {
             let presence = Presence { online, last_seen: Some(Timestamp(last_seen)) };
             agents.insert((tenant.into(), AgentId::from(agent)), presence);
@@ -184,13 +193,19 @@ impl Seen {
         }
     }
 
-    /// These nodes are there; what others saw who are not any more is in the past.
+    /// Another node tells of everybody from now on: whom its slot's holder saw before is away, unless it says so again.
+    pub(super) fn begins(&self, by: Slot) {
+        let Some(others) = self.others.get() else { return };
+        if let Some(node) = lock(&others.elsewhere).get_mut(&by) {
+            node.agents.values_mut().for_each(|presence| presence.online = false);
+        }
+    }
+
+    /// These nodes are there.
     pub(super) fn live(&self, slots: &[Slot]) {
         let Some(others) = self.others.get() else { return };
-        for (slot, agents) in &mut *lock(&others.elsewhere) {
-            if !slots.contains(slot) {
-                agents.values_mut().for_each(|presence| presence.online = false);
-            }
+        for (slot, node) in &mut *lock(&others.elsewhere) {
+            node.live = slots.contains(slot);
         }
     }
 
@@ -294,6 +309,13 @@ mod tests {
         assert!(two.of("t", &agent).online);
         two.live(&[Slot(0)]);
         assert!(!two.of("t", &agent).online);
+        two.live(&[Slot(0), Slot(1)]);
+        assert!(two.of("t", &agent).online, "the node was not seen for a while");
+        two.begins(Slot(1));
+        assert!(!two.of("t", &agent).online, "another process holds the slot");
+        one.tell_again();
+        told(&one);
+        assert!(two.of("t", &agent).online);
     }
 
     #[test]

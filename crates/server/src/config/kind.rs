@@ -108,20 +108,31 @@ impl std::fmt::Debug for Url {
     }
 }
 
+/// What can be shown of a URL, also of one in which a password was not written as it should be.
 fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-    let (user, host) = rest.rsplit_once('@').map_or((None, rest), |(user, host)| (Some(user), host));
-    let user = user.map(|user| user.split(':').next().unwrap_or_default());
-    let query: Option<Vec<&str>> =
-        query.map(|query| query.split('&').filter(|part| !part.starts_with("password=")).collect());
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
+    let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
+    let user = user.and_then(|user| user.split([':', '/', '?', '@']).next());
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    let (hosts, path) = place.split_once('/').map_or((place, None), |(hosts, path)| (hosts, Some(path)));
+    // What is no port may be the password of a user without a host.
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) || port.ends_with(']');
+    let host = |host: &'_ str| match host.rsplit_once(':') {
+        Some((name, port)) if !is_port(port) => name.to_owned(),
+        Some(_) | None => host.to_owned(),
+    };
     let mut shown = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
     user.into_iter().for_each(|user| shown += &format!("{user}@"));
-    shown += host;
-    query
+    shown += &hosts.split(',').map(host).collect::<Vec<_>>().join(",");
+    path.into_iter().for_each(|path| shown += &format!("/{path}"));
+    let query: Vec<&str> = query
         .into_iter()
-        .filter(|query| !query.is_empty())
-        .for_each(|query| shown += &format!("?{}", query.join("&")));
+        .flat_map(|query| query.split('&'))
+        .filter(|part| !part.starts_with("password="))
+        .collect();
+    if !query.is_empty() {
+        shown += &format!("?{}", query.join("&"));
+    }
     shown
 }
 

@@ -169,6 +169,17 @@ fn the_store_can_be_named_alone_and_its_password_is_not_shown() {
         );
     }
     assert_eq!(load(&file("")).unwrap().config.store.url.secret(), None);
+    // Also where it was not written as it should be.
+    for (url, shown) in [
+        ("postgres://u:hun?hunter2@h/d", "postgres://u@h/d"),
+        ("postgres://u:hun@hunter2@h/d", "postgres://u@h/d"),
+        ("postgres://u:hun/hunter2@h/d", "postgres://u@h/d"),
+        ("postgres://u:hunter2/d", "postgres://u/d"),
+        ("postgres://u@[::1]:5433,h:5434/d", "postgres://u@[::1]:5433,h:5434/d"),
+    ] {
+        let found = load(&file(&format!("store = '{url}'"))).unwrap().to_toml();
+        assert!(found.contains(&format!("\"{shown}\"")) && !found.contains("hunter2"), "{url}: {found}");
+    }
 }
 
 #[test]

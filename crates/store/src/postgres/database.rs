@@ -43,6 +43,12 @@ impl Database {
             let found = url.split_once("://").map_or("none", |(scheme, _)| scheme);
             return Err(format!("expected a URL such as {EXAMPLE}, found the scheme {found:?}"));
         }
+        if !is_delimited(url) {
+            return Err(format!(
+                "expected a URL such as {EXAMPLE}, with @, :, /, ? and # in a user or a password as %40, %3A, %2F, %3F and %23, \
+                 found one of them as it is"
+            ));
+        }
         let (url, mode) = take_mode(url);
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             format!("expected a URL such as {EXAMPLE}, found: {}", chain(&error))
@@ -162,6 +168,14 @@ impl Database {
         }
         format!("expected a PostgreSQL that answers at {at}, found: {found}")
     }
+}
+
+/// Whether it is clear where user and password end: otherwise a part of them would be taken for a host, and shown.
+fn is_delimited(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (user, _) = place.split_once('@').unwrap_or_default();
+    rest.matches('@').count() == place.matches('@').count().min(1) && user.matches(':').count() <= 1
 }
 
 /// A URL without its `sslmode`, and that.
@@ -359,6 +373,11 @@ mod tests {
             "postgres://h/d?password=hunter2",
             "postgres://u:hunter2@h/d?sslmode=require",
             "postgres://u:hunter2@h/d?colour=hunter2",
+            "postgres://u:hun?hunter2@h/d",
+            "postgres://u:hun/hunter2@h/d",
+            "postgres://u:hun@hunter2@h/d",
+            "postgres://u:hun:hunter2@h/d",
+            "postgres://u:hun#hunter2@h/d",
         ] {
             let what = refused(url);
             assert!(what.starts_with("expected ") && what.contains("found"), "{what}");

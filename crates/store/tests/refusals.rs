@@ -293,3 +293,51 @@ fn while_commits_hang_reads_go_on_for_half_a_lease_and_nothing_is_acknowledged()
     let kept = store.read(&SessionKey::new("acme", "r"), 0, 10).unwrap();
     assert_eq!(kept.len(), 1, "once, whether the first was kept or not: {again:?}");
 }
+
+/// The standby is promoted while the primary still answers, over connections that were opened before.
+#[test]
+fn what_a_former_primary_answers_counts_for_nothing() {
+    let Some(server) = Own::start("trust") else { return };
+    let url = server.url("x");
+    let standby = server.standby();
+    let set = |standbys: &str| {
+        let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys}'");
+        run(&url, &["SET synchronous_commit = local", &set, "SELECT pg_reload_conf()"]);
+    };
+    set("*");
+    // The one that is to be promoted is tried first.
+    let both = url.replace("@127.0.0.1:", &format!("@127.0.0.1:{},127.0.0.1:", standby.port));
+    let bounds = |options: Options| Options {
+        lease: Duration::from_secs(4),
+        patience: Duration::from_secs(2),
+        ..options
+    };
+    let store = PostgresStore::open(bounds(options(&both, None, None))).unwrap();
+    store.append(&[start("s")]).unwrap();
+    let place = store.last_place().unwrap();
+    // So that all connections are open.
+    assert!(everything(&store, &place).iter().all(Result::is_ok));
+    standby.promote();
+    run(&standby.url("x"), &["ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"]);
+    let there = wait_for(|| PostgresStore::open(bounds(options(&standby.url("x"), None, None))).ok());
+    let next = Append { expected: 1, row: None, ..start("s") };
+    wait_for(|| there.append(std::slice::from_ref(&next)).ok());
+    // Until it notices, which takes half a lease at most, it cannot know. From then on it is not told what was any more.
+    let key = SessionKey::new("acme", "s");
+    let read = || {
+        thread::scope(|scope| {
+            let asked: Vec<_> = (0..6).map(|_| scope.spawn(|| store.read(&key, 0, 10))).collect();
+            asked
+                .into_iter()
+                .map(|asked| asked.join().unwrap().map(|events| events.len()).ok())
+                .collect::<Vec<_>>()
+        })
+    };
+    wait_for(|| read().contains(&Some(2)).then_some(()));
+    for _ in 0..20 {
+        assert_eq!(read(), [Some(2); 6]);
+    }
+    assert_eq!(run(&url, &["SELECT 1"]), 1, "it still answers");
+    wait_for(|| store.append(&[start("r")]).ok());
+    assert_eq!(there.read(&SessionKey::new("acme", "r"), 0, 10).unwrap().len(), 1);
+}

@@ -756,6 +756,37 @@ fn sessions_and_tombstones_are_kept_as_long_as_the_node_says_that_keeps_them_lon
 }
 
 #[test]
+fn nodes_that_delete_at_once_delete_each_session_once() {
+    const SESSIONS: u64 = 300;
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    for number in 0..SESSIONS {
+        let row = item("", 0, &[]).row.map(|row| IndexRow { finished_at: Some(1), ..row });
+        append(&stores[0], Append { row, ..item(&format!("s{number}"), 0, &["all"]) });
+    }
+    let deleted = || {
+        thread::scope(|scope| {
+            let delete = |store| -> Vec<SessionKey> {
+                let deleted = || Store::delete_finished(store, 2, 3, 5).unwrap();
+                let pages = std::iter::repeat_with(deleted).take(SESSIONS as usize / 5);
+                pages.flatten().map(|deleted| deleted.key).collect()
+            };
+            let nodes: Vec<_> = stores.iter().map(|store| scope.spawn(move || delete(store))).collect();
+            nodes.into_iter().flat_map(|node| node.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    let mut all = deleted();
+    all.sort();
+    assert_eq!(all.len() as u64, SESSIONS);
+    all.dedup();
+    assert_eq!(all.len() as u64, SESSIONS, "one was deleted twice");
+    assert_eq!(stores[0].stored_bytes().unwrap(), []);
+    // What one stores now is counted as that.
+    append(&stores[1], item("new", 0, &["event"]));
+    assert_eq!(stores[2].stored_bytes().unwrap(), [("acme".into(), "ada".into(), 5)]);
+}
+
+#[test]
 fn a_node_that_writes_what_a_living_one_cannot_read_does_not_start() {
     let schema = database::fresh();
     let Some(options) = database::options(&schema) else { return };

@@ -113,7 +113,7 @@ impl Database {
             Error::Silent(_) => {
                 format!("expected a PostgreSQL that answers at {}, found {error}", self.shown())
             }
-            Error::Warned => return None,
+            Error::Warned | Error::Left => return None,
         };
         Some(Fault::Unfit { what })
     }

@@ -4,12 +4,13 @@
 //! A beat commits as an append does. One database that has not committed any for half of the lease may be a former primary, or one
 //! whose standby hangs: nobody can tell which, so both stop answering then.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::link::{Pool, values};
-use super::{Inner, RETRY_AFTER, TAKEN, fault, is, lock, read, unexpected};
+use super::link::{Error, Pool, Session, values};
+use super::{Held, Inner, RETRY_AFTER, TAKEN, fault, is, lock, read, unexpected};
 use crate::fault::Fault;
 use crate::number::natural;
 use crate::uptime::uptime;
@@ -20,6 +21,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// What one thread does for everybody: one beat at a time.
 pub(super) struct Heart {
     connection: Pool,
+    /// When the database saw the holder of a slot last, in its own words.
+    seen_at: Mutex<(Held, String)>,
     beats: Mutex<Beats>,
     changed: Condvar,
 }
@@ -64,7 +67,12 @@ impl Heart {
             wanted: false,
             stopping: false,
         };
-        Heart { connection: Pool::new(1), beats: Mutex::new(beats), changed: Condvar::new() }
+        Heart {
+            connection: Pool::new(1),
+            seen_at: Mutex::default(),
+            beats: Mutex::new(beats),
+            changed: Condvar::new(),
+        }
     }
 
     fn beats(&self) -> MutexGuard<'_, Beats> {
@@ -77,9 +85,21 @@ impl Heart {
         beats.seen = beats.seen.max(at);
     }
 
+    /// The database says when it has seen the holder of a slot.
+    pub(super) fn was_seen(&self, held: Held, at: String) {
+        *lock(&self.seen_at) = (held, at);
+    }
+
     pub(super) fn stop(&self) {
         self.beats().stopping = true;
         self.changed.notify_all();
+    }
+
+    /// Wait so long, or until it is over. None if it is.
+    fn rest(&self, long: Duration) -> Option<()> {
+        let beats = self.changed.wait_timeout_while(self.beats(), long, |beats| !beats.stopping);
+        let (beats, _) = beats.unwrap_or_else(PoisonError::into_inner);
+        (!beats.stopping).then_some(())
     }
 
     /// Wait for the next beat, so long at most. None if there is none any more.
@@ -132,20 +152,57 @@ impl Inner {
         self.heart.wait(self.options.patience, |_| false)
     }
 
-    /// Whoever has not been seen for half of its lease waits until it is: it may have lost its slot, or speak to a database that
-    /// others have left.
-    pub(super) fn must_be_seen(&self) -> Result<(), Fault> {
+    /// Whoever has not been seen for half of its lease waits until it is, so long at most: it may have lost its slot, or speak to
+    /// a database that others have left.
+    fn must_be_seen(&self, within: Duration) -> Result<(), Fault> {
         let is_fresh = |beats: &Beats| uptime().saturating_sub(beats.seen) <= self.options.lease / 2;
         if is_fresh(&self.heart.beats()) {
             return Ok(());
         }
-        self.heart.wait(self.options.patience, is_fresh)
+        self.heart.wait(within, is_fresh)
+    }
+
+    /// Ask a database that is sure to be the one: when it is asked, and still when it has answered.
+    pub(super) fn surely<T>(
+        &self,
+        within: Duration,
+        ask: impl Fn(Duration) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let until = Instant::now() + within;
+        let left = || until.saturating_duration_since(Instant::now());
+        loop {
+            self.must_be_seen(left())?;
+            let trusted = self.link.trusted();
+            let answer = ask(left())?;
+            self.must_be_seen(left())?;
+            // Otherwise it may be the answer of the one before.
+            if self.link.trusted() == trusted {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// See once to it that a connection leads to the database that has last seen this node, or to one that says that another node has
+    /// its slot.
+    pub(super) fn be_sure_of(&self, session: &Arc<Session>, within: Duration) -> Result<(), Error> {
+        if session.is_sure.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let (held, at) = lock(&self.heart.seen_at).clone();
+        let sql = "SELECT EXISTS (SELECT 1 FROM @slots WHERE slot = $1 AND (epoch > $2 OR epoch = $2 AND seen_at >= $3::timestamptz))";
+        let mut all = held.values();
+        all.extend(values![at => TEXT]);
+        let rows = self.link.ask(session, sql, all, within)?;
+        if rows.first().is_some_and(|row| row.get(0)) {
+            session.is_sure.store(true, Ordering::Release);
+            return Ok(());
+        }
+        session.give_up();
+        Err(Error::Left)
     }
 
     pub(super) fn keep_beating(&self) {
         let every = self.options.lease / 4;
-        let mut swept: Option<Instant> = None;
-        self.compare();
         let mut failed = None;
         while self.heart.begin(every).is_some() {
             let began = uptime();
@@ -154,7 +211,6 @@ impl Inner {
                 Err(Fault::SlotTaken) => Outcome::SlotTaken,
                 Err(error) => Outcome::Failed(why(&error)),
             };
-            let is_seen = matches!(outcome, Outcome::Seen);
             // However many wait for it, it is said once, and the database has time to come back.
             let why = outcome.failed();
             if let Some(error) = why.as_ref().filter(|_| failed != why) {
@@ -165,23 +221,33 @@ impl Inner {
             if failed.is_some() {
                 thread::sleep(RETRY_AFTER);
             }
-            if is_seen && !self.heart.beats().wanted {
-                self.compare();
-                if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {
-                    swept = Some(Instant::now());
-                    self.sweep();
-                }
+        }
+    }
+
+    /// Do what has time, and would keep the heart from beating.
+    pub(super) fn keep_tidy(&self) {
+        let mut swept: Option<Instant> = None;
+        loop {
+            self.compare();
+            if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {
+                swept = Some(Instant::now());
+                self.sweep();
+            }
+            if self.heart.rest(self.options.lease / 4).is_none() {
+                return;
             }
         }
     }
 
     fn beat(&self) -> Result<(), Fault> {
-        let sql = "SELECT others, unknown FROM @beat_v1($1, $2, $3, $4, $5 * interval '1 second')";
+        let sql = "SELECT others, unknown, seen FROM @beat_v1($1, $2, $3, $4, $5 * interval '1 second')";
         let held = *lock(&self.held);
         let (slots, numbers) = read::reached(&lock(&self.reached));
         // One that takes longer would be too old when it is there.
         let within = self.options.patience.min(self.options.lease / 2);
+        let number = AtomicU64::new(0);
         let seen = self.heart.connection.with(&self.link, within, |session, within| {
+            number.store(session.number, Ordering::Release);
             let mut all = held.values();
             all.extend(
                 values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, self.lease() => FLOAT8],
@@ -193,6 +259,8 @@ impl Inner {
             false => fault("being seen", error),
         })?;
         let row = seen.first().ok_or_else(|| super::empty("being seen"))?;
+        self.heart.was_seen(held, row.try_get(2).map_err(unexpected)?);
+        self.link.trust(number.into_inner());
         let number = |at| row.try_get::<_, i64>(at).map(natural).map_err(unexpected);
         self.know_of_others(number(0)?, number(1)?);
         Ok(())

@@ -48,6 +48,11 @@ pub(super) enum Error {
     /// It was done, but a standby may not have it: somebody cancelled the wait for that.
     #[error("the database warned that what it keeps may be lost")]
     Warned,
+    /// It has not seen this node where another one has.
+    #[error(
+        "the database that answers may be a former primary: it does not know when this node was last seen"
+    )]
+    Left,
 }
 
 impl From<tokio_postgres::Error> for Error {
@@ -64,7 +69,7 @@ impl Error {
     pub(super) fn as_db_error(&self) -> Option<&DbError> {
         match self {
             Error::Database(error) => error.as_db_error(),
-            Error::Silent(_) | Error::Warned => None,
+            Error::Silent(_) | Error::Warned | Error::Left => None,
         }
     }
 }
@@ -93,11 +98,18 @@ pub(super) struct Link {
     /// may be another one each time.
     schema: String,
     runtime: Option<Runtime>,
+    /// How many connections were opened.
+    opened: AtomicU64,
+    /// The number of the one over which this node was last seen: those before it may lead to a database that others have left.
+    trusted: AtomicU64,
 }
 
 /// An open connection.
 pub(super) struct Session {
     pub(super) client: Client,
+    pub(super) number: u64,
+    /// Whether it leads to the database that has last seen this node.
+    pub(super) is_sure: AtomicBool,
     /// How many warnings the database has given.
     warnings: Arc<AtomicU64>,
     carrying: AbortHandle,
@@ -132,7 +144,9 @@ impl Link {
                 doing: "starting the thread for the database",
                 source: source.into(),
             })?;
-        Ok(Link { database, schema: format!("\"{schema}\"."), runtime: Some(runtime) })
+        let schema = format!("\"{schema}\".");
+        let (opened, trusted) = Default::default();
+        Ok(Link { database, schema, runtime: Some(runtime), opened, trusted })
     }
 
     /// Have something done on the thread that talks to the database, for as long as it lives.
@@ -163,8 +177,25 @@ impl Link {
 
     /// A new connection.
     pub(super) fn connect(&self, within: Duration) -> Result<Arc<Session>, Error> {
-        let database = self.database.clone();
-        self.wait(within, async move { Ok(Arc::new(open(database, |_| {}).await?)) })
+        let (database, number) = (self.database.clone(), self.opened.fetch_add(1, Ordering::AcqRel));
+        self.wait(within, async move {
+            let session = open(database, |_| {}).await?;
+            Ok(Arc::new(Session { number, ..session }))
+        })
+    }
+
+    /// Nothing goes over connections that were opened before this one any more.
+    pub(super) fn trust(&self, number: u64) {
+        self.trusted.fetch_max(number, Ordering::AcqRel);
+    }
+
+    pub(super) fn trusted(&self) -> u64 {
+        self.trusted.load(Ordering::Acquire)
+    }
+
+    /// Whether a connection can be used again.
+    pub(super) fn is_usable(&self, session: &Session) -> bool {
+        session.is_open() && session.number >= self.trusted()
     }
 
     /// Ask one thing. A connection that is silent for too long is given up.
@@ -245,7 +276,14 @@ pub(super) async fn open(database: Database, hear: impl Fn(&str) + Send + 'stati
             (client, tokio::spawn(carry(connection, counted, hear)))
         }
     };
-    Ok(Session { client, warnings, carrying: carrying.abort_handle(), given_up: AtomicBool::new(false) })
+    Ok(Session {
+        client,
+        number: 0,
+        is_sure: AtomicBool::new(false),
+        warnings,
+        carrying: carrying.abort_handle(),
+        given_up: AtomicBool::new(false),
+    })
 }
 
 /// Carry a connection until it ends.
@@ -305,7 +343,7 @@ impl Pool {
         let idle = state.idle.pop();
         state.left -= usize::from(idle.is_none());
         drop(state);
-        let (result, session) = attempt(link, idle.filter(|session| session.is_open()), until, work);
+        let (result, session) = attempt(link, idle.filter(|session| link.is_usable(session)), until, work);
         let mut state = self.state();
         match session.filter(|session| session.is_open()) {
             Some(session) => state.idle.push(session),

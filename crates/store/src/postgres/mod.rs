@@ -115,7 +115,7 @@ impl Options {
 /// One node's way to the database.
 pub struct PostgresStore {
     inner: Arc<Inner>,
-    beating: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Inner {
@@ -189,22 +189,29 @@ impl PostgresStore {
             let (hints, channel) = (Arc::clone(&inner.hints), inner.options.schema.clone());
             inner.link.begin(|database| hints.carry(database, channel));
         }
-        let inner = Arc::new(inner);
-        let heart = Arc::clone(&inner);
-        let beating = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || heart.keep_beating());
-        let beating = beating.map_err(|source| Fault::Unavailable {
-            doing: "starting the store's thread",
+        let mut store = PostgresStore { inner: Arc::new(inner), threads: Vec::new() };
+        store.begin("heartbeat", Inner::keep_beating)?;
+        store.begin("upkeep", Inner::keep_tidy)?;
+        Ok(store)
+    }
+
+    /// A thread that ends with the store.
+    fn begin(&mut self, name: &str, work: fn(&Inner)) -> Result<(), Fault> {
+        let inner = Arc::clone(&self.inner);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || work(&inner));
+        self.threads.push(thread.map_err(|source| Fault::Unavailable {
+            doing: "starting the store's threads",
             source: source.into(),
-        })?;
-        Ok(PostgresStore { inner, beating: Some(beating) })
+        })?);
+        Ok(())
     }
 }
 
 impl Drop for PostgresStore {
     fn drop(&mut self) {
         self.inner.heart.stop();
-        if let Some(beating) = self.beating.take() {
-            _ = beating.join();
+        for thread in self.threads.drain(..) {
+            _ = thread.join();
         }
         // Others need not wait for the lease to end.
         let free = "UPDATE @slots SET seen_at = '-infinity' WHERE slot = $1 AND epoch = $2";
@@ -270,8 +277,31 @@ impl Inner {
         sql: &str,
         values: impl Fn() -> Vec<Value>,
     ) -> Result<Vec<Row>, Fault> {
-        self.must_be_seen()?;
-        self.ask(doing, sql, values)
+        self.read_within(self.options.patience, doing, sql, values)
+    }
+
+    fn read_within(
+        &self,
+        within: Duration,
+        doing: &'static str,
+        sql: &str,
+        values: impl Fn() -> Vec<Value>,
+    ) -> Result<Vec<Row>, Fault> {
+        self.surely(within, |within| {
+            self.ask_surely(within, sql, &values).map_err(|error| fault(doing, error))
+        })
+    }
+
+    fn ask_surely(
+        &self,
+        within: Duration,
+        sql: &str,
+        values: impl Fn() -> Vec<Value>,
+    ) -> Result<Vec<Row>, Error> {
+        self.readers.with(&self.link, within, |session, within| {
+            self.be_sure_of(session, within)?;
+            self.link.ask(session, sql, values(), within)
+        })
     }
 
     /// One thing that changes something.
@@ -283,10 +313,7 @@ impl Inner {
         within: Duration,
     ) -> Result<Vec<Row>, Refused> {
         let until = Instant::now() + within;
-        let session = match writer.session.take().filter(|session| session.is_open()) {
-            Some(session) => session,
-            None => self.link.connect(within).map_err(Refused::Lost)?,
-        };
+        let session = self.writing(writer, within).map_err(Refused::Lost)?;
         let left = until.saturating_duration_since(Instant::now());
         match self.link.ask(&session, sql, values, left) {
             Ok(rows) => {
@@ -301,6 +328,17 @@ impl Inner {
             Err(Error::Warned) => Err(Refused::Warned),
             Err(error) => Err(Refused::Lost(error)),
         }
+    }
+
+    /// The connection that writes: the same as before, if it can be used.
+    fn writing(&self, writer: &mut Writer, within: Duration) -> Result<Arc<Session>, Error> {
+        if let Some(session) = writer.session.take().filter(|session| self.link.is_usable(session)) {
+            return Ok(session);
+        }
+        let until = Instant::now() + within;
+        let session = self.link.connect(within)?;
+        self.be_sure_of(&session, until.saturating_duration_since(Instant::now()))?;
+        Ok(session)
     }
 
     /// Write something of the slot's, which takes its turn among the appends.
@@ -405,10 +443,7 @@ impl Inner {
         within: Duration,
     ) -> Result<Option<Vec<Outcome>>, Error> {
         let held = "SELECT batch, before FROM @hold_v1($1, $2)";
-        let session = match writer.session.take().filter(|session| session.is_open()) {
-            Some(session) => session,
-            None => self.link.connect(within)?,
-        };
+        let session = self.writing(writer, within)?;
         let row = self.link.ask(&session, held, lock(&self.held).values(), within)?;
         writer.session = Some(Arc::clone(&session));
         let (last, before): (i64, i64) = row.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
@@ -433,6 +468,8 @@ impl Inner {
                 _ => Outcome::Conflict { head: natural(head) },
             });
         }
+        // It is still the same holder's: what was found is not somebody else's.
+        self.link.ask(&session, held, lock(&self.held).values(), within)?;
         Ok(Some(outcomes))
     }
 

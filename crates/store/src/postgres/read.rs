@@ -207,20 +207,21 @@ impl Inner {
 
     /// A page of what others did. What is left out is the slot that is held, and the database says whether it is.
     pub(super) fn read_news(&self, after: &Place, max: usize) -> Result<Vec<News>, Fault> {
-        self.must_be_seen()?;
         let held = self.held_and_heard()?;
         let max = max.min(ROWS_MAX);
         let (slots, numbers) = reached(after);
         let sql = "SELECT * FROM @news_v1($1, $2, $3, $4, $5, $6)";
-        let found = self.ask_within(self.options.patience, sql, || {
+        let values = || {
             let mut all = values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY];
             all.extend(held.values());
             all.extend(values![limit(max) => INT8, PAGE_BYTES_MAX as i64 => INT8]);
             all
-        });
-        let found = found.map_err(|error| match is(&error, TAKEN) {
-            true => self.move_from(held, &mut lock(&self.writer)),
-            false => fault("reading what other nodes did", error),
+        };
+        let found = self.surely(self.options.patience, |within| {
+            self.ask_surely(within, sql, values).map_err(|error| match is(&error, TAKEN) {
+                true => self.move_from(held, &mut lock(&self.writer)),
+                false => fault("reading what other nodes did", error),
+            })
         })?;
         let news = cut(found.iter().map(news))?;
         news.iter().for_each(|news| self.see(news.stamp));
@@ -377,9 +378,7 @@ impl Inner {
 
     /// Counts by tenant and requester.
     pub(super) fn read_counts(&self, doing: &'static str, sql: &str) -> Result<Vec<OpenCount>, Fault> {
-        self.must_be_seen()?;
-        let found = self.ask_within(self.options.patience * LONG_PATIENCES, sql, Vec::new);
-        let found = found.map_err(|error| fault(doing, error))?;
+        let found = self.read_within(self.options.patience * LONG_PATIENCES, doing, sql, Vec::new)?;
         found.iter().map(|row| Ok((text(row, 0)?, text(row, 1)?, number(row, 2)?))).collect()
     }
 

@@ -180,10 +180,10 @@ BEGIN
     RETURN held;
 END $$;
 
--- Be seen, so that nobody takes the slot. Answers with how many others there are, and how many of their events the node does not
--- know that has read up to these numbers.
+-- Be seen, so that nobody takes the slot. Answers with how many others there are, how many of their events the node does not know
+-- that has read up to these numbers, and when that was.
 CREATE FUNCTION beat_v1(p_slot integer, p_epoch bigint, p_slots integer[], p_numbers bigint[], p_lease interval)
-RETURNS TABLE (others bigint, unknown bigint)
+RETURNS TABLE (others bigint, unknown bigint, seen text)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE held slots;
 BEGIN
@@ -199,7 +199,8 @@ BEGIN
         SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)
         FROM slots s LEFT JOIN unnest(p_slots, p_numbers) AS r (slot, number) ON r.slot = s.slot WHERE s.slot <> p_slot)
     WHERE h.slot = p_slot
-    RETURNING (SELECT count(*) FROM slots o WHERE o.slot <> p_slot AND o.seen_at > clock_timestamp() - p_lease), h.behind;
+    RETURNING (SELECT count(*) FROM slots o WHERE o.slot <> p_slot AND o.seen_at > clock_timestamp() - p_lease), h.behind,
+        h.seen_at::text;
 END $$;
 
 -- Use up the number of a batch in doubt, once one that is under way has come to its end: it is there, or never will be.

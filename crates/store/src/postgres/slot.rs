@@ -104,8 +104,7 @@ impl Inner {
     /// Take a slot that nobody has.
     pub(super) fn take_slot(&self, writer: &mut Writer, within: Duration) -> Result<(), Fault> {
         let Options { node, says, .. } = &self.options;
-        let sql =
-            "SELECT slot, epoch FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8)";
+        let sql = "SELECT slot, epoch, seen_at::text FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8)";
         let settings: String =
             says.settings.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
         let values = || {
@@ -127,7 +126,9 @@ impl Inner {
         let slot: i32 = row.try_get(0).map_err(unexpected)?;
         let slot = Slot(u16::try_from(slot).map_err(|_| empty("taking a slot"))?);
         let epoch = row.try_get(1).map_err(unexpected)?;
-        *lock(&self.held) = Held { slot, epoch, missed: true };
+        let held = Held { slot, epoch, missed: true };
+        *lock(&self.held) = held;
+        self.heart.was_seen(held, row.try_get(2).map_err(unexpected)?);
         self.heart.seen(begun);
         (writer.batch, writer.in_doubt, writer.moved) = (0, false, true);
         Ok(())

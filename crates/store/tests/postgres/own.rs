@@ -44,6 +44,11 @@ impl Own {
         standby
     }
 
+    /// Follow nobody any more, and take what is written.
+    pub fn promote(&self) {
+        done(self.run("pg_ctl").args(["promote", "--silent", "--wait"]).arg("--pgdata").arg(&self.place));
+    }
+
     fn at(name: &str) -> Option<Own> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let place = std::env::var_os("HANDOVER_TEST_POSTGRES_PLACE").map(PathBuf::from);

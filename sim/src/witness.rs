@@ -44,8 +44,7 @@ impl World {
         let of_others =
             matches!(refusal, Refusal::TooManySessions { .. } | Refusal::BudgetSpent { .. } | Refusal::Busy);
         let asked = &self.ops[op];
-        let used = *refusal == Refusal::DuplicateMessage;
-        if of_others || used || preflight(&asked.key, &asked.command).is_some() {
+        if of_others || *refusal == Refusal::DuplicateMessage {
             return Ok(false);
         }
         let id = SessionId::from(&*asked.key.session);
@@ -60,6 +59,10 @@ impl World {
             })
         };
         if !self.since(op, events).iter().any(refuses) {
+            // Another session may have refused it.
+            if preflight(&asked.key, &asked.command).is_some() {
+                return Ok(false);
+            }
             return Err(format!("op {op} was refused {}, which is out of date", refusal.code()));
         }
         self.witnessed += 1;

@@ -26,9 +26,12 @@ struct Held {
     /// What tells this holder from others; none where there are none.
     holder: Option<String>,
     said: Mutex<Said>,
+    /// One writes after the other. Whoever asks what it says waits for none of them.
+    writing: Mutex<()>,
 }
 
 /// What the record says, as it was last written here.
+#[derive(Clone)]
 struct Said {
     place: Place,
     until: Timestamp,
@@ -60,7 +63,7 @@ impl Claim {
         }
         let holder = store.slot().map(|_| id::unguessable());
         let said = Said { place: place.clone(), until: now().plus(HEEDED_MS), lost: false };
-        let held = Held { store, name, holder, said: Mutex::new(said) };
+        let held = Held { store, name, holder, said: Mutex::new(said), writing: Mutex::default() };
         let change = Change::since(held.record(&lock(&held.said)), found.clone());
         let taken = held.store.change_records(&[change])?;
         Ok(taken.then(|| (Claim(Arc::new(held)), place)))
@@ -109,7 +112,8 @@ impl Held {
     /// Write it, held for so long from now on, unless another node has written it. A write of which it is not known whether it was
     /// kept is found out about with the next.
     fn write(&self, place: Option<Place>, heeded_ms: u64) -> Result<bool, Fault> {
-        let mut said = lock(&self.said);
+        let _turn = lock(&self.writing);
+        let said = lock(&self.said).clone();
         if said.lost {
             return Ok(false);
         }
@@ -118,7 +122,7 @@ impl Held {
         let next = Said { place: place.unwrap_or_else(|| said.place.clone()), until, lost: false };
         let change = Change::since(self.record(&next), Some(before));
         let kept = self.store.change_records(&[change])?;
-        *said = if kept { next } else { Said { lost: true, ..next } };
+        *lock(&self.said) = if kept { next } else { Said { lost: true, ..next } };
         Ok(kept)
     }
 }

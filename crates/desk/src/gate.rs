@@ -387,6 +387,13 @@ impl Gate {
         }
     }
 
+    /// This node may hold another slot now.
+    pub(crate) fn moved(&self) {
+        if let Some(lender) = &self.inner.lender {
+            lender.let_go();
+        }
+    }
+
     /// A place for one more stream of the caller, given back when it is dropped.
     pub fn stream(&self, caller: &Caller) -> Result<Permit, Limited> {
         let max = caller.allowance.streams.unwrap_or(self.inner.settings.streams_max);

@@ -148,6 +148,7 @@ fn heard(parts: &Parts, elsewhere: Elsewhere<'_>) {
             parts.policies.heard();
             parts.sign_ins.heard();
             parts.keys.missed();
+            parts.gate.moved();
             parts.others.missed.store(true, Ordering::Release);
         }
     }

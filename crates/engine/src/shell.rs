@@ -12,11 +12,11 @@ mod threads;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::Duration;
 
 use handover_kernel::command::Command;
 use handover_kernel::{AgentId, Limits, Session, Timestamp};
-use handover_store::{Fault, Feed, OpenCount, Place, Position, SessionKey, Slot, Store};
+use handover_store::{Fault, Feed, OpenCount, Place, Position, SessionKey, Slot, Store, uptime};
 use tokio::sync::{Notify, oneshot};
 
 use self::parts::{Locked, Reply};
@@ -128,7 +128,7 @@ pub(super) struct Inner {
     /// Who waits for a look at what other nodes did, and for which.
     asked: Mutex<Vec<(Round, Asked)>>,
     /// When the last look began that came to its end.
-    looked_at: Mutex<Instant>,
+    looked_at: Mutex<Duration>,
     /// This node has moved to another slot, and has not started over since.
     moved: AtomicBool,
     /// Sessions may have started and ended unheard.
@@ -197,7 +197,7 @@ impl Engine {
             tail,
             on_heard: OnceLock::new(),
             asked: Mutex::default(),
-            looked_at: Mutex::new(Instant::now()),
+            looked_at: Mutex::new(uptime()),
             moved: AtomicBool::new(false),
             fell_behind: AtomicBool::new(false),
             loads,

@@ -198,6 +198,13 @@ impl Lender {
         }
     }
 
+    /// This node may hold another slot now: what was lent to the one before is not its any more.
+    pub fn let_go(&self) {
+        let mut state = lock(&self.state);
+        let credits = state.tenants.values_mut().flat_map(BTreeMap::values_mut).flatten();
+        credits.for_each(|credit| credit.left = 0);
+    }
+
     fn ask_for(&self, state: &mut State, tenant: &str, agent: &str, kind: Kind) {
         let name = (tenant.into(), agent.into(), number(kind));
         if let Some(credit) = state.found(&name) {
@@ -308,6 +315,22 @@ mod tests {
 
     fn take(lender: &Lender, kind: Kind) -> Result<(), Not> {
         lender.take("t", "ada", kind, rate())
+    }
+
+    #[test]
+    fn what_was_lent_to_another_slot_is_not_used_any_more() {
+        let has = Arc::new(AtomicU64::new(0));
+        let told = Arc::clone(&has);
+        let lend = move |asks: &[Ask]| {
+            told.store(asks[0].has, Ordering::SeqCst);
+            Ok(asks.iter().map(|ask| Lent { count: ask.wants, after: 0 }).collect())
+        };
+        let lender = Lender::begin(Box::new(lend)).unwrap();
+        (0..40).for_each(|_| take(&lender, Kind::Message).unwrap());
+        assert!(has.load(Ordering::SeqCst) > 0);
+        lender.let_go();
+        take(&lender, Kind::Message).unwrap();
+        assert_eq!(has.load(Ordering::SeqCst), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_store::{Done, Fault, NEWS_KEPT, News, Outcome, is_full};
+use handover_store::{Done, Fault, NEWS_KEPT, News, Outcome, is_full, uptime};
 use tokio::sync::Notify;
 
 use super::parts::Locked;
@@ -147,9 +147,10 @@ impl Inner {
 
     fn look_once(&self) -> bool {
         let parts = &mut Locked::new(self);
-        let begun = Instant::now();
+        // By the clock that goes on while the machine sleeps: the store's does.
+        let begun = uptime();
         let Some((round, mut place)) = node::look_begins(parts) else { return false };
-        let too_late = begun.duration_since(*lock(&self.looked_at)) > NEWS_KEPT / 2;
+        let too_late = begun.saturating_sub(*lock(&self.looked_at)) > NEWS_KEPT / 2;
         let mut looked = 0;
         let ended = loop {
             let news = match self.store.news(&place, NEWS_MAX) {

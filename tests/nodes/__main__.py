@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 
 sys.path[:0] = [str(pathlib.Path(__file__).parent.parent / other) for other in ("grid", "hostile")]
 
@@ -34,6 +35,8 @@ LEAST = {
     "database kills": 1,
     "long hangs of the standby": 1,
     "reads while it hung": 3,
+    "nodes cut off": 2,
+    "timers of killed nodes": 2,
 }
 FACES = (OverMacp, OverMcp, OverGrid)
 EACH = 2
@@ -85,6 +88,10 @@ class Trouble:
         if number % 7 == 2:
             self.counts["hangs of the standby"] += 1
             self._hang(record, 2 * LEASE_SECONDS if number % 28 == 2 else 0.5)
+        if number % 9 == 5:
+            self._cut_off(record)
+        if number % 9 == 8:
+            self._kill_with_a_timer(record)
         if number % 16 == 4:
             self.counts["database kills"] += 1
             self.primary.kill()
@@ -92,6 +99,44 @@ class Trouble:
             self.primary.start()
         if number % 16 == 10:
             self._fail_over(record)
+
+    def _cut_off(self, record):
+        """One node alone does not reach the database: it says so and answers nothing, and the others notice nothing."""
+        self.counts["nodes cut off"] += 1
+        door = random.randrange(len(self.nodes))
+        apart = self.nodes[door]
+        session, (requester, _) = list(record.sessions.items())[-1]
+        caller = Caller(self.nodes, requester, record)
+        self.between.stall(door)
+        try:
+            until(lambda: not apart.is_ready(), f"{apart.name} says that it is not ready")
+            for node in self.nodes:
+                try:
+                    caller.mcp(node, "task_timeline", task_id=session, max=1)
+                    answered = True
+                except Unanswered:
+                    answered = False
+                if answered != (node is not apart):
+                    self.wrong.append(f"{node.name} {'answered' if answered else 'did not answer'} while {apart.name} was cut off")
+        finally:
+            self.between.go_on(door)
+        until(apart.is_ready, f"{apart.name} is ready again")
+
+    def _kill_with_a_timer(self, record):
+        """A session ends in time although the node is gone that it began at."""
+        self.counts["timers of killed nodes"] += 1
+        killed, *others = random.sample(self.nodes, len(self.nodes))
+        caller = Caller(self.nodes, "hasty", record)
+        work = {"agent": "nobody", "title": "hasty", "queue": True, "instructions": "before it is too late", "ttl_ms": 2000}
+        begun, *_ = caller.persist(lambda _: caller.mcp(killed, "delegate_task", f"hasty-{uuid.uuid4()}", **work))
+        killed.kill()
+
+        def is_over():
+            found, *_ = caller.persist(lambda _: caller.mcp(random.choice(others), "task_status", task_id=begun["task_id"]))
+            return found["state"] == "expired"
+
+        until(is_over, "a task has expired although its node was killed")
+        killed.start()
 
     def _take_slot_of(self, paused):
         """Others take the slot of a node that is paused: it goes on in another."""
@@ -102,7 +147,7 @@ class Trouble:
         try:
             while self.primary.query(f"SELECT node {of}") == [[paused.name]]:
                 name = f"taker-{self.counts['slots lost']}-{len(takers)}"
-                takers.append(Node(name, self.between.url, self.place, **TIMES).start())
+                takers.append(Node(name, self.between.url(), self.place, **TIMES).start())
             paused.go_on()
             until(lambda: self._slot_of(paused) not in (None, slot), f"{paused.name} has another slot")
             self.counts["slots lost"] += 1
@@ -198,8 +243,8 @@ def heard_all(ears, said):
 
 def run(place, minutes):
     primary = database.started()
-    between = Between(primary.address)
-    nodes = [Node(f"node-{number}", between.url, place, **TIMES).start() for number in (1, 2, 3)]
+    between = Between(primary.address, doors=3)
+    nodes = [Node(f"node-{door + 1}", between.url(door), place, **TIMES).start() for door in range(3)]
     record, ending, followed = Record(), threading.Event(), threading.Event()
     lives = [face(nodes, record, ending) for face in FACES for _ in range(EACH)]
     followers = [Follower(nodes, record, followed) for _ in range(2)]

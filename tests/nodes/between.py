@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import random
 import threading
 
@@ -13,32 +14,31 @@ AT_REST = b"Z\x00\x00\x00\x05I"
 
 
 class Between:
-    """Relays connections to a database that may change. Everything is counted."""
+    """Relays connections to a database that may change, each node's by a door of its own. Everything is counted."""
 
-    def __init__(self, target):
+    def __init__(self, target, doors):
         self.target, self.delay = target, 0.0
-        self.flows, self.stalled = set(), None
+        self.flows = set()
         self.to_cut, self.cuts, self.doubts = 0, 0, 0
         self.loop = asyncio.new_event_loop()
-        self.address = None
+        self.go, self.addresses = [asyncio.Event() for _ in range(doors)], []
         begun = threading.Event()
         threading.Thread(target=self._run, args=[begun], daemon=True).start()
         begun.wait()
 
     def _run(self, begun):
         async def serve():
-            self.go = asyncio.Event()
-            self.go.set()
-            server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-            self.address = server.sockets[0].getsockname()[:2]
+            for go in self.go:
+                go.set()
+                server = await asyncio.start_server(functools.partial(self._relay, go), "127.0.0.1", 0)
+                self.addresses.append(server.sockets[0].getsockname()[:2])
             begun.set()
-            await server.serve_forever()
+            await asyncio.Event().wait()
 
         self.loop.run_until_complete(serve())
 
-    @property
-    def url(self):
-        return "postgres://handover@{}:{}/postgres".format(*self.address)
+    def url(self, door=0):
+        return "postgres://handover@{}:{}/postgres".format(*self.addresses[door])
 
     def _do(self, work):
         async def now():
@@ -61,20 +61,23 @@ class Between:
         """The next call that appends is committed, and its connection ends before the answer."""
         self._do(lambda: setattr(self, "to_cut", self.to_cut + 1))
 
-    def stall(self):
-        """Nothing goes through, and nothing ends."""
-        self._do(lambda: self.go.clear())
+    def stall(self, door=None):
+        """Nothing goes through, and nothing ends: at one door, or at all."""
+        self._do(lambda: [go.clear() for go in self._at(door)])
 
-    def go_on(self):
-        self._do(lambda: self.go.set())
+    def go_on(self, door=None):
+        self._do(lambda: [go.set() for go in self._at(door)])
 
-    async def _relay(self, reader, writer):
+    def _at(self, door):
+        return self.go if door is None else [self.go[door]]
+
+    async def _relay(self, go, reader, writer):
         try:
             other_reader, other_writer = await asyncio.open_connection(*self.target)
         except OSError:
             writer.close()
             return
-        flow = Flow(self, writer, other_writer)
+        flow = Flow(self, go, writer, other_writer)
         self.flows.add(flow)
         pieces = [asyncio.create_task(flow.ask(reader)), asyncio.create_task(flow.answer(other_reader))]
         await asyncio.wait(pieces, return_when=asyncio.FIRST_COMPLETED)
@@ -87,8 +90,8 @@ class Between:
 class Flow:
     """One connection through the relay."""
 
-    def __init__(self, between, to_node, to_database):
-        self.between, self.to_node, self.to_database = between, to_node, to_database
+    def __init__(self, between, go, to_node, to_database):
+        self.between, self.go, self.to_node, self.to_database = between, go, to_node, to_database
         self.withheld = None
 
     def cut(self):
@@ -97,7 +100,7 @@ class Flow:
                 writer.transport.abort()
 
     async def _pause(self):
-        await self.between.go.wait()
+        await self.go.wait()
         if self.between.delay:
             await asyncio.sleep(random.random() * self.between.delay)
 

@@ -1,5 +1,6 @@
 """Nodes of the release binary on one database, each a process on addresses of its own that it keeps when it starts again."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -57,6 +58,15 @@ class Node:
             raise RuntimeError(f"{self.name} did not start: {self.log()[-2000:]}")
         self.ready = json.loads(line)
         return self
+
+    def is_ready(self):
+        """Whether it says so itself."""
+        connection = http.client.HTTPConnection(*self.http, timeout=PATIENCE)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        finally:
+            connection.close()
 
     def is_running(self):
         return self.process is not None and self.process.poll() is None

@@ -250,12 +250,17 @@ impl Bench {
         turns::of_engines(&self.runtime, &nodes.engines, clients, self.length, &self.lives)
     }
 
+    /// Nodes on tables that are as empty as that of the limit, which is made anew each turn.
+    fn anew(&self, count: usize) -> Result<Nodes, Failure> {
+        self.clean()?;
+        self.nodes(count, &fill::settings())
+    }
+
     fn clean(&self) -> Result<(), Failure> {
         postgres::remove(self.options.clone()).map_err(|fault| Failure::fault("removing the schema", &fault))
     }
 
     fn one(&self) -> Result<Value, Failure> {
-        let nodes = self.nodes(1, &fill::settings())?;
         let mut rows = Vec::new();
         self.say("one node\nin flight   node ev/s   limit ev/s   ratio   node p50/p99 us   limit p50 us");
         for clients in [1, 16, 64, 256] {
@@ -263,7 +268,7 @@ impl Bench {
             for round in 0..self.rounds {
                 progress(&format!("{clients} in flight, turn {} of {}", round + 1, self.rounds));
                 limits.push(self.limit(clients)?);
-                ours.push(self.lives(&nodes, clients)?);
+                ours.push(self.lives(&self.anew(1)?, clients)?);
             }
             let ratio =
                 median(ours.iter().zip(&limits).map(|(ours, limit)| ours.rate() / limit.rate()).collect());
@@ -322,8 +327,8 @@ impl Bench {
         let (mut rates, mut ratios, mut times) = ([Vec::new(), Vec::new()], Vec::new(), Vec::new());
         for round in 0..self.rounds {
             progress(&format!("{how}, turn {} of {}", round + 1, self.rounds));
-            let mut one = self.lives(&self.nodes(1, &fill::settings())?, 64)?;
-            let mut three = self.lives(&self.nodes(3, &fill::settings())?, 3 * 64)?;
+            let mut one = self.lives(&self.anew(1)?, 64)?;
+            let mut three = self.lives(&self.anew(3)?, 3 * 64)?;
             ratios.push(three.rate() / one.rate());
             times.push(three.latency(0.5) / one.latency(0.5));
             rates[0].push(one.rate());

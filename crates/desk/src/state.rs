@@ -1,10 +1,8 @@
 //! Where a task is in one word: the words that people read, on the command line and elsewhere, whatever a protocol calls it.
 
 use handover_engine::view::{WaitKind, status_number, waits};
-use handover_kernel::approval::NOT_APPROVED;
-use handover_kernel::id::Author;
 use handover_kernel::session::{Lifecycle, Standing, replay_after};
-use handover_kernel::task::{NO_ASSIGNEE, Phase, REJECTED, Report};
+use handover_kernel::task::{Phase, REJECTED, Report};
 use handover_kernel::{AgentId, Session};
 
 use crate::Desk;
@@ -100,13 +98,8 @@ impl State {
                 if turned_down { State::Rejected } else { State::Failed }
             }
             Standing::Expired => State::Expired,
-            Standing::Cancelled => {
-                let untaken = matches!(&session.lifecycle,
-                    Lifecycle::Cancelled { by: Author::Runtime, reason } if **reason == *NO_ASSIGNEE);
-                let refused = matches!(&session.lifecycle,
-                    Lifecycle::Cancelled { reason, .. } if **reason == *NOT_APPROVED);
-                if untaken || refused { State::Rejected } else { State::Cancelled }
-            }
+            Standing::Cancelled if session.was_untaken() || session.was_not_approved() => State::Rejected,
+            Standing::Cancelled => State::Cancelled,
         }
     }
 

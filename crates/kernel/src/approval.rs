@@ -13,7 +13,7 @@ use crate::event::{Event, Fact};
 use crate::id::{AgentId, Author, Blob, MessageId, Seq, Text, Timestamp};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
-use crate::session::{Decision, Draft, Mode, Session};
+use crate::session::{Decision, Draft, Lifecycle, Mode, Session};
 use crate::task::Phase;
 
 /// Why a session was cancelled whose opening was not approved.
@@ -343,6 +343,16 @@ impl Session {
             Proposed::Request(request) => Some(request),
             Proposed::Offer(_) | Proposed::Commitment(_) => None,
         })
+    }
+
+    /// Whether the session ended because its opening was rejected; the reason of a cancellation alone may be anybody's.
+    pub fn was_not_approved(&self) -> bool {
+        let rejected = |proposal: &Proposal| {
+            matches!(proposal.state, State::Decided { ruling: Ruling::Rejected(_), .. })
+        };
+        matches!(&self.lifecycle, Lifecycle::Cancelled { reason, .. } if **reason == *NOT_APPROVED)
+            && self.is_held_back()
+            && self.proposal.as_deref().is_some_and(rejected)
     }
 
     /// Who is asked to decide about the open proposal.

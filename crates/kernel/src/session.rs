@@ -23,7 +23,7 @@ use crate::orders::Order;
 use crate::refusal::Refusal;
 use crate::seen::Seen;
 use crate::session::decide::accept;
-use crate::task::Task;
+use crate::task::{NO_ASSIGNEE, Task};
 
 pub use crate::session::apply::apply;
 pub(crate) use crate::session::decide::{Decision, Draft};
@@ -406,6 +406,12 @@ impl Session {
             Lifecycle::Expired { .. } => Standing::Expired,
             Lifecycle::Cancelled { .. } => Standing::Cancelled,
         }
+    }
+
+    /// Whether it ended because nobody was left who could take it.
+    pub fn was_untaken(&self) -> bool {
+        matches!(&self.lifecycle,
+            Lifecycle::Cancelled { by: Author::Runtime, reason } if **reason == *NO_ASSIGNEE)
     }
 
     /// Whether the agent has a part in the session.

@@ -94,6 +94,11 @@ fn a_rejected_opening_ends_the_session() {
     assert_eq!(stage.story(), ["Proposed", "Decided", "Cancelled"]);
     let Lifecycle::Cancelled { reason, .. } = &stage.session().lifecycle else { panic!() };
     assert_eq!(&**reason, NOT_APPROVED);
+    assert!(stage.session().was_not_approved());
+    // Whoever cancels may give any reason.
+    let mut stage = held();
+    stage.ok("planner", Act::cancel(NOT_APPROVED));
+    assert!(!stage.session().was_not_approved());
 }
 
 #[test]

@@ -39,3 +39,23 @@ async fn a_running_call_is_handed_on_to_a_successor_with_what_waited_for_the_one
     assert_eq!(host.tool("task_wait", json!({ "task_id": id })).await["status"], "completed");
     stage.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_goes_on_with_its_answers_though_it_may_be_handed_on() {
+    let stage = Stage::in_memory().await;
+    let skill = json!({ "name": "dig", "description": "digs", "successors": ["helper"] });
+    let worker = stage.worker("worker", json!([skill])).await;
+    let host = stage.client("planner").declaring(json!({ "elicitation": {} }));
+    let mut call = json!({ "name": "dig", "arguments": {} });
+    let first = tokio::spawn(host.request("tools/call", call.clone()).answer());
+    let job = worker.next().await;
+    job.asks(json!({ "where": { "message": "where?" } })).await;
+    call["requestState"] = first.await.unwrap().result()["requestState"].clone();
+    call["inputResponses"] = json!({ "where": { "action": "accept", "content": { "answer": "here" } } });
+    let second = tokio::spawn(host.request("tools/call", call).answer());
+    let told = job.tool("work_checkpoint", json!({ "wait_ms": 60_000 })).await;
+    assert!(told["orders"][0]["answers"]["where"].is_object(), "{told}");
+    job.completes("dug").await;
+    assert_eq!(second.await.unwrap().result()["content"][0]["text"], "dug");
+    stage.stop().await;
+}

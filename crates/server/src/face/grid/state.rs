@@ -2,11 +2,10 @@
 
 use handover_desk::status_number;
 use handover_kernel::Session;
-use handover_kernel::approval::NOT_APPROVED;
 use handover_kernel::command::Need;
 use handover_kernel::event::Fact;
 use handover_kernel::session::{Lifecycle, Standing};
-use handover_kernel::task::{NO_ASSIGNEE, Phase, REJECTED, Report};
+use handover_kernel::task::{Phase, REJECTED, Report};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -100,9 +99,7 @@ pub fn of(session: &Session) -> State {
             | Phase::Reported { .. } => State::Failed,
         },
         Lifecycle::Expired { .. } => State::Failed,
-        Lifecycle::Cancelled { reason, .. } if [NO_ASSIGNEE, NOT_APPROVED].contains(&&**reason) => {
-            State::Rejected
-        }
+        Lifecycle::Cancelled { .. } if session.was_untaken() || session.was_not_approved() => State::Rejected,
         Lifecycle::Cancelled { .. } => State::Canceled,
     }
 }

@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use handover_kernel::approval::NOT_APPROVED;
-use handover_kernel::id::{Author, Face};
+use handover_kernel::id::Face;
 use handover_kernel::session::{Lifecycle, Standing};
-use handover_kernel::task::{NO_ASSIGNEE, Phase, Report, Task};
+use handover_kernel::task::{Phase, Report, Task};
 use handover_kernel::{AgentId, Session, Timestamp};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -140,12 +139,12 @@ pub fn outcome(session: &Session) -> Option<Outcome> {
             let error = Error::new(INTERNAL_ERROR, "the task's time to live has elapsed");
             Some(Outcome::Broken(error.named(own::TASK_EXPIRED.code)))
         }
-        Lifecycle::Cancelled { reason, by: Author::Runtime } if **reason == *NO_ASSIGNEE => {
+        Lifecycle::Cancelled { .. } if session.was_untaken() => {
             let declined: Vec<&str> = task.declined.keys().map(|agent| agent.as_str()).collect();
             let message = format!("nobody is left who could do this; declined by: {}", declined.join(", "));
             Some(Outcome::Returned(content::failed(message)))
         }
-        Lifecycle::Cancelled { reason, .. } if **reason == *NOT_APPROVED => {
+        Lifecycle::Cancelled { reason, .. } if session.was_not_approved() => {
             let told = Approval::of(session).map_or_else(|| reason.to_string(), |found| found.sentence());
             Some(Outcome::Returned(content::failed(told)))
         }

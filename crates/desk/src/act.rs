@@ -62,13 +62,15 @@ impl Desk {
         let key = SessionKey::new(pass.caller().tenant.clone(), session);
         self.check_reach(pass.caller(), &key, &command.act).await?;
         self.check_scope(pass.caller(), &command.act).await?;
-        self.gate.may_store(pass.caller(), &key, &command)?;
         let bound = match Contracts::needs_session(&command.act) {
             true => self.engine.session(key.clone()).await?,
             false => None,
         };
         // Whoever may not see the session is told that, and nothing of what it is bound to.
         let seen = bound.filter(|session| sees(pass.caller(), session));
+        if !command.always_fits(seen.as_deref().map(|session| &session.binding.charter)) {
+            self.must_have_room(pass.caller(), &key, &command).await?;
+        }
         // Nor does it matter what a task is bound to that has ended, or that has the message already.
         let is_over = |session: &Session| session.lifecycle.is_terminal() || session.has_seen(&command);
         if !seen.as_deref().is_some_and(is_over) {
@@ -107,6 +109,30 @@ impl Desk {
             self.tell_of_cycle(&key.tenant, &accepted.session).await;
         }
         Ok(accepted)
+    }
+
+    /// Whether what a command adds to a session may be stored: whoever started the session pays for it. Only who would be heard
+    /// there is told that it may not.
+    async fn must_have_room(&self, caller: &Caller, key: &SessionKey, command: &Command) -> Result<(), No> {
+        let requester = match command.act.start() {
+            Some(_) => Some(caller.agent.clone()),
+            None => match self.engine.requester(key) {
+                Some(requester) => Some(requester),
+                // It is needed in memory in a moment in any case.
+                None => {
+                    self.engine.session(key.clone()).await?.map(|session| session.binding.requester.clone())
+                }
+            },
+        };
+        // That there is no such session is for the engine to say.
+        let Some(requester) = requester else { return Ok(()) };
+        let Err(limited) = self.gate.may_store(caller, &requester, command.weight() as u64) else {
+            return Ok(());
+        };
+        if command.act.start().is_none() {
+            self.must_hear(caller, &key.session).await?;
+        }
+        Err(limited.into())
     }
 
     /// Whether the kernel would let the caller do this in a session as it is, or else why not. Nothing comes of it.

@@ -146,7 +146,7 @@ fn wanted(act: &Act, session: Option<&Session>, by: &AgentId) -> Vec<Wanted> {
                     let answered = question.filter(|_| binding.charter.message_answers);
                     answered.map(|asked| answer_to(asked, body)).into_iter().collect()
                 }
-                (Next::Delivers, _) if !binding.charter.commit_completes => delivered(Some(session), body),
+                (Next::Delivers, _) if binding.charter.delivery_reports() => delivered(Some(session), body),
                 (Next::Asks { schema, .. }, _) => {
                     let part = Part::Question(QuestionKey::from("1"));
                     vec![Wanted { part, schema: schema.clone(), value: None }]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use handover_kernel::command::Command;
-use handover_kernel::{Face, Refusal, Session};
+use handover_kernel::{AgentId, Face, Refusal, Session};
 use handover_store::SessionKey;
 
 use self::ledger::Ledger;
@@ -305,21 +305,12 @@ impl Gate {
         self.inner.memory.room(tenant, agent, None).take(bytes)
     }
 
-    /// Whether what a command adds to a session may be stored. What leads to the session's end always may.
-    pub fn may_store(&self, caller: &Caller, key: &SessionKey, command: &Command) -> Result<(), Limited> {
-        if command.always_fits() {
-            return Ok(());
-        }
+    /// Whether so many bytes more may be stored of what an agent of the caller's tenant started.
+    pub fn may_store(&self, caller: &Caller, requester: &AgentId, bytes: u64) -> Result<(), Limited> {
         let Storage { per_agent, per_tenant } = self.inner.settings.storage;
-        let requester = match command.act.start() {
-            Some(_) => Some(caller.agent.clone()),
-            None => self.inner.engine.requester(key),
-        };
-        let own = requester.as_ref() == Some(&caller.agent);
+        let own = *requester == caller.agent;
         let per_agent = caller.allowance.stored_bytes.filter(|_| own).unwrap_or(per_agent);
-        let requester = requester.as_ref().map_or("", |requester| requester.as_str());
-        let (of_tenant, of_agent) = self.inner.engine.stored(&key.tenant, requester);
-        let bytes = command.weight() as u64;
+        let (of_tenant, of_agent) = self.inner.engine.stored(&caller.tenant, requester.as_str());
         for (whose, stored, max) in
             [(Whose::Agent, of_agent, per_agent), (Whose::Tenant, of_tenant, per_tenant)]
         {

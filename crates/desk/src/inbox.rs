@@ -1,11 +1,12 @@
 //! Inboxes: what waits for an agent, found by index and looked at again in the engine, so that nothing is shown that
 //! somebody else has dealt with meanwhile. It costs what the page costs, however much the agent has done before.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use handover_engine::Denied;
 use handover_engine::view::{self, WaitKind};
-use handover_kernel::{AgentId, Event, Fact, Session, Timestamp};
+use handover_kernel::{AgentId, Event, Fact, Session, SessionId, Timestamp};
 use tokio::time::Instant;
 
 use crate::caller::Caller;
@@ -112,22 +113,23 @@ impl Desk {
         Ok(since.filter(|since| left.is_empty() || *since < oldest).unwrap_or(oldest))
     }
 
-    /// The tasks that the caller may take, as soon as there is one; none if there is none in time, or it may not stay any
-    /// longer. Only who really waits takes a place among the agent's streams.
+    /// The tasks that the caller may take but these, as soon as there is one; none if there is none in time, or it may not stay
+    /// any longer. Only who really waits takes a place among the agent's streams.
     pub async fn await_offers(
         &self,
         caller: &Caller,
+        but: &BTreeSet<SessionId>,
         max: usize,
         until: Instant,
     ) -> Result<Vec<Arc<Session>>, No> {
-        let offers = self.inbox(caller, &[WaitKind::TaskOffer], None, max).await?.sessions;
+        let offers = self.offers(caller, but, max).await?;
         if !offers.is_empty() || until <= Instant::now() {
             return Ok(offers);
         }
         let mut stay = self.stay(caller)?;
         let mut events = self.own_events(caller).await?;
         loop {
-            let offers = self.inbox(caller, &[WaitKind::TaskOffer], None, max).await?.sessions;
+            let offers = self.offers(caller, but, max).await?;
             if !offers.is_empty() {
                 return Ok(offers);
             }
@@ -138,6 +140,25 @@ impl Desk {
                     Ok(None) => return Ok(Vec::new()),
                     Err(over) => return over.no().map_or(Ok(Vec::new()), Err),
                 }
+            }
+        }
+    }
+
+    async fn offers(
+        &self,
+        caller: &Caller,
+        but: &BTreeSet<SessionId>,
+        max: usize,
+    ) -> Result<Vec<Arc<Session>>, No> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.inbox(caller, &[WaitKind::TaskOffer], after.as_deref(), max).await?;
+            found.extend(page.sessions.into_iter().filter(|session| !but.contains(&session.binding.id)));
+            found.truncate(max);
+            match page.next {
+                // Those that are passed over may fill a page.
+                Some(next) if found.is_empty() => after = Some(next),
+                Some(_) | None => return Ok(found),
             }
         }
     }

@@ -156,6 +156,11 @@ impl Charter {
         CheckInTerms { window_ms: terms.window_ms.or(self.check_in_ms), ..terms }
     }
 
+    /// Whether what a worker delivers in a message is its report, and not something to be reviewed in the conversation.
+    pub fn delivery_reports(&self) -> bool {
+        !self.commit_completes
+    }
+
     /// A MACP session under `policy.default`: nothing settles by itself.
     pub fn macp() -> Charter {
         Charter {

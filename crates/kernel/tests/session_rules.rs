@@ -814,6 +814,39 @@ mod limits {
     }
 
     #[test]
+    fn a_full_log_takes_no_checkpoints_for_their_names() {
+        let mut stage = Stage::working(Charter::mcp());
+        stage.ok("planner", steer("left"));
+        stage.limits.log_events_max = 0;
+        let named = |stage: &Stage, id: &str| {
+            let checkpoint = Command { takes_orders: true, ..stage.command("worker", checkpoint()) };
+            checkpoint.in_session_scope().with_id(id)
+        };
+        let first = named(&stage, "c1");
+        assert_eq!(stage.put(&first).answer.unwrap().orders.len(), 1, "what waits is handed over");
+        let second = named(&stage, "c2");
+        assert_eq!(stage.put(&second).answer.unwrap_err().code(), "LOG_FULL", "nothing waits any more");
+        assert!(stage.put(&first).answer.unwrap().duplicate);
+    }
+
+    #[test]
+    fn a_full_log_takes_a_delivery_that_is_a_report_and_who_takes_or_turns_down_the_task() {
+        let full = |stage: Stage| stage.with_limits(|limits| limits.log_events_max = 0);
+        let mut delivered = full(Stage::working(Charter::mcp()));
+        assert_eq!(delivered.no("worker", message("half of it")), "LOG_FULL");
+        delivered.ok("worker", hand_in("page"));
+        assert_eq!(delivered.standing(), Standing::ResolvedPositive);
+
+        let mut talk = Stage::conversation();
+        talk.ok("worker", accept());
+        talk = full(talk);
+        assert_eq!(talk.no("worker", hand_in("page")), "LOG_FULL", "one of many messages");
+
+        full(Stage::requested(Charter::mcp())).ok("worker", accept());
+        full(Stage::requested(Charter::mcp())).ok("worker", decline());
+    }
+
+    #[test]
     fn a_retry_of_what_a_full_log_holds_is_a_duplicate() {
         let mut stage = Stage::working(Charter::macp());
         stage.named("worker", "m1", update("so far")).unwrap();

@@ -2,9 +2,9 @@
 
 use crate::approval::guard;
 use crate::budget::NESTED_MAX;
-use crate::charter::{Authority, Cancel, PauseAt};
+use crate::charter::{Authority, Cancel, Charter, PauseAt};
 use crate::command::{
-    Act, Command, HandoffAct, ModeKind, Opening, RESERVED_PREFIXES, SecondStart, Start, TaskAct,
+    Act, Command, HandoffAct, ModeKind, Next, Opening, RESERVED_PREFIXES, SecondStart, Start, TaskAct,
 };
 use crate::commitment::Commitment;
 use crate::errand::{PARENT_ENDED, Verdict, What};
@@ -208,7 +208,10 @@ impl Session {
             return Ok(Decision::Duplicate { seq, at });
         }
         let drafts = self.decide_new(command, limits, now)?;
-        if !drafts.is_empty() && !command.always_fits() {
+        if !drafts.is_empty()
+            && !command.always_fits(Some(&self.binding.charter))
+            && !self.is_told(command, now)
+        {
             self.check_room(drafts.len() as u64, command, limits)?;
         }
         if matches!(command.act, Act::Decide { .. }) {
@@ -216,6 +219,16 @@ impl Session {
             return Ok(Decision::New(drafts));
         }
         guard(self.binding.charter.approvals.as_deref(), Some(self), command, drafts, limits)
+    }
+
+    /// Whether a checkpoint hands over or notes what has to be, which comes to an end by itself, and is not only one with a name.
+    fn is_told(&self, command: &Command, now: Timestamp) -> bool {
+        match (&self.mode, &command.act) {
+            (Mode::Task(task), Act::Task(TaskAct::Checkpoint)) => {
+                command.takes_orders && task.has_news(&self.binding, now)
+            }
+            _ => false,
+        }
     }
 
     /// Whether a message came under the id of this command before: it is answered as that was, or refused as another.
@@ -474,8 +487,9 @@ impl Session {
 
 impl Command {
     /// Whether a full log takes it: what leads to the end of the session, hands over or acknowledges what is in it, or is
-    /// the runtime's. None of it can be repeated for ever, so that the log still has an end.
-    pub fn always_fits(&self) -> bool {
+    /// the runtime's. None of it can be repeated for ever, so that the log still has an end. A message may be a report, which
+    /// only the charter of its session says.
+    pub fn always_fits(&self, charter: Option<&Charter>) -> bool {
         let asked = match &self.act {
             Act::Cancel { .. }
             | Act::Resume { .. }
@@ -487,16 +501,20 @@ impl Command {
             Act::Task(act) => match act {
                 TaskAct::Complete { .. }
                 | TaskAct::Fail { .. }
+                | TaskAct::Accept { .. }
+                | TaskAct::Decline { .. }
                 | TaskAct::Deliver { .. }
                 | TaskAct::Read { .. }
                 | TaskAct::Acknowledge
                 | TaskAct::HandOn { .. }
                 | TaskAct::AddChild { .. }
                 | TaskAct::NoteCycle { .. } => true,
-                TaskAct::Checkpoint => self.takes_orders,
+                // One with a name is remembered each time.
+                TaskAct::Checkpoint => self.takes_orders && self.id.is_none() && self.used.is_empty(),
+                TaskAct::Say { next: Next::Delivers, .. } => {
+                    charter.is_some_and(|charter| charter.delivery_reports())
+                }
                 TaskAct::Request(_)
-                | TaskAct::Accept { .. }
-                | TaskAct::Decline { .. }
                 | TaskAct::Update { .. }
                 | TaskAct::Ask { .. }
                 | TaskAct::Hold { .. }

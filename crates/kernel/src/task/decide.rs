@@ -323,16 +323,22 @@ impl Task {
         let mut drafts = self.as_assignee(scene, &None)?;
         // A safe point at which nothing waits and nothing is learnt need not be remembered, unless it has a name: whoever
         // sends it again is told what came after it.
-        let nothing_new = !self.orders.any_waiting()
-            && !self.conversation.unacknowledged
-            && !self.owes_sign(scene.binding(), scene.now);
         let named = scene.command.id.is_some() || !scene.command.used.is_empty();
-        if drafts.is_empty() && nothing_new && self.pause.is_none() && !named {
+        if drafts.is_empty() && !self.has_news(scene.binding(), scene.now) && !named {
             return Ok(drafts);
         }
         drafts.push(scene.says(Fact::Checkpointed));
         self.safe_point(scene, &mut drafts);
         Ok(drafts)
+    }
+
+    /// Whether something happens at a safe point: an order is handed over, a message acknowledged, a pause begins, or a sign of
+    /// life is due.
+    pub(crate) fn has_news(&self, binding: &Binding, now: Timestamp) -> bool {
+        self.orders.any_waiting()
+            || self.conversation.unacknowledged
+            || self.pause.is_some()
+            || self.owes_sign(binding, now)
     }
 
     /// Whoever holds its own work is at a safe point, so that nothing has to be waited for.

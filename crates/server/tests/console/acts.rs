@@ -273,7 +273,10 @@ async fn a_running_task_is_offered_to_another_agent_and_taken_in_the_console() {
     let page = helper.ok("/").await;
     page.has("worker offers you the responsibility");
     let handoff = page.text.split("id=\"wait-").nth(1).unwrap().split('"').next().unwrap().to_owned();
-    helper.ok(&format!("/tasks/{handoff}")).await.has("no fuel").has("to helper");
+    let offer = helper.ok(&format!("/tasks/{handoff}")).await;
+    offer.has("What is offered").has("<p class=\"text\">no fuel</p>").has("to helper").lacks("why-offer");
+    offer.has(&format!("href=\"/tasks/{task}\">task:{task}"));
+    owner.ok(&format!("/tasks/{handoff}")).await.has("disabled aria-describedby=\"why-offer\">Accept");
     helper
         .does(&format!("/tasks/{handoff}/offer"), &[("do", "accept"), ("back", "/")])
         .await

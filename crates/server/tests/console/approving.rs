@@ -60,8 +60,10 @@ async fn an_approval_drops_nothing_that_somebody_typed() {
         page.has(why).has(changed[1].1).has("data-typed");
     }
     assert_eq!(stage.written(), before, "nothing was decided");
-    assert_eq!(sends(&lead, &task, &[("do", "approve")]).await.status, 303);
     let own = Browser::signed_in(&stage, "planner").await;
+    let page = own.ok(&format!("/tasks/{task}")).await;
+    page.has("disabled aria-describedby=\"why-decide\">Approve").has("nobody decides about its own");
+    assert_eq!(sends(&lead, &task, &[("do", "approve")]).await.status, 303);
     own.ok(&format!("/tasks/{task}")).await.has("approved the proposal").lacks("with changes");
 }
 

@@ -489,7 +489,8 @@ async fn an_observer_sees_everything_of_its_tenant_and_may_do_nothing() {
     let (ops, far) = (Browser::signed_in(&stage, "ops").await, Browser::signed_in(&stage, "far").await);
     ops.ok("/tasks").await.has("dig").has("(observer)");
     let page = ops.ok(&format!("/tasks/{task}")).await;
-    page.has("disabled aria-describedby=\"why-steer\"").has("ops may read this task, and has no part in it");
+    page.has("disabled aria-describedby=\"why-nothing\"")
+        .has("ops may read this task, and has no part in it");
     let before = stage.written();
     for (act, fields) in [
         ("steer", &[("text", "left")][..]),

@@ -27,7 +27,7 @@ impl Task {
             }
         }
         match next {
-            Next::Delivers if !charter.commit_completes => {
+            Next::Delivers if charter.delivery_reports() => {
                 let mut drafts = self.as_assignee(scene, &None)?;
                 let delivered = Fact::Completed { output: body.clone(), summary: Text::default() };
                 drafts.extend(self.reported_as(scene, delivered, charter.on_complete));

@@ -7,9 +7,10 @@ use askama::Template;
 use axum::response::Response;
 use handover_desk::calendar::rfc3339;
 use handover_desk::{No, WaitKind, id as ids, timeline};
+use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::charter::PauseAt;
-use handover_kernel::command::{Act, CheckInTerms, Next, Progress, TaskAct};
-use handover_kernel::handoff::TASK_SCOPE_PREFIX;
+use handover_kernel::command::{Act, Answer, CheckInTerms, HandoffAct, Next, Progress, Reply, TaskAct};
+use handover_kernel::handoff::{TASK_SCOPE_PREFIX, task_of_scope};
 use handover_kernel::{Blob, Fact, Session, Text};
 
 use super::Console;
@@ -49,6 +50,7 @@ struct Page {
     head: Head,
     instructions: String,
     input: String,
+    offered: Option<Offered>,
     outcome: Option<Outcome>,
     /// What it waits for, if it waits for whoever asks.
     waits: Vec<Wait>,
@@ -105,6 +107,23 @@ struct Edge {
     circular: bool,
 }
 
+/// What was offered last in a handoff, as far as the events of the page tell it.
+struct Offered {
+    to: String,
+    scope: String,
+    /// The task that it is about.
+    task: Option<String>,
+    reason: String,
+    context: Vec<String>,
+}
+
+/// What waits for somebody else: what one could do about it, and why whoever asks cannot.
+struct Closed {
+    name: &'static str,
+    buttons: &'static [&'static str],
+    why: String,
+}
+
 /// What whoever asks can do: empty, or why not.
 struct Doable {
     /// Why nothing at all can be done, if that is so.
@@ -116,12 +135,44 @@ struct Doable {
     cancel: String,
     complete: String,
     hand_on: String,
+    closed: Vec<Closed>,
     /// Whether it would be paused at once, unless that is not wanted.
     at_once: bool,
     paused: bool,
     over: bool,
     /// How many subtasks end with it.
     open_below: usize,
+}
+
+impl Doable {
+    /// The id of the paragraph that says why something cannot be done: that is said once where it is the same for all.
+    fn described(&self, name: &str, why: &str) -> String {
+        match name {
+            _ if why == self.nothing => "why-nothing".to_owned(),
+            "say" if why == self.steer => "why-steer".to_owned(),
+            name => format!("why-{name}"),
+        }
+    }
+}
+
+/// What waits for somebody, as acts that would settle it.
+fn open_matters(session: &Session) -> Vec<(&'static str, &'static [&'static str], Act)> {
+    let mut found: Vec<(_, &[_], _)> = Vec::new();
+    if let Some(question) = session.task().and_then(|task| task.phase.questions().first()) {
+        let answers = vec![Answer { key: question.key.clone(), reply: Reply::Refused }];
+        let answer = TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false };
+        found.push(("answer", &["Answer", "Refuse to answer"], Act::Task(answer)));
+    }
+    if let Some(proposal) = session.proposal.as_ref().filter(|proposal| proposal.is_open()) {
+        let decide = Act::Decide { proposal: proposal.id, ruling: Ruling::Approved(Changes::default()) };
+        found.push(("decide", &["Approve", "Ask for changes", "Reject"], decide));
+    }
+    if let Some(offer) = session.handoff().and_then(|handoff| handoff.outstanding()) {
+        let (handoff, reason) = (offer.handoff.clone(), Text::default());
+        let accept = HandoffAct::Accept { handoff, by: None, reason, implicit: false };
+        found.push(("offer", &["Accept", "Decline"], Act::Handoff(accept)));
+    }
+    found
 }
 
 fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize) -> Doable {
@@ -151,6 +202,11 @@ fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize
             Ok(()) => String::new(),
             Err(no) => no::No(no).said(),
         },
+        closed: open_matters(session)
+            .into_iter()
+            .map(|(name, buttons, act)| Closed { name, buttons, why: why(act) })
+            .filter(|closed| !closed.why.is_empty())
+            .collect(),
         at_once: session.binding.charter.pause == PauseAt::Once,
         paused: State::of(session).word == "paused",
         over: session.lifecycle.is_terminal(),
@@ -212,6 +268,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         top: Top { here: "tasks", live, notice, at, ..top },
         instructions: request.map_or_else(String::new, |request| shown::words(&request.instructions)),
         input: request.map_or_else(String::new, |request| shown::bytes(&request.input)),
+        offered: offered(session, history.events.iter().map(|event| &event.fact)),
         outcome: shown::outcome(session, bound_by.as_deref()),
         waits: wait.into_iter().collect(),
         doable: doable(console, asked, session, open_below),
@@ -230,6 +287,31 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         head,
     };
     Ok(html(status, &page, caller.room()))
+}
+
+/// What was offered last, if the session is a handoff.
+fn offered<'a>(session: &Session, facts: impl Iterator<Item = &'a Fact>) -> Option<Offered> {
+    let offer = session.handoff()?.offers.last()?;
+    let mut offered = Offered {
+        to: offer.target.to_string(),
+        scope: shown::words(&offer.scope),
+        task: task_of_scope(&offer.scope).map(|task| task.to_string()),
+        reason: String::new(),
+        context: Vec::new(),
+    };
+    for fact in facts {
+        if let Fact::Offered { handoff, reason, .. } = fact
+            && *handoff == offer.handoff
+        {
+            offered.reason = shown::words(reason);
+        }
+        if let Fact::ContextAdded { handoff, body, .. } = fact
+            && *handoff == offer.handoff
+        {
+            offered.context.push(shown::bytes(body));
+        }
+    }
+    Some(offered)
 }
 
 /// The open offers of whoever asks to hand a task on, each as whom it is to and its id.

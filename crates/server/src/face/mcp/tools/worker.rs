@@ -53,6 +53,9 @@ pub(in crate::face::mcp) enum Tool {
 /// How many tasks are given out at once.
 const NEXT_MAX: usize = 100;
 
+/// How many tasks that could not be taken one `work_next` passes over.
+const PASSED_OVER_MAX: usize = 32;
+
 impl Mcp {
     pub(super) async fn run_worker(&self, caller: &Caller, tool: Tool, given: Map<String, Value>) -> Done {
         match tool {
@@ -79,7 +82,7 @@ impl Mcp {
             Tool::Hold => {
                 let Reasoned { task_id, reason } = read_arguments(given)?;
                 let act = Act::Task(TaskAct::Hold { reason: Text::from(reason) });
-                let accepted = self.put(caller, &task_id, taking_orders(caller, act)).await?;
+                let accepted = self.put(caller, &task_id, caller.name(taking_orders(caller, act))).await?;
                 Ok(structured(safe_point(&accepted, &Told::default())))
             }
             Tool::Resume => {
@@ -102,8 +105,10 @@ impl Mcp {
     async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
         let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
         let until = self.until(caller, asked.wait_ms);
+        // What could not be taken is passed over: somebody else, or another hand of the same agent, was faster.
+        let mut refused = BTreeSet::new();
         loop {
-            let offers = self.desk().await_offers(&caller.who, max, until).await?;
+            let offers = self.desk().await_offers(&caller.who, &refused, max, until).await?;
             let mut work = Vec::new();
             for session in &offers {
                 if !asked.accept {
@@ -112,8 +117,9 @@ impl Mcp {
                 }
                 match self.accept(caller, session.binding.id.as_str()).await {
                     Ok(accepted) => work.push(shown(&accepted.session)),
-                    // Somebody else, or another hand of the same agent, was faster.
-                    Err(no) if no.refusal().is_some() => {}
+                    Err(no) if is_passed_over(&no) && refused.len() < PASSED_OVER_MAX => {
+                        refused.insert(session.binding.id.clone());
+                    }
                     // What was taken before that is given out all the same.
                     Err(no) if work.is_empty() => return Err(no.into()),
                     Err(_) => break,
@@ -371,6 +377,11 @@ impl Mcp {
 }
 
 /// What a worker says that it has used.
+/// Whether the task may be another's by now, and not the server busy.
+fn is_passed_over(no: &No) -> bool {
+    no.refusal().is_some_and(|refusal| *refusal != Refusal::Busy)
+}
+
 fn told_used(used: Option<Numbers>) -> Result<Amounts, Trouble> {
     budget::amounts("used", used).map_err(Trouble::Told)
 }

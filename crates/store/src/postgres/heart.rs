@@ -5,7 +5,7 @@
 //! whose standby hangs: nobody can tell which, so both stop answering then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,27 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// What one thread does for everybody: one beat at a time.
 pub(super) struct Heart {
     connection: Pool,
-    /// When the database saw the holder of a slot last, in its own words.
-    seen_at: Mutex<(Held, String)>,
+    last: Mutex<Sighting>,
+    /// The connection of the beat that is under way, or of the last one.
+    over: Mutex<Weak<Session>>,
     beats: Mutex<Beats>,
     changed: Condvar,
 }
+
+/// When the database last saw the holder of a slot.
+#[derive(Clone, Default)]
+pub(super) struct Sighting {
+    pub(super) held: Held,
+    /// The time, in the database's own words.
+    pub(super) at: String,
+    /// Which server it was: one that was promoted, or started again, is another.
+    pub(super) server: String,
+    /// The connection, if it was a beat.
+    pub(super) number: Option<u64>,
+}
+
+/// What tells one server from another, and from itself before it was started again.
+pub(super) const SERVER: &str = "pg_postmaster_start_time()::text";
 
 /// How the beats went.
 struct Beats {
@@ -69,7 +85,8 @@ impl Heart {
         };
         Heart {
             connection: Pool::new(1),
-            seen_at: Mutex::default(),
+            last: Mutex::default(),
+            over: Mutex::default(),
             beats: Mutex::new(beats),
             changed: Condvar::new(),
         }
@@ -85,9 +102,16 @@ impl Heart {
         beats.seen = beats.seen.max(at);
     }
 
-    /// The database says when it has seen the holder of a slot.
-    pub(super) fn was_seen(&self, held: Held, at: String) {
-        *lock(&self.seen_at) = (held, at);
+    pub(super) fn was_seen(&self, sighting: Sighting) {
+        *lock(&self.last) = sighting;
+    }
+
+    /// Beat over a new connection from now on, if the next beat would go over that of this sighting.
+    fn leave(&self, sighting: &Sighting) {
+        let over = lock(&self.over).upgrade().filter(|session| Some(session.number) == sighting.number);
+        if let Some(session) = over {
+            session.give_up();
+        }
     }
 
     pub(super) fn stop(&self) {
@@ -147,9 +171,9 @@ impl Heart {
 }
 
 impl Inner {
-    /// Be seen by the database now.
-    pub(super) fn be_seen(&self) -> Result<(), Fault> {
-        self.heart.wait(self.options.patience, |_| false)
+    /// Be seen by the database now, within this time.
+    pub(super) fn be_seen(&self, within: Duration) -> Result<(), Fault> {
+        self.heart.wait(within, |_| false)
     }
 
     /// Whoever has not been seen for half of its lease waits until it is, so long at most: it may have lost its slot, or speak to
@@ -182,23 +206,35 @@ impl Inner {
         }
     }
 
-    /// See once to it that a connection leads to the database that has last seen this node, or to one that says that another node has
-    /// its slot.
+    /// See once to it that a connection leads to the server that has last seen this node, or to one that says that another node
+    /// has its slot. Where another server knows as much, as a standby does that was just promoted, a beat has to find out which of
+    /// them it is: until then nothing is read there, so that nobody reads what is and then what was.
     pub(super) fn be_sure_of(&self, session: &Arc<Session>, within: Duration) -> Result<(), Error> {
         if session.is_sure.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (held, at) = lock(&self.heart.seen_at).clone();
-        let sql = "SELECT EXISTS (SELECT 1 FROM @slots WHERE slot = $1 AND (epoch > $2 OR epoch = $2 AND seen_at >= $3::timestamptz))";
-        let mut all = held.values();
-        all.extend(values![at => TEXT]);
-        let rows = self.link.ask(session, sql, all, within)?;
-        if rows.first().is_some_and(|row| row.get(0)) {
-            session.is_sure.store(true, Ordering::Release);
-            return Ok(());
+        let last = lock(&self.heart.last).clone();
+        let sql = format!(
+            "SELECT epoch > $2, seen_at >= $3::timestamptz, {SERVER} FROM @slots WHERE slot = $1 AND epoch >= $2"
+        );
+        let mut all = last.held.values();
+        all.extend(values![last.at.clone() => TEXT]);
+        let rows = self.link.ask(session, &sql, all, within)?;
+        let found =
+            rows.first().map(|row| (row.get::<_, bool>(0), row.get::<_, bool>(1), row.get::<_, String>(2)));
+        match found {
+            Some((true, ..)) => {}
+            Some((_, true, server)) if server == last.server => {}
+            found => {
+                if found.is_some_and(|(_, knows, _)| knows) {
+                    self.heart.leave(&last);
+                }
+                session.give_up();
+                return Err(Error::Left);
+            }
         }
-        session.give_up();
-        Err(Error::Left)
+        session.is_sure.store(true, Ordering::Release);
+        Ok(())
     }
 
     pub(super) fn keep_beating(&self) {
@@ -240,7 +276,9 @@ impl Inner {
     }
 
     fn beat(&self) -> Result<(), Fault> {
-        let sql = "SELECT others, unknown, seen FROM @beat_v1($1, $2, $3, $4, $5 * interval '1 second')";
+        let sql = format!(
+            "SELECT others, unknown, seen, {SERVER} FROM @beat_v1($1, $2, $3, $4, $5 * interval '1 second')"
+        );
         let held = *lock(&self.held);
         let (slots, numbers) = read::reached(&lock(&self.reached));
         // One that takes longer would be too old when it is there.
@@ -248,19 +286,22 @@ impl Inner {
         let number = AtomicU64::new(0);
         let seen = self.heart.connection.with(&self.link, within, |session, within| {
             number.store(session.number, Ordering::Release);
+            *lock(&self.heart.over) = Arc::downgrade(session);
             let mut all = held.values();
             all.extend(
                 values![slots.clone() => INT4_ARRAY, numbers.clone() => INT8_ARRAY, self.lease() => FLOAT8],
             );
-            self.link.ask(session, sql, all, within)
+            self.link.ask(session, &sql, all, within)
         });
         let seen = seen.map_err(|error| match is(&error, TAKEN) {
             true => self.move_from(held, &mut lock(&self.writer)),
             false => fault("being seen", error),
         })?;
         let row = seen.first().ok_or_else(|| super::empty("being seen"))?;
-        self.heart.was_seen(held, row.try_get(2).map_err(unexpected)?);
-        self.link.trust(number.into_inner());
+        let (at, server) = (row.try_get(2).map_err(unexpected)?, row.try_get(3).map_err(unexpected)?);
+        let number = number.into_inner();
+        self.heart.was_seen(Sighting { held, at, server, number: Some(number) });
+        self.link.trust(number);
         let number = |at| row.try_get::<_, i64>(at).map(natural).map_err(unexpected);
         self.know_of_others(number(0)?, number(1)?);
         Ok(())

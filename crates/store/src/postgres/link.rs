@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Socket};
 
@@ -294,7 +294,8 @@ async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
 ) {
     while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
         match message {
-            AsyncMessage::Notice(notice) if notice.severity() == "WARNING" => {
+            // What the severity is called depends on the server's language.
+            AsyncMessage::Notice(notice) if notice.parsed_severity() == Some(Severity::Warning) => {
                 warnings.fetch_add(1, Ordering::AcqRel);
                 tracing::warn!(message = notice.message(), "the database warns");
             }

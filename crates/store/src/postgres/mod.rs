@@ -122,6 +122,8 @@ struct Inner {
     link: Link,
     options: Options,
     readers: Pool,
+    /// Every answer that writes nothing waits for what this reads, however long the others read.
+    tail: Pool,
     /// Its own connection: when others hang, it must be found out whether the database is still the one.
     heart: Heart,
     hints: Arc<Hints>,
@@ -229,6 +231,7 @@ impl Inner {
         Ok(Inner {
             link: Link::new(options.database.clone(), schema, &options.node, options.patience)?,
             readers: Pool::new(options.readers_max),
+            tail: Pool::new(1),
             heart: Heart::new(),
             hints: Arc::new(Hints::new()),
             writer: Mutex::default(),
@@ -288,20 +291,30 @@ impl Inner {
         values: impl Fn() -> Vec<Value>,
     ) -> Result<Vec<Row>, Fault> {
         self.surely(within, |within| {
-            self.ask_surely(within, sql, &values).map_err(|error| fault(doing, error))
+            self.ask_surely(&self.readers, within, sql, &values).map_err(|error| fault(doing, error))
         })
     }
 
     fn ask_surely(
         &self,
+        pool: &Pool,
         within: Duration,
         sql: &str,
         values: impl Fn() -> Vec<Value>,
     ) -> Result<Vec<Row>, Error> {
-        self.readers.with(&self.link, within, |session, within| {
-            self.be_sure_of(session, within)?;
-            self.link.ask(session, sql, values(), within)
-        })
+        let until = Instant::now() + within;
+        let left = || until.saturating_duration_since(Instant::now());
+        loop {
+            let asked = pool.with(&self.link, left(), |session, within| {
+                self.be_sure_of(session, within)?;
+                self.link.ask(session, sql, values(), within)
+            });
+            match asked {
+                // The next beat says which server it is.
+                Err(Error::Left) if !left().is_zero() => _ = self.be_seen(left()),
+                asked => return asked,
+            }
+        }
     }
 
     /// One thing that changes something.
@@ -795,7 +808,7 @@ impl Store for PostgresStore {
     }
 
     fn probe(&self) -> Result<(), Fault> {
-        self.inner.be_seen()
+        self.inner.be_seen(self.inner.options.patience)
     }
 
     fn time(&self) -> Result<Option<u64>, Fault> {

@@ -218,7 +218,7 @@ impl Inner {
             all
         };
         let found = self.surely(self.options.patience, |within| {
-            self.ask_surely(within, sql, values).map_err(|error| match is(&error, TAKEN) {
+            self.ask_surely(&self.tail, within, sql, values).map_err(|error| match is(&error, TAKEN) {
                 true => self.move_from(held, &mut lock(&self.writer)),
                 false => fault("reading what other nodes did", error),
             })

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
+use super::heart::{SERVER, Sighting};
 use super::link::{Error, values};
 use super::{Held, Inner, Options, Writer, empty, fault, is, lock, schema, signed, unexpected};
 use crate::fault::Fault;
@@ -104,7 +105,10 @@ impl Inner {
     /// Take a slot that nobody has.
     pub(super) fn take_slot(&self, writer: &mut Writer, within: Duration) -> Result<(), Fault> {
         let Options { node, says, .. } = &self.options;
-        let sql = "SELECT slot, epoch, seen_at::text FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8)";
+        let sql = format!(
+            "SELECT slot, epoch, seen_at::text, {SERVER}
+             FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8)"
+        );
         let settings: String =
             says.settings.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
         let values = || {
@@ -120,7 +124,7 @@ impl Inner {
             ]
         };
         let begun = uptime();
-        let found = self.ask_within(within, sql, values);
+        let found = self.ask_within(within, &sql, values);
         let found = found.map_err(|error| self.cannot_take_slot(error))?;
         let row = found.first().ok_or_else(|| empty("taking a slot"))?;
         let slot: i32 = row.try_get(0).map_err(unexpected)?;
@@ -128,7 +132,8 @@ impl Inner {
         let epoch = row.try_get(1).map_err(unexpected)?;
         let held = Held { slot, epoch, missed: true };
         *lock(&self.held) = held;
-        self.heart.was_seen(held, row.try_get(2).map_err(unexpected)?);
+        let (at, server) = (row.try_get(2).map_err(unexpected)?, row.try_get(3).map_err(unexpected)?);
+        self.heart.was_seen(Sighting { held, at, server, number: None });
         self.heart.seen(begun);
         (writer.batch, writer.in_doubt, writer.moved) = (0, false, true);
         Ok(())

@@ -23,11 +23,12 @@ pub fn not_before(at: Timestamp) -> u64 {
     engine().not_before(at, uptime_ms())
 }
 
-/// Go by this clock, as all nodes do: from the beginning if nobody has asked for the time yet, and else forward only.
-pub fn go_by(at: Timestamp) {
+/// Go by this clock, as all nodes do: from the beginning if nobody has asked for the time yet, and else forward only. Says by
+/// how many milliseconds that sets it forward.
+pub fn go_by(at: Timestamp) -> u64 {
     let up = uptime_ms();
     let time = ENGINE.get_or_init(|| Time(AtomicU64::new(at.0.saturating_sub(up))));
-    time.not_before(at, up);
+    time.not_before(at, up)
 }
 
 fn engine() -> &'static Time {

@@ -18,8 +18,9 @@ use crate::hub::{Listed, Told};
 use crate::key::Key;
 use crate::shard::Round;
 
-/// How many events may wait to be told. Beyond that everybody reads them from the store.
+/// How many events, and how many bytes of them, may wait to be told. Beyond that everybody reads them from the store.
 const HELD_MAX: usize = 4096;
+const HELD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// How far what other nodes did is known.
 #[derive(Debug, Default)]
@@ -33,6 +34,7 @@ pub struct Tail {
     /// What others appended, in the order of their stamps.
     others: VecDeque<Heard>,
     held_events: usize,
+    held_bytes: u64,
     /// Somebody is telling: what is told by two at once would be told in any order.
     telling: bool,
     /// Something is being written.
@@ -108,20 +110,22 @@ impl Tail {
 
     /// Tell of our own events when it is their turn. False if too much waits.
     pub fn hold(&mut self, published: Published) -> bool {
-        let (until, count) = (self.next_look(), published.events.len());
+        let (until, count, bytes) = (self.next_look(), published.events.len(), weight(&published.events));
         self.own.push_back((until, published));
-        self.has_room(count)
+        self.has_room(count, bytes)
     }
 
     /// Tell of an event of another node when it is its turn. False if too much waits.
     pub fn hear(&mut self, heard: Heard) -> bool {
+        let bytes = heard.event.weight();
         self.others.push_back(heard);
-        self.has_room(1)
+        self.has_room(1, bytes)
     }
 
-    fn has_room(&mut self, more: usize) -> bool {
-        self.held_events += more;
-        let room = self.held_events <= HELD_MAX;
+    fn has_room(&mut self, events: usize, bytes: u64) -> bool {
+        self.held_events += events;
+        self.held_bytes += bytes;
+        let room = self.held_events <= HELD_MAX && self.held_bytes <= HELD_BYTES_MAX;
         if !room {
             self.forget();
         }
@@ -132,7 +136,7 @@ impl Tail {
     pub fn forget(&mut self) {
         self.own.clear();
         self.others.clear();
-        self.held_events = 0;
+        (self.held_events, self.held_bytes) = (0, 0);
     }
 
     /// Begin to tell what is due, unless somebody else does.
@@ -160,10 +164,12 @@ impl Tail {
             Some((_, published)) => Next::Own(published),
             None => Next::Other(self.others.pop_front()?),
         };
-        self.held_events -= match &next {
-            Next::Own(published) => published.events.len(),
-            Next::Other(_) => 1,
+        let (events, bytes) = match &next {
+            Next::Own(published) => (published.events.len(), weight(&published.events)),
+            Next::Other(heard) => (1, heard.event.weight()),
         };
+        self.held_events -= events;
+        self.held_bytes -= bytes;
         Some(next)
     }
 
@@ -188,9 +194,13 @@ impl Tail {
     }
 }
 
+fn weight(events: &[Arc<Event>]) -> u64 {
+    events.iter().map(|event| event.weight()).sum()
+}
+
 #[cfg(test)]
 mod tests {
-    use handover_kernel::{Limits, SessionId, step};
+    use handover_kernel::{Blob, Limits, SessionId, step};
 
     use super::*;
     use crate::shard::tests::{NOW, key, start};
@@ -252,5 +262,9 @@ mod tests {
         assert!((0..HELD_MAX as u64).all(|stamp| tail.hold(own(stamp))));
         assert!(!tail.hear(other(0)) && !tail.holds());
         assert!(tail.hold(own(1)));
+        let mut large = other(2);
+        Arc::make_mut(&mut large.event).verbatim = Some(Blob::from(vec![0; HELD_BYTES_MAX as usize]));
+        assert!(!tail.hear(large) && !tail.holds());
+        assert!(tail.hear(other(3)));
     }
 }

@@ -31,9 +31,12 @@ const ASK_EVERY: Duration = Duration::from_secs(10);
 /// How often it is counted again what is stored, where other nodes delete as well.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
 
-/// How often finished sessions past their time are deleted, and how many at a time.
+/// How often finished sessions past their time are deleted, and how many at a time: appends wait for that, and timers.
 const RETENTION_EVERY: Duration = Duration::from_secs(1);
-const RETENTION_BATCH: usize = 500;
+const RETENTION_BATCH: usize = 100;
+
+/// A step of the time that all nodes go by which is worth a word, in milliseconds.
+const STEP_MS: u64 = 1000;
 
 impl Inner {
     /// The watch over the clock: wakes what is due, lets go of what is idle, deletes what is past its time.
@@ -61,7 +64,11 @@ impl Inner {
                 asked = Instant::now();
                 // One that does not answer now will later.
                 if let Ok(Some(at)) = self.store.time() {
-                    go_by(Timestamp(at));
+                    let by_ms = go_by(Timestamp(at));
+                    if by_ms >= STEP_MS {
+                        tracing::warn!(by_ms, "the database's clock went ahead: sessions go on by it");
+                        watch = Watch::new(now(), machine());
+                    }
                 }
             }
             if self.tail.is_some() && counted.elapsed() >= COUNT_EVERY {
@@ -70,12 +77,13 @@ impl Inner {
                     self.stored.recount(stored);
                 }
             }
+            let mut behind = false;
             if retained.is_none_or(|at| at.elapsed() >= RETENTION_EVERY) {
-                retained = Some(Instant::now());
-                self.retain();
+                behind = self.retain();
+                retained = Some(Instant::now()).filter(|_| !behind);
             }
             let next = Duration::from_millis(lock(&self.timers).next_at().since(now()));
-            let pause = if more { Duration::from_millis(1) } else { next.min(SWEEP_EVERY) };
+            let pause = if more || behind { Duration::from_millis(1) } else { next.min(SWEEP_EVERY) };
             if !pause.is_zero() {
                 self.clock.wait(pause);
             }
@@ -142,37 +150,36 @@ impl Inner {
         }
     }
 
-    /// Delete finished sessions past their time, from memory as well; their ids stay taken.
-    fn retain(&self) {
+    /// Delete some finished sessions past their time, from memory as well; their ids stay taken. Says whether there may be more.
+    fn retain(&self) -> bool {
         let Some(keep) = self.settings.retention_ms else {
-            return;
+            return false;
         };
         let before = now().0.saturating_sub(keep);
-        loop {
-            let deleted = self.store.delete_finished(before, now().0, RETENTION_BATCH);
-            for gone in deleted.iter().flatten() {
-                let key = Key::from(gone.key.clone());
-                lock(self.shard(&key)).deleted(&key);
-                self.stored.take(&gone.key.tenant, &gone.requester, gone.bytes);
-            }
-            match deleted {
-                Ok(deleted) if deleted.len() < RETENTION_BATCH => break,
-                Ok(_) if self.stopping.load(Ordering::Acquire) => return,
-                Ok(_) => {}
-                Err(fault) => {
-                    if let Some(unsaid) = self.unwritten.now() {
-                        tracing::error!(error = %chain(&fault), unsaid, "finished sessions could not be deleted");
-                    }
-                    return;
+        let deleted = match self.store.delete_finished(before, now().0, RETENTION_BATCH) {
+            Ok(deleted) => deleted,
+            Err(fault) => {
+                if let Some(unsaid) = self.unwritten.now() {
+                    tracing::error!(error = %chain(&fault), unsaid, "finished sessions could not be deleted");
                 }
+                return false;
             }
+        };
+        for gone in &deleted {
+            let key = Key::from(gone.key.clone());
+            lock(self.shard(&key)).deleted(&key);
+            self.stored.take(&gone.key.tenant, &gone.requester, gone.bytes);
         }
-        let Some(keep) = self.settings.tombstones_ms else { return };
-        if let Err(fault) = self.store.forget_tombstones(now().0.saturating_sub(keep))
+        if deleted.len() == RETENTION_BATCH {
+            return true;
+        }
+        if let Some(keep) = self.settings.tombstones_ms
+            && let Err(fault) = self.store.forget_tombstones(now().0.saturating_sub(keep))
             && let Some(unsaid) = self.unwritten.now()
         {
             tracing::error!(error = %chain(&fault), unsaid, "tombstones could not be removed");
         }
+        false
     }
 }
 

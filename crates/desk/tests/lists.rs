@@ -13,7 +13,7 @@ use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::state::State;
 use handover_desk::{Data, Desk, Settings, WaitKind, gate};
 use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, TaskAct};
+use handover_kernel::command::{Act, CheckInTerms, Next, TaskAct};
 use handover_kernel::{AgentId, Face, SessionId, Text};
 
 const PROFILE: Profile =
@@ -90,6 +90,57 @@ async fn in_a_tree_what_is_under_a_task_follows_it_and_siblings_stay_in_order() 
     let (rows, more) = shown(5).await;
     let expected = [row(0, "root"), row(1, "a"), row(2, "a1"), row(2, "a2"), row(1, "b")];
     assert_eq!((rows.as_slice(), more), (&expected[..], true));
+}
+
+#[tokio::test]
+async fn offers_that_could_not_be_taken_are_passed_over_also_where_they_fill_a_page() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let (planner, worker) = (agent("planner"), agent("worker"));
+    for name in ["first", "second", "third"] {
+        delegated(&desk, &planner, "worker", name, Work::default()).await;
+    }
+    let offered = async |but: &[&str]| {
+        let but = but.iter().map(|name| SessionId::from(id(name).as_str())).collect();
+        let offers = desk.await_offers(&worker, &but, 1, tokio::time::Instant::now()).await.unwrap();
+        offers.iter().map(|offer| offer.binding.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(offered(&[]).await, [id("first")]);
+    assert_eq!(offered(&["first", "second"]).await, [id("third")]);
+    assert_eq!(offered(&["first", "second", "third"]).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_requester_that_has_stored_as_much_as_it_may_holds_up_nobody_who_takes_or_turns_down_its_tasks() {
+    let storage = gate::Storage { per_agent: 8 * 1024, per_tenant: 0 };
+    let (desk, _trigger) = opened(gate::Settings { storage, ..gate::Settings::default() });
+    let planner = agent("planner");
+    for name in ["first", "second"] {
+        delegated(&desk, &planner, "worker", name, Work::default()).await;
+    }
+    let say = |bytes: usize| {
+        let body = handover_kernel::Blob::from(vec![b'x'; bytes]);
+        Act::Task(TaskAct::Say { body, next: Next::AsBefore, check_in: CheckInTerms::default() })
+    };
+    while desk.act(&planner, &id("first"), say(1024)).await.is_ok() {}
+    let no = desk.act(&planner, &id("second"), say(1024)).await.unwrap_err();
+    assert_eq!(no.code(), "STORAGE_BUDGET_SPENT");
+    // Who takes no part is told that, and nothing of whose storage is spent.
+    let no = desk.act(&agent("stranger"), &id("second"), say(1024)).await.unwrap_err();
+    assert_eq!(no.code(), "NOT_PARTICIPANT");
+    desk.act(&agent("worker"), &id("first"), accept()).await.unwrap();
+    let decline = TaskAct::Decline { task: None, assignee: None, reason: Text::default() };
+    desk.act(&agent("worker"), &id("second"), Act::Task(decline)).await.unwrap();
+    // A checkpoint with a name is remembered each time.
+    let mut refused = None;
+    for number in 0..200 {
+        let mut named = agent("worker").command(Act::Task(TaskAct::Checkpoint)).with_id(format!("c{number}"));
+        named.takes_orders = true;
+        refused = desk.put(&agent("worker"), &id("first"), named).await.err();
+        if refused.is_some() {
+            break;
+        }
+    }
+    assert_eq!(refused.expect("there is an end").code(), "STORAGE_BUDGET_SPENT");
 }
 
 #[tokio::test]

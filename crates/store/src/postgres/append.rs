@@ -40,7 +40,7 @@ pub(super) fn calls(batch: &[Append]) -> Vec<Vec<usize>> {
 
 /// The statement of a call of `append_v1`, after the four values that say whose it is.
 pub(super) const APPEND: &str = "SELECT outcome, first, second FROM @append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
-     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31)";
+     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)";
 
 /// What `append_v1` is called with.
 pub(super) fn arguments(held: Held, batch: i64, seen: u64, items: &[&Append], races: &Races) -> Vec<Value> {
@@ -86,17 +86,6 @@ pub(super) fn arguments(held: Held, batch: i64, seen: u64, items: &[&Append], ra
 
 /// Index rows and wake times, as `append_v1` and `restore_v1` take them.
 pub(super) fn rows<'a>(items: impl Iterator<Item = (Option<&'a IndexRow>, Wake)> + Clone) -> Vec<Value> {
-    // Where those of each item end among those of all.
-    let (mut agents, mut waits) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new(), Vec::new()));
-    for (row, _) in items.clone() {
-        agents.1.extend(row.iter().flat_map(|row| &row.agents).map(Box::to_string));
-        agents.0.push(agents.1.len() as i32);
-        for waiting in row.iter().flat_map(|row| &row.waits) {
-            waits.1.push(waiting.agent.to_string());
-            waits.2.push(i64::from(waiting.kinds));
-        }
-        waits.0.push(waits.1.len() as i32);
-    }
     let row = || items.clone().map(|(row, _)| row);
     let wake = || items.clone().map(|(_, wake)| wake);
     let at = |wake: Wake| match wake {
@@ -110,14 +99,22 @@ pub(super) fn rows<'a>(items: impl Iterator<Item = (Option<&'a IndexRow>, Wake)>
         row().map(|row| row.map(|row| signed(row.created_at))).collect::<Vec<_>>() => INT8_ARRAY,
         row().map(|row| row.and_then(|row| row.finished_at.map(signed))).collect::<Vec<_>>() => INT8_ARRAY,
         row().map(|row| row.map(|row| row.summary.clone())).collect::<Vec<_>>() => BYTEA_ARRAY,
-        agents.0 => INT4_ARRAY,
-        agents.1 => TEXT_ARRAY,
-        waits.0 => INT4_ARRAY,
-        waits.1 => TEXT_ARRAY,
-        waits.2 => INT8_ARRAY,
+        row().map(|row| row.map(|row| names(row.agents.iter()))).collect::<Vec<_>>() => TEXT_ARRAY,
+        row().map(|row| row.map(|row| names(row.waits.iter().map(|waits| &waits.agent)))).collect::<Vec<_>>() => TEXT_ARRAY,
+        row().map(|row| row.map(|row| numbers(row.waits.iter().map(|waits| waits.kinds)))).collect::<Vec<_>>() => TEXT_ARRAY,
         wake().map(|wake| wake != Wake::Unchanged).collect::<Vec<_>>() => BOOL_ARRAY,
         wake().map(at).collect::<Vec<_>>() => INT8_ARRAY,
     ]
+}
+
+/// An array as the database reads it from text.
+fn names<'a>(names: impl Iterator<Item = &'a Box<str>>) -> String {
+    let quoted = |name: &Box<str>| format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
+    format!("{{{}}}", names.map(quoted).collect::<Vec<_>>().join(","))
+}
+
+fn numbers(numbers: impl Iterator<Item = u32>) -> String {
+    format!("{{{}}}", numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(","))
 }
 
 /// What became of a call, item by item.

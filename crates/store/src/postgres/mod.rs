@@ -783,7 +783,7 @@ impl Store for PostgresStore {
     }
 
     fn restore_index(&self, rows: &[(SessionKey, IndexRow, Wake)]) -> Result<(), Fault> {
-        let sql = "SELECT @restore_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+        let sql = "SELECT @restore_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
         for rows in unique(rows) {
             let values = || {
                 let mut all =

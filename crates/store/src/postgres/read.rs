@@ -182,7 +182,7 @@ impl Inner {
             "SELECT k.tenant, k.session, {EVENT} FROM {REACHED} r
              CROSS JOIN LATERAL (
                  SELECT * FROM @events e WHERE e.slot = r.slot AND e.number > r.number AND e.number <= r.number + {FEED_WINDOW}
-                 AND EXISTS (SELECT 1 FROM @lists l WHERE l.sid = e.sid AND l.agent = $6 AND l.tenant = $5)
+                 AND EXISTS (SELECT 1 FROM @listed l WHERE l.sid = e.sid AND l.tenant = $5 AND $6 = ANY (l.agents))
                  ORDER BY e.number LIMIT $3) e
              JOIN @sessions k ON k.sid = e.sid
              WHERE e.stamp < coalesce(({window}), 9223372036854775807)"
@@ -247,9 +247,13 @@ impl Inner {
         // The index that finds the fewest; the rest is filtered.
         let scan = match (&filter.tenant, &filter.agent) {
             (Some(_), Some(_)) => "SELECT sid, born FROM @lists WHERE tenant = $2 AND agent = $3",
-            (None, Some(_)) => "SELECT sid, born FROM @lists WHERE agent = $3",
-            (Some(_), None) => "SELECT sid, born FROM @listed WHERE tenant = $2",
-            (None, None) => "SELECT sid, born FROM @listed WHERE true",
+            // Nobody asks for it but who looks over everything.
+            (None, Some(_)) => {
+                "SELECT sid, born FROM (SELECT k.sid, k.born FROM @sessions k JOIN @listed l ON l.sid = k.sid
+                 WHERE k.deleted_at IS NULL AND $3 = ANY (l.agents)) k WHERE true"
+            }
+            (Some(_), None) => "SELECT sid, born FROM @sessions WHERE deleted_at IS NULL AND tenant = $2",
+            (None, None) => "SELECT sid, born FROM @sessions WHERE deleted_at IS NULL",
         };
         let sql = format!(
             "WITH scanned AS MATERIALIZED ({scan} AND born {beyond} $1 AND ($2::text IS NULL OR true) AND ($3::text IS NULL OR true)

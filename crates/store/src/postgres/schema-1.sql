@@ -44,7 +44,8 @@ CREATE TABLE sessions (
     deleted_at bigint
 );
 CREATE SEQUENCE sessions_born;
-CREATE INDEX sessions_by_birth ON sessions (born);
+CREATE INDEX sessions_by_birth ON sessions (born) WHERE deleted_at IS NULL;
+CREATE INDEX sessions_by_tenant ON sessions (tenant, born) WHERE deleted_at IS NULL;
 CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
 
 CREATE TABLE events (
@@ -68,7 +69,8 @@ CREATE TABLE snapshots (
     bytes bytea NOT NULL
 );
 
--- The index row of each session. Has room for new versions of each row beside the old: so most changes touch no index.
+-- The index row of each session. Has room for new versions of each row beside the old: so most changes touch no index. It is found by
+-- its session alone wherever it can be, because a change of any other key writes to every index.
 CREATE TABLE listed (
     sid bytea PRIMARY KEY,
     tenant text COLLATE "C" NOT NULL,
@@ -84,14 +86,11 @@ CREATE TABLE listed (
     waiters text[] NOT NULL,
     waits bigint[] NOT NULL
 ) WITH (fillfactor = 50);
-CREATE INDEX listed_by_birth ON listed (born);
-CREATE INDEX listed_by_tenant ON listed (tenant, born);
 CREATE INDEX listed_to_wake ON listed (wake, born) WHERE wake IS NOT NULL;
-CREATE INDEX listed_open ON listed (tenant, requester) WHERE finished_at IS NULL;
-CREATE INDEX listed_unfinished ON listed (born) WHERE finished_at IS NULL;
+CREATE INDEX listed_open ON listed (born) INCLUDE (tenant, requester) WHERE finished_at IS NULL;
 CREATE INDEX listed_finished ON listed (finished_at, born) WHERE finished_at IS NOT NULL AND wake IS NULL;
 
--- On whose lists a session is, and for whom it waits.
+-- On whose lists a session is, and for whom it waits: the agents and the waiters of its row, which is how its rows here are found.
 CREATE TABLE lists (
     tenant text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL,
@@ -99,8 +98,6 @@ CREATE TABLE lists (
     sid bytea NOT NULL,
     PRIMARY KEY (tenant, agent, born)
 );
-CREATE INDEX lists_of_session ON lists (sid, agent);
-CREATE INDEX lists_of_agent ON lists (agent, born);
 CREATE TABLE inbox (
     tenant text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL,
@@ -109,7 +106,6 @@ CREATE TABLE inbox (
     kinds bigint NOT NULL,
     PRIMARY KEY (tenant, agent, born)
 );
-CREATE INDEX inbox_of_session ON inbox (sid);
 
 -- How many bytes the events of each requester's sessions have. A node writes rows of its own slot alone, which may be less
 -- than none: a session that one node began another may delete.
@@ -263,9 +259,9 @@ CREATE FUNCTION append_v1(
     p_sid bytea[], p_tenant text[], p_session text[], p_expected bigint[], p_count integer[], p_size bigint[],
     p_event_of integer[], p_event_at bigint[], p_checksum bigint[], p_bytes bytea[],
     p_has_row boolean[], p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[],
-    p_finished_at bigint[], p_summary bytea[], p_agents_to integer[], p_agent text[], p_waits_to integer[],
-    p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[],
-    p_snapshot_checksum bigint[], p_snapshot bytea[], p_claims boolean[]
+    p_finished_at bigint[], p_summary bytea[], p_agents text[], p_waiters text[], p_waits text[], p_sets_wake boolean[],
+    p_wake bigint[], p_snapshot_checksum bigint[], p_snapshot bytea[],
+    p_claims boolean[]
 ) RETURNS TABLE (outcome smallint, first bigint, second bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
     SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -280,6 +276,9 @@ DECLARE
     births bigint[];
     starts bigint[];
     total bigint;
+    is_new boolean[];
+    stays boolean[];
+    requesters text[];
 BEGIN
     held := hold_v1(p_slot, p_epoch);
     IF held.batch <> p_batch - 1 THEN
@@ -306,10 +305,15 @@ BEGIN
            array_agg(coalesce(h.head, 0) ORDER BY i.item),
            array_agg(s.deleted_at ORDER BY i.item),
            array_agg(s.born ORDER BY i.item),
+           array_agg(l.sid IS NULL ORDER BY i.item),
+           array_agg(coalesce(l.waiters = p_waiters[i.item]::text[] AND l.waits = p_waits[i.item]::bigint[],
+                              p_waiters[i.item] IS NULL) ORDER BY i.item),
+           array_agg(coalesce(l.requester, p_requester[i.item]) ORDER BY i.item),
            greatest(p_seen, held.stamp, coalesce(max(h.stamp), 0))
-    INTO won, waits, heads, gone, births, base_stamp
+    INTO won, waits, heads, gone, births, is_new, stays, requesters, base_stamp
     FROM unnest(p_sid, p_expected, p_count) WITH ORDINALITY AS i (sid, expected, count, item)
     LEFT JOIN sessions s ON s.sid = i.sid
+    LEFT JOIN listed l ON l.sid = i.sid
     LEFT JOIN turns t ON t.sid = i.sid AND t.slot <> p_slot AND t.until > clock_timestamp()
     LEFT JOIN LATERAL (
         SELECT coalesce(max(seq), 0) AS head, coalesce(max(stamp), 0) AS stamp
@@ -328,14 +332,13 @@ BEGIN
     UPDATE slots SET batch = p_batch, before = held.number, number = held.number + total, stamp = CASE
         WHEN total > 0 THEN base_stamp + total ELSE held.stamp END
     WHERE slot = p_slot;
-    PERFORM index_v1(p_sid, p_tenant, births, won, p_has_row, p_kind, p_status, p_requester, p_created_at,
-                     p_finished_at, p_summary, p_agents_to, p_agent, p_waits_to, p_waits_for, p_waits_kinds, p_sets_wake,
-                     p_wake, false);
+    PERFORM index_v1(p_sid, p_tenant, births, won, p_has_row, is_new, stays, p_kind, p_status, p_requester, p_created_at,
+                     p_finished_at, p_summary, p_agents, p_waiters, p_waits, p_sets_wake, p_wake, false);
     IF total > 0 THEN
         INSERT INTO stored (slot, tenant, requester, bytes)
-        SELECT p_slot, l.tenant, l.requester, sum(p_size[i.item])
-        FROM generate_subscripts(p_sid, 1) AS i (item) JOIN listed l ON l.sid = p_sid[i.item]
-        WHERE won[i.item] GROUP BY l.tenant, l.requester ORDER BY l.tenant, l.requester
+        SELECT p_slot, i.tenant, i.requester, sum(i.size)
+        FROM unnest(p_tenant, requesters, p_size, won) AS i (tenant, requester, size, won)
+        WHERE i.won AND i.requester IS NOT NULL GROUP BY i.tenant, i.requester ORDER BY i.tenant, i.requester
         ON CONFLICT (slot, tenant, requester) DO UPDATE SET bytes = stored.bytes + excluded.bytes;
     END IF;
     IF EXISTS (SELECT 1 FROM unnest(p_snapshot) AS s (bytes) WHERE s.bytes IS NOT NULL) THEN
@@ -362,59 +365,54 @@ BEGIN
     FROM unnest(won, starts, gone, heads, waits) WITH ORDINALITY AS i (won, start, gone, head, waits, item) ORDER BY i.item;
 END $$;
 
--- Index rows, lists, inboxes and wake times of the items that won. Of the agents, and of those for whom it waits, each item has
--- those up to a number, after those of the item before. Which agents a session has is decided by its first row, unless everything
--- is made anew. Called with the settings that fix plans.
+-- Index rows, lists, inboxes and wake times of the items that won: is there no row yet, and does it wait for the same agents as
+-- before? Arrays of an item's own come as text, because a part of an array is found by going through all of it. Which agents a session
+-- has is decided by its first row, unless everything is made anew. Called with the settings that fix plans.
 CREATE FUNCTION index_v1(
-    p_sid bytea[], p_tenant text[], p_born bigint[], won boolean[], p_has_row boolean[], p_kind smallint[],
-    p_status smallint[], p_requester text[], p_created_at bigint[], p_finished_at bigint[], p_summary bytea[],
-    p_agents_to integer[], p_agent text[], p_waits_to integer[], p_waits_for text[], p_waits_kinds bigint[],
-    p_sets_wake boolean[], p_wake bigint[], p_anew boolean
+    p_sid bytea[], p_tenant text[], p_born bigint[], won boolean[], p_has_row boolean[], is_new boolean[], stays boolean[],
+    p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[], p_finished_at bigint[],
+    p_summary bytea[], p_agents text[], p_waiters text[], p_waits text[], p_sets_wake boolean[], p_wake bigint[], p_anew boolean
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE
-    is_new boolean[];
 BEGIN
     IF p_anew THEN
-        DELETE FROM lists WHERE sid = ANY (p_sid);
-        DELETE FROM inbox WHERE sid = ANY (p_sid);
+        DELETE FROM lists o USING unnest(p_sid) AS i (sid), listed l
+        WHERE l.sid = i.sid AND o.tenant = l.tenant AND o.agent = ANY (l.agents) AND o.born = l.born;
     END IF;
     IF true = ANY (p_has_row) THEN
-        SELECT array_agg(l.sid IS NULL AND won[i.item] AND p_has_row[i.item] ORDER BY i.item) INTO is_new
-        FROM generate_subscripts(p_sid, 1) AS i (item) LEFT JOIN listed l ON l.sid = p_sid[i.item];
-        DELETE FROM inbox b USING generate_subscripts(p_sid, 1) AS i (item)
-        WHERE b.sid = p_sid[i.item] AND won[i.item] AND p_has_row[i.item]
-        AND b.agent <> ALL (p_waits_for[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]]);
-        INSERT INTO inbox (tenant, agent, born, sid, kinds)
-        SELECT p_tenant[i.item], p_waits_for[w.at], p_born[i.item], p_sid[i.item], bit_or(p_waits_kinds[w.at])
-        FROM generate_subscripts(p_sid, 1) AS i (item)
-        CROSS JOIN LATERAL generate_series(coalesce(p_waits_to[i.item - 1], 0) + 1, p_waits_to[i.item]) AS w (at)
-        WHERE won[i.item] GROUP BY i.item, p_waits_for[w.at]
-        ON CONFLICT (tenant, agent, born) DO UPDATE SET kinds = excluded.kinds WHERE inbox.kinds <> excluded.kinds;
+        IF false = ANY (stays) THEN
+            DELETE FROM inbox b USING generate_subscripts(p_sid, 1) AS i (item), listed l, unnest(l.waiters) AS w (agent)
+            WHERE won[i.item] AND p_has_row[i.item] AND NOT is_new[i.item] AND NOT stays[i.item] AND l.sid = p_sid[i.item]
+            AND w.agent <> ALL (p_waiters[i.item]::text[])
+            AND b.tenant = l.tenant AND b.agent = w.agent AND b.born = l.born;
+            INSERT INTO inbox (tenant, agent, born, sid, kinds)
+            SELECT p_tenant[i.item], w.agent, p_born[i.item], p_sid[i.item], bit_or(w.kinds)
+            FROM generate_subscripts(p_sid, 1) AS i (item)
+            CROSS JOIN LATERAL unnest(p_waiters[i.item]::text[], p_waits[i.item]::bigint[]) AS w (agent, kinds)
+            WHERE won[i.item] AND p_has_row[i.item] AND NOT stays[i.item] GROUP BY i.item, w.agent
+            ON CONFLICT (tenant, agent, born) DO UPDATE SET kinds = excluded.kinds WHERE inbox.kinds <> excluded.kinds;
+        END IF;
         IF p_anew OR true = ANY (is_new) THEN
             INSERT INTO lists (tenant, agent, born, sid)
-            SELECT p_tenant[i.item], p_agent[a.at], p_born[i.item], p_sid[i.item]
-            FROM generate_subscripts(p_sid, 1) AS i (item)
-            CROSS JOIN LATERAL generate_series(coalesce(p_agents_to[i.item - 1], 0) + 1, p_agents_to[i.item]) AS a (at)
-            WHERE is_new[i.item] OR p_anew AND won[i.item]
+            SELECT p_tenant[i.item], a.agent, p_born[i.item], p_sid[i.item]
+            FROM generate_subscripts(p_sid, 1) AS i (item) CROSS JOIN LATERAL unnest(p_agents[i.item]::text[]) AS a (agent)
+            WHERE won[i.item] AND p_has_row[i.item] AND (is_new[i.item] OR p_anew)
             ON CONFLICT DO NOTHING;
             INSERT INTO listed (sid, tenant, born, kind, status, requester, agents, created_at, finished_at, wake, summary, waiters,
                                 waits)
             SELECT p_sid[i.item], p_tenant[i.item], p_born[i.item], p_kind[i.item], p_status[i.item], p_requester[i.item],
-                   p_agent[coalesce(p_agents_to[i.item - 1], 0) + 1 : p_agents_to[i.item]],
-                   p_created_at[i.item], p_finished_at[i.item], p_wake[i.item], p_summary[i.item],
-                   p_waits_for[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]],
-                   p_waits_kinds[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]]
+                   p_agents[i.item]::text[], p_created_at[i.item], p_finished_at[i.item], p_wake[i.item], p_summary[i.item],
+                   p_waiters[i.item]::text[], p_waits[i.item]::bigint[]
             FROM generate_subscripts(p_sid, 1) AS i (item)
-            WHERE is_new[i.item];
+            WHERE won[i.item] AND p_has_row[i.item] AND is_new[i.item];
         END IF;
         -- Row and wake time at once: each version of a row costs.
         UPDATE listed l SET kind = p_kind[i.item], status = p_status[i.item], requester = p_requester[i.item],
-            agents = CASE WHEN p_anew THEN p_agent[coalesce(p_agents_to[i.item - 1], 0) + 1 : p_agents_to[i.item]] ELSE l.agents END,
+            agents = CASE WHEN p_anew THEN p_agents[i.item]::text[] ELSE l.agents END,
             created_at = p_created_at[i.item], finished_at = p_finished_at[i.item], summary = p_summary[i.item],
-            waiters = p_waits_for[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]],
-            waits = p_waits_kinds[coalesce(p_waits_to[i.item - 1], 0) + 1 : p_waits_to[i.item]],
+            waiters = CASE WHEN stays[i.item] THEN l.waiters ELSE p_waiters[i.item]::text[] END,
+            waits = CASE WHEN stays[i.item] THEN l.waits ELSE p_waits[i.item]::bigint[] END,
             wake = CASE WHEN p_sets_wake[i.item] THEN p_wake[i.item] ELSE l.wake END
         FROM generate_subscripts(p_sid, 1) AS i (item)
         WHERE l.sid = p_sid[i.item] AND won[i.item] AND p_has_row[i.item] AND NOT is_new[i.item];
@@ -499,7 +497,7 @@ BEGIN
     held := hold_v1(p_slot, p_epoch);
     p_finished_before := least(p_finished_before, p_now - (SELECT finished FROM kept_v1(p_lease)));
     FOR found_one IN
-        SELECT l.sid, s.tenant, s.session, l.finished_at, l.requester,
+        SELECT l.sid, l.born, l.agents, l.waiters, s.tenant, s.session, l.finished_at, l.requester,
                (SELECT coalesce(sum(octet_length(e.bytes)), 0) FROM events e WHERE e.sid = l.sid)::bigint AS bytes
         FROM listed l JOIN sessions s ON s.sid = l.sid
         -- Looked at again once both are locked: another node may just have deleted it.
@@ -508,8 +506,10 @@ BEGIN
     LOOP
         DELETE FROM events WHERE sid = found_one.sid;
         DELETE FROM snapshots WHERE sid = found_one.sid;
-        DELETE FROM lists WHERE sid = found_one.sid;
-        DELETE FROM inbox WHERE sid = found_one.sid;
+        DELETE FROM lists o
+        WHERE o.tenant = found_one.tenant AND o.agent = ANY (found_one.agents) AND o.born = found_one.born;
+        DELETE FROM inbox b
+        WHERE b.tenant = found_one.tenant AND b.agent = ANY (found_one.waiters) AND b.born = found_one.born;
         DELETE FROM listed WHERE sid = found_one.sid;
         UPDATE sessions SET deleted_at = p_now WHERE sid = found_one.sid;
         INSERT INTO stored AS t VALUES (p_slot, found_one.tenant, found_one.requester, -found_one.bytes)
@@ -524,19 +524,20 @@ END $$;
 -- Index rows and wake times without events, for an index that is made again.
 CREATE FUNCTION restore_v1(
     p_sid bytea[], p_kind smallint[], p_status smallint[], p_requester text[], p_created_at bigint[],
-    p_finished_at bigint[], p_summary bytea[], p_agents_to integer[], p_agent text[], p_waits_to integer[],
-    p_waits_for text[], p_waits_kinds bigint[], p_sets_wake boolean[], p_wake bigint[]
+    p_finished_at bigint[], p_summary bytea[], p_agents text[], p_waiters text[], p_waits text[], p_sets_wake boolean[],
+    p_wake bigint[]
 ) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
     SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-DECLARE there boolean[]; tenants text[]; births bigint[];
+DECLARE there boolean[]; tenants text[]; births bigint[]; is_new boolean[]; none boolean[];
 BEGIN
-    SELECT array_agg(s.born IS NOT NULL ORDER BY i.item), array_agg(s.tenant ORDER BY i.item), array_agg(s.born ORDER BY i.item)
-    INTO there, tenants, births
+    SELECT array_agg(s.born IS NOT NULL ORDER BY i.item), array_agg(s.tenant ORDER BY i.item), array_agg(s.born ORDER BY i.item),
+           array_agg(l.sid IS NULL ORDER BY i.item), array_agg(false)
+    INTO there, tenants, births, is_new, none
     FROM unnest(p_sid) WITH ORDINALITY AS i (sid, item)
-    LEFT JOIN sessions s ON s.sid = i.sid AND s.deleted_at IS NULL;
-    PERFORM index_v1(p_sid, tenants, births, there, there, p_kind, p_status, p_requester, p_created_at, p_finished_at,
-                     p_summary, p_agents_to, p_agent, p_waits_to, p_waits_for, p_waits_kinds, p_sets_wake, p_wake, true);
+    LEFT JOIN sessions s ON s.sid = i.sid AND s.deleted_at IS NULL LEFT JOIN listed l ON l.sid = i.sid;
+    PERFORM index_v1(p_sid, tenants, births, there, there, is_new, none, p_kind, p_status, p_requester, p_created_at,
+                     p_finished_at, p_summary, p_agents, p_waiters, p_waits, p_sets_wake, p_wake, true);
 END $$;
 
 -- Lend what comes at a rate, to one node, in an order that all nodes keep to. Whatever is held by a node, its own included, counts

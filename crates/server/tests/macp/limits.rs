@@ -137,7 +137,10 @@ async fn every_call_is_a_request_and_so_is_every_frame_of_a_stream() {
     assert!(is_limited(&status), "{status:?}");
     assert!(status.metadata().get("retry-after-ms").is_some());
     assert_eq!(worker.refused(envelope(SESSION, accept())).await.code, "RATE_LIMITED");
-    assert_eq!(stage.metric("handover_limited_total{limit=\"requests\"}"), 3);
+    for ack in worker.controls(SESSION).await {
+        assert_eq!((ack.session_id.as_str(), ack.error.unwrap().code.as_str()), (SESSION, "RATE_LIMITED"));
+    }
+    assert_eq!(stage.metric("handover_limited_total{limit=\"requests\"}"), 6);
     stage.stop().await;
 }
 

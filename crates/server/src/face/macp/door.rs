@@ -41,8 +41,8 @@ const STREAMS_OF_STRANGERS_MAX: usize = 64;
 /// How large a message of a stranger's stream may be.
 const MESSAGE_OF_STRANGERS_MAX: usize = 64 * 1024;
 
-/// A `SendRequest` with an empty envelope, as a message of gRPC. It stands for one that was not read: the answer then is
-/// the refusal without any ids.
+/// A `SendRequest` with an empty envelope, or a call with an empty session id, as a message of gRPC. It stands for one that was not
+/// read: the answer then is the refusal without any ids.
 const WITHOUT_IDS: &[u8] = b"\0\0\0\0\x02\x0a\0";
 
 const MACP: &str = "/macp.v1.MACPRuntimeService/";
@@ -73,6 +73,8 @@ enum Needs {
     Token,
     /// A token, but its refusal repeats the message.
     TokenForSend,
+    /// A token; whatever else is refused is an answer.
+    TokenForAck,
     /// Nothing.
     Nothing,
     /// Nothing, and it goes on.
@@ -83,6 +85,7 @@ fn needs(path: &str) -> Needs {
     if let Some(call) = path.strip_prefix(MACP) {
         return match call {
             "Send" => Needs::TokenForSend,
+            "CancelSession" | "SuspendSession" | "ResumeSession" => Needs::TokenForAck,
             call if OPEN.contains(&call) => Needs::Nothing,
             _ => Needs::Token,
         };
@@ -214,11 +217,12 @@ impl Inner {
         };
         let (body, place) = match needs {
             Needs::Token => return Err(refused.status()),
+            Needs::TokenForAck if refused.grpc == Code::Unauthenticated => return Err(refused.status()),
             // A few bytes can become a thousand times as many.
             Needs::Nothing | Needs::NothingAndGoesOn if compressed => {
                 return Err(Status::unimplemented("expected a token with a compressed message"));
             }
-            Needs::TokenForSend => {
+            Needs::TokenForSend | Needs::TokenForAck => {
                 head.extensions.insert(Who(Err(refused)));
                 let read = if compressed { Err(Unread::TooLong) } else { self.read(body).await };
                 (Body::from(read.unwrap_or(Bytes::from_static(WITHOUT_IDS))), None)
@@ -245,7 +249,9 @@ impl Inner {
         let (token, address) = (token(headers), peer.map(|peer| peer.address));
         let gate = &self.macp.desk.gate;
         let caller = match needs {
-            Needs::Token | Needs::TokenForSend => gate.authenticate(token, Face::Macp, address),
+            Needs::Token | Needs::TokenForSend | Needs::TokenForAck => {
+                gate.authenticate(token, Face::Macp, address)
+            }
             // Nobody is refused for having no token here: it is nothing to note.
             Needs::Nothing | Needs::NothingAndGoesOn => gate.recognize(token, Face::Macp, address),
         };

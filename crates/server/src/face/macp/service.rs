@@ -75,7 +75,7 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::CancelSessionRequest>,
     ) -> Result<Response<v1::CancelSessionResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request);
         let message = request.into_inner();
         let act = Act::cancel(message.reason);
         let ack = Some(self.control(&caller, &message.session_id, act).await);
@@ -86,7 +86,7 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::SuspendSessionRequest>,
     ) -> Result<Response<v1::SuspendSessionResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request);
         let message = request.into_inner();
         let act = Act::Pause { reason: Text::from(message.reason), gently: false };
         let ack = Some(self.control(&caller, &message.session_id, act).await);
@@ -97,7 +97,7 @@ impl MacpRuntimeService for Macp {
         &self,
         request: Request<v1::ResumeSessionRequest>,
     ) -> Result<Response<v1::ResumeSessionResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request);
         let message = request.into_inner();
         let act = Act::Resume { reason: Text::from(message.reason) };
         let ack = Some(self.control(&caller, &message.session_id, act).await);
@@ -317,9 +317,13 @@ impl MacpRuntimeService for Macp {
 const NO_EXTENSION_MODES: &str = "this runtime serves Task Mode and Handoff Mode and no extension modes";
 
 impl Macp {
-    /// Cancel, suspend or resume. Whoever calls is known by now: every other refusal is an `Ack`, as for `Send`.
-    async fn control(&self, caller: &Caller, session_id: &str, act: Act) -> Ack {
-        match self.act(caller, session_id, act).await {
+    /// Cancel, suspend or resume. Every refusal but that of the token is an `Ack`, as for `Send`.
+    async fn control(&self, caller: &Result<Caller, Refused>, session_id: &str, act: Act) -> Ack {
+        let done = match caller {
+            Ok(caller) => self.act(caller, session_id, act).await,
+            Err(refused) => Err(refused.clone()),
+        };
+        match done {
             Ok(accepted) => ack(&accepted, session_id, ""),
             Err(refused) => refused.ack(session_id, ""),
         }

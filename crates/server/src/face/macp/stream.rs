@@ -91,6 +91,13 @@ impl Macp {
                     // Each frame is a call of its own, under the limits of now.
                     self.desk.gate.renew(caller).map_err(|ended| Refused::from(ended).status())?;
                     if let Err(refused) = self.frame(caller, frame?, &mut bound).await? {
+                        tracing::debug!(
+                            face = "macp",
+                            agent = %caller.agent,
+                            session = refused.session_id,
+                            code = refused.code,
+                            "a frame of StreamSession was refused"
+                        );
                         let error = StreamSessionResponse { response: Some(Frame::Error(refused)) };
                         if out.send(Ok(error)).await.is_err() {
                             return Ok(());

@@ -283,21 +283,7 @@ impl Desk {
     /// fewer. It is not shown to who could not see it then. Of the log only a page is held at a time.
     pub async fn as_of(&self, caller: &Caller, id: &str, at: u64) -> Result<(Session, Arc<Event>), No> {
         let session = self.session(caller, id).await?;
-        let _held = self.gate.hold(caller, READING * page::BYTES_MAX as u64)?;
-        let key = SessionKey::new(caller.tenant.clone(), id);
-        let at = at.clamp(1, session.head.0);
-        let (mut then, mut last): (Option<Session>, Option<Arc<Event>>) = (None, None);
-        loop {
-            let after = last.as_ref().map_or(0, |event| event.seq.0);
-            let mut page = if after < at { self.events_after(&key, after).await? } else { Vec::new() };
-            page.retain(|event| event.seq.0 <= at);
-            let Some(end) = page.last().cloned() else { break };
-            self.gate.charge_bytes(caller, page.iter().map(|event| event.weight()).sum());
-            let events = page.iter().map(|event| &**event);
-            then = replay_after(then, &session.binding.id, events)
-                .map_err(|why| Denied::Unreadable(why.to_string().into()))?;
-            last = Some(end);
-        }
+        let (then, last) = self.replayed(caller, &session, at.clamp(1, session.head.0), |_| {}).await?;
         match (then, last) {
             (Some(then), Some(event)) if sees(caller, &then) && !conceals(caller, &then, &event) => {
                 Ok((then, event))
@@ -306,6 +292,33 @@ impl Desk {
                 what: format!("expected an event that {} may see, found one of an approval", caller.agent),
             }),
             (None, _) | (_, None) => Err(Refusal::SessionNotFound.into()),
+        }
+    }
+
+    /// Replay the log of a session up to its event `at`, and look at the session after each event. Of the log only a page is held
+    /// at a time.
+    pub(crate) async fn replayed(
+        &self,
+        caller: &Caller,
+        session: &Session,
+        at: u64,
+        mut look: impl FnMut(&Session),
+    ) -> Result<(Option<Session>, Option<Arc<Event>>), No> {
+        let _held = self.gate.hold(caller, READING * page::BYTES_MAX as u64)?;
+        let key = SessionKey::new(caller.tenant.clone(), session.binding.id.as_str());
+        let (mut then, mut last): (Option<Session>, Option<Arc<Event>>) = (None, None);
+        loop {
+            let after = last.as_ref().map_or(0, |event| event.seq.0);
+            let mut page = if after < at { self.events_after(&key, after).await? } else { Vec::new() };
+            page.retain(|event| event.seq.0 <= at);
+            let Some(end) = page.last().cloned() else { return Ok((then, last)) };
+            self.gate.charge_bytes(caller, page.iter().map(|event| event.weight()).sum());
+            for event in &page {
+                then = replay_after(then, &session.binding.id, [&**event])
+                    .map_err(|why| Denied::Unreadable(why.to_string().into()))?;
+                then.iter().for_each(&mut look);
+            }
+            last = Some(end);
         }
     }
 

@@ -1,7 +1,9 @@
 //! Where a task is in one word: the words that people read, on the command line and elsewhere, whatever a protocol calls it.
 
+use std::ops::RangeInclusive;
+
 use handover_engine::view::{WaitKind, status_number, waits};
-use handover_kernel::session::{Lifecycle, Standing, replay_after};
+use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{Phase, REJECTED, Report};
 use handover_kernel::{AgentId, Session};
 
@@ -128,23 +130,22 @@ impl State {
 }
 
 impl Desk {
-    /// The state of a session that the caller may see after each of its events, as the kernel replays them.
-    pub async fn states(&self, caller: &Caller, id: &str) -> Result<Vec<State>, No> {
-        const STEPS_PER_EVENT: u64 = 1000;
-        let whole = self.whole_history(caller, id).await?;
-        let steps = STEPS_PER_EVENT * whole.events.len() as u64 + whole.session.log_bytes;
-        let replayed = move || {
-            let (mut slot, mut states) = (None, Vec::new());
-            for event in &whole.events {
-                slot = match replay_after(slot, &whole.session.binding.id, [event]) {
-                    Ok(slot) => slot,
-                    Err(_) => break,
-                };
-                states.extend(slot.as_ref().map(State::of));
+    /// The state of a session that the caller may see after each event from one to another, as the kernel replays its log.
+    pub async fn states(
+        &self,
+        caller: &Caller,
+        id: &str,
+        seqs: RangeInclusive<u64>,
+    ) -> Result<Vec<State>, No> {
+        let session = self.session(caller, id).await?;
+        let mut states = Vec::new();
+        let look = |then: &Session| {
+            if seqs.contains(&then.head.0) {
+                states.push(State::of(then));
             }
-            (states, steps)
         };
-        self.run_long(caller, replayed).await
+        self.replayed(caller, &session, *seqs.end(), look).await?;
+        Ok(states)
     }
 }
 

@@ -13,7 +13,7 @@ use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::state::State;
 use handover_desk::{Data, Desk, Settings, WaitKind, gate};
 use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, CheckInTerms, Next, TaskAct};
+use handover_kernel::command::{Act, CheckInTerms, Next, Progress, TaskAct};
 use handover_kernel::{AgentId, Face, SessionId, Text};
 
 const PROFILE: Profile =
@@ -90,6 +90,22 @@ async fn in_a_tree_what_is_under_a_task_follows_it_and_siblings_stay_in_order() 
     let (rows, more) = shown(5).await;
     let expected = [row(0, "root"), row(1, "a"), row(2, "a1"), row(2, "a2"), row(1, "b")];
     assert_eq!((rows.as_slice(), more), (&expected[..], true));
+}
+
+#[tokio::test]
+async fn the_states_of_a_long_task_come_a_part_at_a_time_however_long_it_is() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, "planner", "worker", "long", None).await;
+    let worker = agent("worker");
+    let last = 10_500;
+    for _ in 0..last - 3 {
+        let update = TaskAct::Update { task: None, progress: Progress::default(), withdraws: false };
+        desk.act(&worker, &id("long"), Act::Task(update)).await.unwrap();
+    }
+    let states = async |seqs| desk.states(&worker, &id("long"), seqs).await.unwrap();
+    assert_eq!(states(1..=4).await, [State::Requested, State::Requested, State::Working, State::Working]);
+    assert_eq!(states(last - 1..=last).await, [State::Working; 2]);
+    assert_eq!(states(last + 1..=last).await, []);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use handover_desk::look::{HISTORY_MAX, Query};
 use handover_desk::state::State;
 use handover_kernel::session::Standing;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::{Done, Trouble};
 use super::{EVERYTHING, LIST_MAX};
@@ -25,9 +25,14 @@ impl Mcp {
         }
         let mut transcript = self.transcript(caller, &task_id, after, max).await?;
         if states {
-            let states = self.desk().states(&caller.who, &task_id).await?;
-            for event in transcript["events"].as_array_mut().into_iter().flatten() {
-                let state = event["seq"].as_u64().and_then(|seq| states.get((seq as usize).checked_sub(1)?));
+            let events = transcript["events"].as_array_mut().into_iter().flatten();
+            let seq = |event: &Value| event["seq"].as_u64();
+            let mut events: Vec<&mut Value> = events.filter(|event| seq(event).is_some()).collect();
+            let first = events.first().and_then(|event| seq(event)).unwrap_or(1);
+            let last = events.last().and_then(|event| seq(event)).unwrap_or(0);
+            let states = self.desk().states(&caller.who, &task_id, first..=last).await?;
+            for event in &mut events {
+                let state = seq(event).and_then(|seq| states.get((seq - first) as usize));
                 event["state"] = json!(state.map(|state| state.name()));
             }
         }

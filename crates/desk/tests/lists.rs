@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use handover_desk::caller::Caller;
+use handover_desk::clock::now;
 use handover_desk::delegate::{Profile, Responsibility, Work};
 use handover_desk::find::Wanted;
 use handover_desk::identity::Identity;
@@ -90,6 +91,31 @@ async fn in_a_tree_what_is_under_a_task_follows_it_and_siblings_stay_in_order() 
     let (rows, more) = shown(5).await;
     let expected = [row(0, "root"), row(1, "a"), row(2, "a1"), row(2, "a2"), row(1, "b")];
     assert_eq!((rows.as_slice(), more), (&expected[..], true));
+}
+
+#[tokio::test]
+async fn a_task_is_found_by_whom_it_is_requested_of_and_is_not_late_while_it_is_paused() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let planner = agent("planner");
+    let found = async |wanted: Wanted| -> Vec<String> {
+        let found = desk.find(&planner, &wanted, None, 10).await.unwrap();
+        found.tasks.iter().map(|task| task.wanted().unwrap().title.to_string()).collect()
+    };
+    let soon = || Work { ttl_ms: Some(30_000), ..Work::default() };
+    delegated(&desk, &planner, "worker", "one", soon()).await;
+    delegated(&desk, &planner, "helper", "two", Work::default()).await;
+    let of = |agent: &str| Wanted { agent: Some(agent.to_owned()), ..Wanted::default() };
+    let with = |words: &str| Wanted { words: Some(words.to_owned()), ..Wanted::default() };
+    assert_eq!((found(of("worker")).await, found(of("work")).await), (vec!["one".to_owned()], vec![]));
+    assert_eq!((found(with("HELP")).await, found(with("nobody")).await), (vec!["two".to_owned()], vec![]));
+    assert_eq!(found(with("two")).await, ["two"]);
+    let late = || Wanted { due_by: Some(now().plus(60_000)), ..Wanted::default() };
+    assert_eq!(found(late()).await, ["one"]);
+    let pause = Act::Pause { reason: Text::default(), gently: false };
+    desk.act(&planner, &id("one"), pause).await.unwrap();
+    assert_eq!(found(late()).await, Vec::<String>::new(), "its time stands still");
+    desk.act(&planner, &id("one"), Act::Resume { reason: Text::default() }).await.unwrap();
+    assert_eq!(found(late()).await, ["one"]);
 }
 
 #[tokio::test]

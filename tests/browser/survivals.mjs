@@ -28,7 +28,7 @@ const QUESTION = {
 async function said(page) {
     return [
         await page.getByLabel("How many months?").inputValue(),
-        await page.getByLabel("Region").inputValue(),
+        await page.getByLabel("Region").evaluate((field) => field.selectedOptions[0].textContent),
         await page.getByLabel("Include refunds?").isChecked(),
         await page.getByLabel("Why?").inputValue(),
     ];

@@ -181,7 +181,7 @@ fn reason(form: &Fields) -> Text {
 fn answer(session: &Arc<Session>, form: &Fields) -> Result<Act, Trouble> {
     let key = form.get("question");
     let questions = session.task().map_or(&[][..], |task| task.phase.questions());
-    let Some(open) = questions.iter().find(|question| question.key.as_str() == key) else {
+    let Some(open) = question::named(questions, key) else {
         return Err(Trouble::Said(
             "the question is not open any more: somebody answered it, or it was taken back".to_owned(),
         ));

@@ -64,6 +64,8 @@ async function refused(stage, script) {
             await stage.agent("planner").call("task_steer", { task_id: id, message: "hurry" });
             if (target !== "/") await page.locator(".timeline", { hasText: "hurry" }).waitFor();
             equal(await said(page), ["13", "Asia", true, "because of Q4\nand Q3"], "what was typed, after a change");
+            // The form itself is as it was: nothing new is said to wait.
+            equal(await page.getByRole("button", { name: "Show what has changed" }).count(), 0, "what is said to be new");
         }
         if (target !== "/") {
             await page.getByLabel("How many months?").fill("12");
@@ -142,6 +144,12 @@ export const survivals = {
         equal(await page.evaluate(() => document.activeElement.id), "steer", "the focus");
         equal(await page.locator("#end").getAttribute("open"), "", "the panel");
         await page.getByLabel("Steer, or say something").fill("");
+        // The button has no id: it is found by what it does. The panel that it is in changes when a part is delegated.
+        await page.locator("#end").getByRole("button", { name: "Cancel the task" }).focus();
+        const part = { title: "a part", instructions: "dig", agent: "helper", queue: true, parent_task_id: id };
+        await stage.agent("analyst").call("delegate_task", part);
+        await page.locator("#end", { hasText: "and 1 under it" }).waitFor({ state: "attached" });
+        equal(await page.evaluate(() => document.activeElement.textContent), "Cancel the task", "the focus on a button");
         await page.getByText("Asked for").click();
         await job.update({ message: "still on it", progress: 0.4 });
         await page.locator("progress[value='40']").waitFor();
@@ -181,6 +189,41 @@ export const survivals = {
         await sees(ann.page, "The outcome was bound.");
         await ann.open(`/tasks/${job.id}`);
         await ann.page.locator(".head .state.rejected").waitFor();
+    },
+
+    async "a sign-in that ends while somebody types"(stage) {
+        const { id } = await begun(stage, "analyst", "Q4 sales analysis");
+        const person = await stage.person("planner");
+        const page = await person.open(`/tasks/${id}`);
+        await page.getByLabel("Steer, or say something").fill("half a sen");
+        const idle = await person.open("/tasks", await person.context.newPage());
+        const other = await stage.person("planner");
+        await other.page.goto("/sign-ins");
+        const first = other.page.locator("tr", { hasNotText: "this one" }).getByRole("button", { name: "End" });
+        await first.first().click();
+        await page.locator("#live", { hasText: "signed out" }).waitFor();
+        equal(await page.getByLabel("Steer, or say something").inputValue(), "half a sen", "what was typed");
+        await idle.getByRole("heading", { name: "Sign in" }).waitFor();
+        // Somebody else signs in there: what is typed stays, and is not sent as that agent without a word.
+        await idle.locator("#token").fill("ops");
+        await idle.getByRole("button", { name: "Sign in" }).click();
+        await idle.getByRole("heading", { name: "Tasks" }).waitFor();
+        await page.locator("#live", { hasText: "signed in as another agent" }).waitFor();
+        await page.getByLabel("Steer, or say something").fill("");
+        person.complaints = person.complaints.filter((text) => !text.includes("status of 401"));
+    },
+
+    async "a page of an agent after another has signed in"(stage) {
+        const person = await stage.person("planner");
+        const { page } = person;
+        await live(page);
+        const second = await person.open("/tasks", await person.context.newPage());
+        await second.goto("/sign-in");
+        await second.locator("#token").fill("ann");
+        await second.getByRole("button", { name: "Sign in" }).click();
+        await sees(second, "Nothing waits for ann");
+        await sees(page, "Nothing waits for ann");
+        person.complaints = person.complaints.filter((text) => !text.includes("status of 401"));
     },
 
     async "who is told while another task is open"(stage) {

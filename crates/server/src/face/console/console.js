@@ -136,13 +136,28 @@ const ask = (address, options) => fetch(address, { ...options, signal: AbortSign
 
 // The page is of no use any more: nobody is signed in, or somebody else is. What is typed in it is not thrown away.
 const whose = document.body.dataset.whose;
-let over = false;
+const LEFT = {
+  'signed out': 'You are signed out. What you send now leads to the sign-in first: copy what you have typed.',
+  'another agent': 'Somebody is signed in as another agent in this browser. What you have typed is not sent: copy it, and reload the page.',
+};
+let over = '';
 function leave(word) {
+  if (over === word) return;
   if (!isBusy(document.body)) { location.reload(); return; }
-  over = true;
+  stay();
+  over = word;
   const state = document.getElementById('live');
   state.textContent = word;
   state.className = 'live off';
+  const said = document.createElement('p');
+  said.id = 'left';
+  said.className = 'notice refused';
+  said.textContent = LEFT[word];
+  document.getElementById('news').append(said);
+}
+function stay() {
+  over = '';
+  document.getElementById('left')?.remove();
 }
 
 async function refresh(all) {
@@ -155,7 +170,7 @@ async function refresh(all) {
     if (response.type === 'opaqueredirect') { leave('signed out'); return; }
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), 'text/html');
-    if (page.body.dataset.whose && page.body.dataset.whose !== whose) { leave('signed in as another agent'); return; }
+    if (page.body.dataset.whose && page.body.dataset.whose !== whose) { leave('another agent'); return; }
     document.title = page.title;
     // Parts within a part are put in place with it, unless somebody is at work in one of them.
     for (const old of $$('[data-part]')) {
@@ -254,8 +269,8 @@ function listen() {
   // Whoever signs in as somebody else in one page of a browser does so in all.
   const meet = (mark) => {
     if (!mark || !whose) return;
-    if (mark === whose) over = false;
-    else leave('signed in as another agent');
+    if (mark === whose) stay();
+    else leave('another agent');
   };
   channel.onmessage = ({ data }) => {
     meet(data.whose);
@@ -360,6 +375,7 @@ function offerCopies(root) {
 // A form is sent once.
 document.addEventListener('submit', (event) => {
   if (event.target.method !== 'post') return;
+  if (over === 'another agent') { event.preventDefault(); return; }
   setTimeout(() => { for (const button of $$('button', event.target)) button.disabled = true; }, 0);
 });
 window.addEventListener('pageshow', (event) => { if (event.persisted) location.reload(); });

@@ -24,6 +24,14 @@ const QUESTION = {
     },
 };
 
+/** Somebody whose pages go by a clock that the play can set forward. */
+async function signedIn(person) {
+    await person.context.clock.install();
+    await person.signIn("planner");
+    await live(person.page);
+    return person;
+}
+
 /** What a form of the question says. */
 async function said(page) {
     return [
@@ -122,7 +130,7 @@ export const survivals = {
         // Something else comes to wait: it is announced and does not push anything away.
         const also = other.job.ask({ also: { message: "And the images?" } });
         also.catch(() => {});
-        await page.getByRole("button", { name: "1 new" }).waitFor();
+        await page.getByRole("status").getByRole("button", { name: "1 new" }).waitFor();
         await until("the count in the title", async () => (await page.title()).startsWith("(2) "));
         equal(await said(page), ["3", "Asia", true, "because of Q4\nand Q3"], "what was typed");
         equal(await page.evaluate(() => document.activeElement.name), "f.why", "the focus");
@@ -296,6 +304,36 @@ export const survivals = {
         await page.locator(".timeline", { hasText: "I was here all the time" }).waitFor();
         await live(page);
         person.complaints = person.complaints.filter((text) => !/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED/.test(text));
+    },
+
+    async "a connection that has died without a word"(stage) {
+        const person = await stage.person("");
+        const { page } = await signedIn(person);
+        const before = person.streams;
+        // The server has said something within the last seconds, and for the page more than a minute goes by.
+        await page.clock.fastForward(70_000);
+        await until("another stream", async () => {
+            await page.clock.fastForward(6000);
+            return person.streams > before;
+        });
+        await live(page);
+    },
+
+    async "a keyboard, and a phone"(stage) {
+        const ann = await stage.person("ann");
+        await ann.context.grantPermissions(["clipboard-read", "clipboard-write"]);
+        await ann.page.getByRole("button", { name: "Copy" }).focus();
+        await ann.page.keyboard.press("Enter");
+        await ann.page.getByRole("button", { name: "Copied" }).waitFor();
+        const copied = await ann.page.evaluate(() => navigator.clipboard.readText());
+        equal(copied.startsWith("handover task send"), true, `what was copied (${copied})`);
+        const { id } = await begun(stage, "analyst", "Q4 sales analysis");
+        const phone = await stage.person("planner", { viewport: { width: 400, height: 800 } });
+        const page = await phone.open(`/tasks/${id}`);
+        const here = () => page.locator("a[data-tab][aria-current=true]").allInnerTexts();
+        equal(await here(), ["Timeline"], "the tab at first");
+        await page.getByRole("link", { name: "About" }).click();
+        equal(await here(), ["About"], "the tab after a click");
     },
 
     async "text of agents runs nowhere"(stage) {

@@ -166,6 +166,9 @@ async fn a_worker_is_not_told_that_its_outcome_waits_for_an_approval() {
     let page = clerk.ok(&at).await;
     page.has("for review").lacks("approval").lacks("Approve").lacks("lead");
     clerk.ok(&format!("{at}/replay")).await.has("delivered").lacks("approval");
+    let page = clerk.get(&format!("{at}/replay?at=999")).await;
+    assert_eq!(page.status, 403);
+    page.lacks("approval");
     clerk.ok("/tasks").await.has("for review").lacks("approval");
     clerk.ok("/agents").await.lacks("approval");
     planner.does(&format!("{at}/pause"), &[]).await;

@@ -621,6 +621,7 @@ async fn silent_workers_and_missed_check_ins_wait_for_the_requester() {
     host.tool("delegate_task", asked).await;
     worker.next().await;
     until(async || browser.ok("/").await.text.contains("<bdi>worker</bdi> has been silent for")).await;
+    browser.ok("/").await.has("silent for <span data-age>");
     browser.ok("/tasks").await.has("◌");
     let planner = Node::new(&stage, "planner");
     let sent = planner.ok("task/send", json!({ "to": "helper", "message": "dig", "checkIn": 0.05 })).await;

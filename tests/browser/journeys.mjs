@@ -153,7 +153,7 @@ export const journeys = {
         await live(helper.page);
         const page = await owner.open(`/tasks/${id}`);
         await page.getByText("Hand on…", { exact: true }).click();
-        await page.getByLabel("To which agent").fill("helper");
+        await page.getByLabel("To which agent").selectOption("helper");
         await page.getByLabel("Reason").and(page.locator("#hand-on-reason")).fill("the night is over");
         await page.getByRole("button", { name: "Offer it" }).click();
         await sees(page, "The handoff was offered");

@@ -24,11 +24,19 @@ const QUESTION = {
     },
 };
 
+/** Somebody whose pages go by a clock that the play can set forward. */
+async function signedIn(person) {
+    await person.context.clock.install();
+    await person.signIn("planner");
+    await live(person.page);
+    return person;
+}
+
 /** What a form of the question says. */
 async function said(page) {
     return [
         await page.getByLabel("How many months?").inputValue(),
-        await page.getByLabel("Region").inputValue(),
+        await page.getByLabel("Region").evaluate((field) => field.selectedOptions[0].textContent),
         await page.getByLabel("Include refunds?").isChecked(),
         await page.getByLabel("Why?").inputValue(),
     ];
@@ -64,6 +72,8 @@ async function refused(stage, script) {
             await stage.agent("planner").call("task_steer", { task_id: id, message: "hurry" });
             if (target !== "/") await page.locator(".timeline", { hasText: "hurry" }).waitFor();
             equal(await said(page), ["13", "Asia", true, "because of Q4\nand Q3"], "what was typed, after a change");
+            // The form itself is as it was: nothing new is said to wait.
+            equal(await page.getByRole("button", { name: "Show what has changed" }).count(), 0, "what is said to be new");
         }
         if (target !== "/") {
             await page.getByLabel("How many months?").fill("12");
@@ -120,7 +130,7 @@ export const survivals = {
         // Something else comes to wait: it is announced and does not push anything away.
         const also = other.job.ask({ also: { message: "And the images?" } });
         also.catch(() => {});
-        await page.getByRole("button", { name: "1 new" }).waitFor();
+        await page.getByRole("status").getByRole("button", { name: "1 new" }).waitFor();
         await until("the count in the title", async () => (await page.title()).startsWith("(2) "));
         equal(await said(page), ["3", "Asia", true, "because of Q4\nand Q3"], "what was typed");
         equal(await page.evaluate(() => document.activeElement.name), "f.why", "the focus");
@@ -142,6 +152,12 @@ export const survivals = {
         equal(await page.evaluate(() => document.activeElement.id), "steer", "the focus");
         equal(await page.locator("#end").getAttribute("open"), "", "the panel");
         await page.getByLabel("Steer, or say something").fill("");
+        // The button has no id: it is found by what it does. The panel that it is in changes when a part is delegated.
+        await page.locator("#end").getByRole("button", { name: "Cancel the task" }).focus();
+        const part = { title: "a part", instructions: "dig", agent: "helper", queue: true, parent_task_id: id };
+        await stage.agent("analyst").call("delegate_task", part);
+        await page.locator("#end", { hasText: "and 1 under it" }).waitFor({ state: "attached" });
+        equal(await page.evaluate(() => document.activeElement.textContent), "Cancel the task", "the focus on a button");
         await page.getByText("Asked for").click();
         await job.update({ message: "still on it", progress: 0.4 });
         await page.locator("progress[value='40']").waitFor();
@@ -181,6 +197,43 @@ export const survivals = {
         await sees(ann.page, "The outcome was bound.");
         await ann.open(`/tasks/${job.id}`);
         await ann.page.locator(".head .state.rejected").waitFor();
+    },
+
+    async "a sign-in that ends while somebody types"(stage) {
+        const { id } = await begun(stage, "analyst", "Q4 sales analysis");
+        const person = await stage.person("planner");
+        const page = await person.open(`/tasks/${id}`);
+        await page.getByLabel("Steer, or say something").fill("half a sen");
+        const idle = await person.open("/tasks", await person.context.newPage());
+        const other = await stage.person("planner");
+        await other.page.goto("/sign-ins");
+        const first = other.page.locator("tr", { hasNotText: "this one" }).getByRole("button", { name: "End" });
+        await first.first().click();
+        await page.locator("#live", { hasText: "signed out" }).waitFor();
+        equal(await page.getByLabel("Steer, or say something").inputValue(), "half a sen", "what was typed");
+        await idle.getByRole("heading", { name: "Sign in" }).waitFor();
+        // Somebody else signs in there: what is typed stays, and is not sent as that agent.
+        await idle.locator("#token").fill("ops");
+        await idle.getByRole("button", { name: "Sign in" }).click();
+        await idle.getByRole("heading", { name: "Tasks" }).waitFor();
+        await page.locator("#live", { hasText: "another agent" }).waitFor();
+        await page.getByRole("button", { name: "Steer" }).click();
+        await sees(page, "What you have typed is not sent");
+        equal(await page.getByLabel("Steer, or say something").inputValue(), "half a sen", "what was typed, after a click");
+        person.complaints = person.complaints.filter((text) => !text.includes("status of 401"));
+    },
+
+    async "a page of an agent after another has signed in"(stage) {
+        const person = await stage.person("planner");
+        const { page } = person;
+        await live(page);
+        const second = await person.open("/tasks", await person.context.newPage());
+        await second.goto("/sign-in");
+        await second.locator("#token").fill("ann");
+        await second.getByRole("button", { name: "Sign in" }).click();
+        await sees(second, "Nothing waits for ann");
+        await sees(page, "Nothing waits for ann");
+        person.complaints = person.complaints.filter((text) => !text.includes("status of 401"));
     },
 
     async "who is told while another task is open"(stage) {
@@ -251,6 +304,36 @@ export const survivals = {
         await page.locator(".timeline", { hasText: "I was here all the time" }).waitFor();
         await live(page);
         person.complaints = person.complaints.filter((text) => !/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED/.test(text));
+    },
+
+    async "a connection that has died without a word"(stage) {
+        const person = await stage.person("");
+        const { page } = await signedIn(person);
+        const before = person.streams;
+        // The server has said something within the last seconds, and for the page more than a minute goes by.
+        await page.clock.fastForward(70_000);
+        await until("another stream", async () => {
+            await page.clock.fastForward(6000);
+            return person.streams > before;
+        });
+        await live(page);
+    },
+
+    async "a keyboard, and a phone"(stage) {
+        const ann = await stage.person("ann");
+        await ann.context.grantPermissions(["clipboard-read", "clipboard-write"]);
+        await ann.page.getByRole("button", { name: "Copy" }).focus();
+        await ann.page.keyboard.press("Enter");
+        await ann.page.getByRole("button", { name: "Copied" }).waitFor();
+        const copied = await ann.page.evaluate(() => navigator.clipboard.readText());
+        equal(copied.startsWith("handover task send"), true, `what was copied (${copied})`);
+        const { id } = await begun(stage, "analyst", "Q4 sales analysis");
+        const phone = await stage.person("planner", { viewport: { width: 400, height: 800 } });
+        const page = await phone.open(`/tasks/${id}`);
+        const here = () => page.locator("a[data-tab][aria-current=true]").allInnerTexts();
+        equal(await here(), ["Timeline"], "the tab at first");
+        await page.getByRole("link", { name: "About" }).click();
+        equal(await here(), ["About"], "the tab after a click");
     },
 
     async "text of agents runs nowhere"(stage) {

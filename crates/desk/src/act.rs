@@ -147,12 +147,16 @@ impl Desk {
         }
     }
 
-    /// Whether the kernel would let the caller hand the task on, or else why not.
-    pub fn could_hand_on(&self, caller: &Caller, session: &Session) -> Result<(), No> {
-        match session.could_hand_on(&caller.agent) {
-            Err(Refusal::NotParticipant { agent }) if caller.observer => Err(only_reads(&agent)),
-            could => Ok(could?),
-        }
+    /// To whom the caller could hand the task on, or else why it cannot.
+    pub fn heirs(&self, caller: &Caller, session: &Session) -> Result<Vec<AgentId>, No> {
+        let heirs = match session.heirs(&caller.agent) {
+            Err(Refusal::NotParticipant { agent }) if caller.observer => return Err(only_reads(&agent)),
+            heirs => heirs?,
+        };
+        let access = self.directory.access();
+        let (tenant, own) = (&caller.tenant, caller.agent.as_str());
+        let reached = |to: &&AgentId| access.allows(tenant, own, To::HandOn, to.as_str());
+        Ok(heirs.into_iter().filter(reached).cloned().collect())
     }
 
     /// Whether a session would hear the caller: asked of what it could make nothing of, so that whoever has no part in it,

@@ -19,6 +19,7 @@ use crate::follow::Events;
 use crate::look::{Query, READING};
 use crate::memory::Lease;
 use crate::no::No;
+use crate::waiting::is_known_to;
 use crate::{Desk, page};
 
 /// Why a task can have something to read for an agent.
@@ -311,8 +312,8 @@ impl Desk {
     }
 
     /// A task and what was delegated under it, as far as it is known, at most `max` tasks; each before those under it, and those
-    /// before the next one beside it. It is
-    /// shown to those who see the task, and to whoever began one that it is part of. True if there is more.
+    /// before the next one beside it. It is shown to those who see the task, and to whoever began one that it is part of, but
+    /// for what is held back from them. True if there is more.
     pub async fn tree(&self, caller: &Caller, task: &str, max: usize) -> Result<(Vec<Branch>, bool), No> {
         let root = self.engine.session(SessionKey::new(caller.tenant.clone(), task)).await?;
         let root = root.filter(|root| root.task().is_some()).ok_or(Refusal::SessionNotFound)?;
@@ -333,7 +334,8 @@ impl Desk {
                 let key = |child: &SessionId| SessionKey::new(caller.tenant.clone(), child.as_str());
                 let keys = children.iter().take(left).map(|(_, child)| key(child)).collect();
                 let depth = branch.depth + 1;
-                let children = self.engine.sessions(keys).await?;
+                let mut children = self.engine.sessions(keys).await?;
+                children.retain(|child| is_known_to(caller, child));
                 let own = found.len();
                 next.extend(children.into_iter().map(|session| (Branch { session, depth }, own)));
             }

@@ -167,13 +167,14 @@ impl Desk {
         self.put(caller, &id, command).await
     }
 
-    /// Answer the last offer of a handoff.
+    /// Answer the last offer of a handoff. Sent again with its key, it has no second effect.
     pub async fn answer_offer(
         &self,
         caller: &Caller,
         session: &str,
         accept: bool,
         reason: Text,
+        key: Option<&str>,
     ) -> Result<Accepted, No> {
         let found = self.handoff(caller, session).await?;
         let last = found.handoff().and_then(|handoff| handoff.offers.last());
@@ -183,7 +184,9 @@ impl Desk {
             true => HandoffAct::Accept { handoff, by: None, reason, implicit: false },
             false => HandoffAct::Decline { handoff, by: None, reason },
         };
-        self.act(caller, session, Act::Handoff(act)).await
+        let mut command = caller.command(Act::Handoff(act));
+        command.id = key.map(MessageId::from);
+        self.put(caller, session, command).await
     }
 
     /// Bind the outcome of a session, under the versions that it is bound to. Sent again with its key, it has no second effect.

@@ -8,7 +8,8 @@ use handover_engine::Denied;
 use handover_engine::codec::face_number;
 use handover_engine::view;
 use handover_kernel::command::ModeKind;
-use handover_kernel::{Face, Refusal, Session, Timestamp};
+use handover_kernel::session::Standing;
+use handover_kernel::{AgentId, Face, Refusal, Session, Timestamp};
 use handover_store::SessionKey;
 use tokio::time::Instant;
 
@@ -34,7 +35,7 @@ const WORDS_BYTES_MAX: usize = 256;
 pub struct Wanted {
     /// In this state.
     pub state: Option<State>,
-    /// Requested or held by this agent.
+    /// Requested of, requested by or held by this agent.
     pub agent: Option<String>,
     /// Started through this face.
     pub face: Option<Face>,
@@ -42,9 +43,10 @@ pub struct Wanted {
     pub before: Option<Timestamp>,
     /// Started after this moment.
     pub after: Option<Timestamp>,
-    /// With these words in the title or the name of its requester or assignee, whatever their case, or with an id that begins so.
+    /// With these words in the title or the name of its requester, of its assignee or of whoever is asked to take it, whatever
+    /// their case, or with an id that begins so.
     pub words: Option<String>,
-    /// Only those whose time is up before this moment, and that have not ended.
+    /// Only those whose time is up before this moment, and that have not ended. The time of one that is paused stands still.
     pub due_by: Option<Timestamp>,
     /// Only those that have not ended.
     pub open: bool,
@@ -110,7 +112,8 @@ impl Desk {
                 };
                 *read += session.weight();
                 let in_state = wanted.state.is_none_or(|state| State::of(&session) == state);
-                if in_state && wanted.face.is_none_or(|face| session.binding.face == face) {
+                let begun_on = wanted.face.is_none_or(|face| session.binding.face == face);
+                if in_state && begun_on && wanted.names(item, Some(&session), words.as_deref()) {
                     tasks.push(session);
                 }
                 if tasks.len() >= max || *read >= READ_BYTES_MAX || Instant::now() >= until {
@@ -145,24 +148,35 @@ impl Wanted {
         }
     }
 
-    fn fits(&self, item: &Item, words: Option<&str>) -> bool {
+    /// Whether an item has the agent and the words that are wanted. Who is asked to take a task that nobody has yet, only its
+    /// session knows: without it, it may fit.
+    fn names(&self, item: &Item, session: Option<&Session>, words: Option<&str>) -> bool {
         let summary = &item.summary;
-        let with = |agent: &String| *item.requester == **agent || summary.assignee.as_ref() == Some(agent);
+        let is_requested = matches!(item.standing, Some(Standing::Pending | Standing::Requested));
+        let wanted = session.and_then(Session::wanted).filter(|_| is_requested);
+        let asked = wanted.and_then(|request| request.assignee.as_ref()).map(AgentId::as_str);
+        let agents = [Some(&*item.requester), summary.assignee.as_deref(), asked];
+        let has = |agent: &String| agents.iter().flatten().any(|known| *known == agent);
         let is_named = |words: &str| {
             let titled =
                 [&summary.title, &summary.intent].iter().any(|text| text.to_lowercase().contains(words));
-            let agents = [Some(&*item.requester), summary.assignee.as_deref()];
-            let named = agents.into_iter().flatten().any(|agent| agent.to_lowercase().contains(words));
+            let named = agents.iter().flatten().any(|agent| agent.to_lowercase().contains(words));
             titled || named || item.id.as_str().to_lowercase().starts_with(words)
         };
+        let unknown = is_requested && session.is_none();
+        unknown || self.agent.as_ref().is_none_or(has) && words.is_none_or(is_named)
+    }
+
+    fn fits(&self, item: &Item, words: Option<&str>) -> bool {
+        let summary = &item.summary;
         let began_on = |face| summary.face.is_none_or(|number| number == face_number(face));
         let open = item.standing.is_some_and(|standing| !view::is_over(standing));
-        self.agent.as_ref().is_none_or(with)
+        let runs = open && item.standing != Some(Standing::Suspended);
+        self.names(item, None, words)
             && self.before.is_none_or(|before| item.created_at < before)
             && self.after.is_none_or(|after| item.created_at >= after)
-            && words.is_none_or(is_named)
             && self.face.is_none_or(began_on)
             && (open || !self.open)
-            && self.due_by.is_none_or(|by| open && summary.deadline.is_some_and(|at| at < by.0))
+            && self.due_by.is_none_or(|by| runs && summary.deadline.is_some_and(|at| at < by.0))
     }
 }

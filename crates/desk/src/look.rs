@@ -289,7 +289,7 @@ impl Desk {
                 Ok((then, event))
             }
             (Some(_), Some(_)) => Err(No::NotAllowed {
-                what: format!("expected an event that {} may see, found one of an approval", caller.agent),
+                what: format!("expected an event that {} may see, found another", caller.agent),
             }),
             (None, _) | (_, None) => Err(Refusal::SessionNotFound.into()),
         }

@@ -3,7 +3,7 @@
 
 use handover_kernel::approval::{Changes, Proposed, Ruling};
 use handover_kernel::budget::Amounts;
-use handover_kernel::command::{Answer, NewOffer, Progress, Reply};
+use handover_kernel::command::{Answer, NewOffer, OfferContext, Progress, Reply};
 use handover_kernel::errand::Verdict;
 use handover_kernel::event::{ExpiryCause, Question};
 use handover_kernel::{Event, Face, Fact, Session};
@@ -148,8 +148,12 @@ pub fn describe(fact: &Fact) -> (&'static str, Value) {
                 Proposed::Request(request) => describe(&Fact::Requested(request.clone())),
                 Proposed::Commitment(made) => describe(&Fact::Committed(Box::new(made.clone()))),
                 Proposed::Offer(offer) => {
-                    let NewOffer { handoff, target, scope, reason, .. } = offer.clone();
-                    describe(&Fact::Offered { handoff, target, scope, reason })
+                    let NewOffer { handoff, target, scope, reason, context } = offer.clone();
+                    let (kind, mut detail) = describe(&Fact::Offered { handoff, target, scope, reason });
+                    if let Some(OfferContext { content_type, body }) = context {
+                        detail["context"] = json!({ "content_type": &*content_type, "body": bytes(&body) });
+                    }
+                    (kind, detail)
                 }
             };
             ("proposed", json!({ "what": what.name(), "proposed": proposed, "held": held }))

@@ -15,7 +15,9 @@ use handover_kernel::{AgentId, Command, Session, SessionId};
 use handover_store::SessionKey;
 
 use crate::Desk;
+use crate::approvals::sees_approval;
 use crate::caller::{Caller, sees};
+use crate::converse::Branch;
 use crate::no::No;
 
 /// How many tasks of one agent, and how many subtasks of one task, are looked at.
@@ -85,9 +87,27 @@ pub fn cycle(agents: &[AgentId]) -> String {
 }
 
 impl Desk {
-    /// For whom the assignee of a task waits, as far as that is known from the task and what was delegated under it.
+    /// For whom the assignee of a task waits, as far as that is known from the task and what was delegated under it, and the
+    /// caller may know it.
     pub async fn waits_in(&self, caller: &Caller, session: &Session) -> Result<Vec<Edge>, No> {
-        self.edges_in(&caller.tenant, session, &mut { LOOKS_MAX }).await
+        self.edges_in(&caller.tenant, session, &mut { LOOKS_MAX }, Some(caller)).await
+    }
+
+    /// The same of all tasks of a tree, each wait once, as far as there is time to look at them.
+    pub async fn waits_among(&self, caller: &Caller, tree: &[Branch]) -> Result<Vec<Edge>, No> {
+        let (mut edges, mut looks): (Vec<Edge>, usize) = (Vec::new(), LOOKS_MAX);
+        for branch in tree.iter().take(TASKS_MAX) {
+            for edge in self.edges_in(&caller.tenant, &branch.session, &mut looks, Some(caller)).await? {
+                let is_it = |known: &Edge| {
+                    (&known.from, &known.to, known.why, &known.on)
+                        == (&edge.from, &edge.to, edge.why, &edge.on)
+                };
+                if !edges.iter().any(is_it) {
+                    edges.push(edge);
+                }
+            }
+        }
+        Ok(edges)
     }
 
     /// What an agent has in hand of what the caller may see, at most so many tasks, and for whom it waits there. Of what the
@@ -108,7 +128,7 @@ impl Desk {
                 if tasks.len() >= max {
                     return Ok(InHand { tasks, waits, more: true });
                 }
-                let found = self.edges_in(&caller.tenant, &session, &mut looks).await?;
+                let found = self.edges_in(&caller.tenant, &session, &mut looks, Some(caller)).await?;
                 waits.extend(found.into_iter().filter(|edge| edge.from == *agent));
                 tasks.push(session);
             }
@@ -185,15 +205,28 @@ impl Desk {
         let keys = page.sessions.into_iter().map(|waiting| waiting.key).collect();
         let mut edges = Vec::new();
         for session in self.engine.sessions(keys).await? {
-            let found = self.edges_in(tenant, &session, looks).await?;
+            let found = self.edges_in(tenant, &session, looks, None).await?;
             edges.extend(found.into_iter().filter(|edge| edge.from == *agent));
         }
         Ok(edges)
     }
 
-    /// Who waits for whom because of one session and what was delegated under it.
-    async fn edges_in(&self, tenant: &str, session: &Session, looks: &mut usize) -> Result<Vec<Edge>, No> {
+    /// Who waits for whom because of one session and what was delegated under it: of what is told to a caller, only what it may
+    /// know.
+    async fn edges_in(
+        &self,
+        tenant: &str,
+        session: &Session,
+        looks: &mut usize,
+        told: Option<&Caller>,
+    ) -> Result<Vec<Edge>, No> {
+        let may_know = |session: &Session, edge: &Edge| {
+            told.is_none_or(|caller| {
+                is_known_to(caller, session) && (edge.why != Why::Approval || sees_approval(caller, session))
+            })
+        };
         let mut edges = own_edges(session);
+        edges.retain(|edge| may_know(session, edge));
         if let (Some(task), true) = (session.task(), session.lifecycle == Lifecycle::Open)
             && let Some(holder) = task.phase.assignee()
         {
@@ -202,7 +235,7 @@ impl Desk {
             let children: Vec<SessionKey> = newest.map(|(_, child)| key(child)).collect();
             *looks -= children.len();
             for child in self.engine.sessions(children).await? {
-                edges.extend(edge_to(session, holder, &child));
+                edges.extend(edge_to(session, holder, &child).filter(|edge| may_know(&child, edge)));
             }
         }
         Ok(edges)
@@ -228,6 +261,12 @@ pub(crate) fn may_wait(act: &Act) -> bool {
 pub(crate) fn is_related(session: &Session) -> bool {
     let has_parts = session.task().is_some_and(|task| !task.children.is_empty());
     session.binding.parent.is_some() || has_parts || session.proposal.is_some()
+}
+
+/// Whether a caller that sees a task may know of one under it: of what waits for an approval before it begins, only those know
+/// who have a part in that.
+pub(crate) fn is_known_to(caller: &Caller, session: &Session) -> bool {
+    !session.is_held_back() || sees(caller, session)
 }
 
 fn own_edges(session: &Session) -> Vec<Edge> {

@@ -5,13 +5,16 @@
 use std::future::Future;
 use std::time::Duration;
 
+use handover_desk::approvers::Rules;
 use handover_desk::caller::Caller;
+use handover_desk::clock::now;
 use handover_desk::delegate::{Profile, Responsibility, Work};
 use handover_desk::find::Wanted;
 use handover_desk::identity::Identity;
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::state::State;
 use handover_desk::{Data, Desk, Settings, WaitKind, gate};
+use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, CheckInTerms, Next, Progress, TaskAct};
 use handover_kernel::{AgentId, Face, SessionId, Text};
@@ -20,8 +23,11 @@ const PROFILE: Profile =
     Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
 
 fn opened(gate: gate::Settings) -> (Desk, Trigger) {
+    opened_with(Settings { gate, ..Settings::default() })
+}
+
+fn opened_with(settings: Settings) -> (Desk, Trigger) {
     let (trigger, shutdown) = Shutdown::new();
-    let settings = Settings { gate, ..Settings::default() };
     (handover_desk::open(Data::Memory, settings, Identity::Development, shutdown).unwrap(), trigger)
 }
 
@@ -160,6 +166,89 @@ async fn a_requester_that_has_stored_as_much_as_it_may_holds_up_nobody_who_takes
 }
 
 #[tokio::test]
+async fn what_is_held_back_from_an_agent_is_in_no_tree_and_no_wait_that_it_sees() {
+    let rules = r#"[{ delegate = ["spy"], by = ["boss"] }]"#;
+    let settings = Settings { approvals: Rules::parse(rules).unwrap(), ..Settings::default() };
+    let (desk, _trigger) = opened_with(settings);
+    in_hand(&desk, "planner", "lead", "root", None).await;
+    let under = |name: &str| Some(SessionId::from(id(name).as_str()));
+    let more = Work { parent: under("root"), ..Work::default() };
+    delegated(&desk, &agent("lead"), "spy", "secret", more).await;
+    let looks = async |who: &str| {
+        let caller = agent(who);
+        let (tree, more) = desk.tree(&caller, &id("root"), 10).await.unwrap();
+        assert!(!more);
+        let session = desk.session(&caller, &id("root")).await.unwrap();
+        let waits = desk.waits_in(&caller, &session).await.unwrap();
+        assert_eq!(waits, desk.waits_among(&caller, &tree).await.unwrap());
+        (tree.len(), waits.len())
+    };
+    assert_eq!(looks("lead").await, (2, 1), "it proposed it, and waits for the approval");
+    assert_eq!(looks("planner").await, (1, 0), "it may not know of it");
+    // It is known once it has begun.
+    let caller = agent("boss");
+    let proposal = desk.session(&caller, &id("secret")).await.unwrap().proposal.as_ref().unwrap().id.0;
+    desk.decide(&caller, &id("secret"), proposal, Ruling::Approved(Changes::default()), None).await.unwrap();
+    assert_eq!(looks("planner").await, (2, 1));
+}
+
+#[tokio::test]
+async fn who_waits_for_whom_is_told_of_all_tasks_of_a_tree() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    in_hand(&desk, "planner", "lead", "root", None).await;
+    in_hand(&desk, "lead", "left", "a", Some("root")).await;
+    in_hand(&desk, "left", "helper", "a1", Some("a")).await;
+    in_hand(&desk, "helper", "other", "a1x", Some("a1")).await;
+    let planner = agent("planner");
+    let (tree, _) = desk.tree(&planner, &id("root"), 10).await.unwrap();
+    let waits = desk.waits_among(&planner, &tree).await.unwrap();
+    let shown: Vec<_> = waits.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
+    assert_eq!(shown, [("lead", "left"), ("left", "helper"), ("helper", "other")]);
+}
+
+#[tokio::test]
+async fn a_task_is_found_by_whom_it_is_requested_of_and_is_not_late_while_it_is_paused() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let planner = agent("planner");
+    let found = async |wanted: Wanted| -> Vec<String> {
+        let found = desk.find(&planner, &wanted, None, 10).await.unwrap();
+        found.tasks.iter().map(|task| task.wanted().unwrap().title.to_string()).collect()
+    };
+    let soon = || Work { ttl_ms: Some(30_000), ..Work::default() };
+    delegated(&desk, &planner, "worker", "one", soon()).await;
+    delegated(&desk, &planner, "helper", "two", Work::default()).await;
+    let of = |agent: &str| Wanted { agent: Some(agent.to_owned()), ..Wanted::default() };
+    let with = |words: &str| Wanted { words: Some(words.to_owned()), ..Wanted::default() };
+    assert_eq!((found(of("worker")).await, found(of("work")).await), (vec!["one".to_owned()], vec![]));
+    assert_eq!((found(with("HELP")).await, found(with("nobody")).await), (vec!["two".to_owned()], vec![]));
+    assert_eq!(found(with("two")).await, ["two"]);
+    let late = || Wanted { due_by: Some(now().plus(60_000)), ..Wanted::default() };
+    assert_eq!(found(late()).await, ["one"]);
+    let pause = Act::Pause { reason: Text::default(), gently: false };
+    desk.act(&planner, &id("one"), pause).await.unwrap();
+    assert_eq!(found(late()).await, Vec::<String>::new(), "its time stands still");
+    desk.act(&planner, &id("one"), Act::Resume { reason: Text::default() }).await.unwrap();
+    assert_eq!(found(late()).await, ["one"]);
+}
+
+#[tokio::test]
+async fn a_task_can_be_handed_on_to_those_who_take_part_and_have_not_declined() {
+    let (desk, _trigger) = opened(gate::Settings::default());
+    let agents = ["worker", "helper", "idler"].map(AgentId::from).to_vec();
+    let profile = Profile { charter: || Charter { reassignment: true, ..Charter::macp() }, ..PROFILE };
+    let work = Work { agents, task: Text::from("dig"), title: Text::from("dig"), ..Work::default() };
+    desk.delegate(&agent("planner"), &id("dig"), None, &profile, work).await.unwrap();
+    let decline = Act::Task(TaskAct::Decline { task: None, assignee: None, reason: Text::from("no") });
+    desk.act(&agent("idler"), &id("dig"), decline).await.unwrap();
+    desk.act(&agent("worker"), &id("dig"), accept()).await.unwrap();
+    let session = desk.session(&agent("worker"), &id("dig")).await.unwrap();
+    for owner in ["planner", "worker"] {
+        assert_eq!(desk.heirs(&agent(owner), &session).unwrap(), [AgentId::from("helper")], "{owner}");
+    }
+    assert!(desk.heirs(&agent("helper"), &session).is_err(), "it is not its own");
+}
+
+#[tokio::test]
 async fn open_tasks_are_found_however_many_newer_ones_have_ended() {
     let (desk, _trigger) = opened(gate::Settings::default());
     let planner = agent("planner");
@@ -275,7 +364,7 @@ async fn what_was_turned_down_is_announced_as_a_review() {
     };
     let offer = desk.offer(&planner, None, "stage.1", offered).await.unwrap();
     let handoff = offer.session.binding.id.to_string();
-    desk.answer_offer(&worker, &handoff, false, Text::from("no")).await.unwrap();
+    desk.answer_offer(&worker, &handoff, false, Text::from("no"), None).await.unwrap();
     let next = in_time(told.next()).await.unwrap();
     assert_eq!((next.kind, next.session.as_str()), (WaitKind::Review, handoff.as_str()));
 }
@@ -289,9 +378,9 @@ async fn an_offer_is_taken_back_until_it_has_come_to_another_end() {
     let work = Work { agents, assignee, task: title.clone(), title, ..Work::default() };
     desk.delegate(&planner, &id("wanted"), None, &PROFILE, work).await.unwrap();
     let wanted = desk.session(&worker, &id("wanted")).await.unwrap();
-    assert!(desk.could_hand_on(&worker, &wanted).is_err(), "nobody has it yet");
+    assert!(desk.heirs(&worker, &wanted).is_err(), "nobody has it yet");
     desk.act(&worker, &id("wanted"), accept()).await.unwrap();
-    let why = desk.could_hand_on(&worker, &desk.session(&worker, &id("wanted")).await.unwrap());
+    let why = desk.heirs(&worker, &desk.session(&worker, &id("wanted")).await.unwrap());
     assert!(format!("{why:?}").contains("HandOnDenied"), "{why:?}: its policy does not allow it");
     let (to, scope) = (AgentId::from("helper"), Text::from("the night shift"));
     let reason = Text::default();
@@ -302,5 +391,5 @@ async fn an_offer_is_taken_back_until_it_has_come_to_another_end() {
     assert!(desk.withdraw(&worker, &id("wanted"), None, Text::default()).await.is_err(), "it is no handoff");
     desk.withdraw(&worker, &handoff, None, Text::from("sorry")).await.unwrap();
     desk.withdraw(&worker, &handoff, None, Text::from("sorry")).await.unwrap();
-    assert!(desk.answer_offer(&agent("helper"), &handoff, true, Text::default()).await.is_err());
+    assert!(desk.answer_offer(&agent("helper"), &handoff, true, Text::default(), None).await.is_err());
 }

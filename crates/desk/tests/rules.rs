@@ -166,7 +166,7 @@ async fn everything_that_the_desk_offers_can_be_done_from_every_face() {
         };
         let begun = desk.offer(&planner, None, PROFILE.configuration, offered).await.unwrap();
         let handoff = begun.session.binding.id.to_string();
-        desk.answer_offer(&worker, &handoff, true, Text::default()).await.unwrap();
+        desk.answer_offer(&worker, &handoff, true, Text::default(), None).await.unwrap();
         let session = desk.handoff(&planner, &handoff).await.unwrap();
         let settled = desk.commit(&planner, &session, true, Text::from("reviewed"), None).await.unwrap();
         assert!(settled.session.lifecycle.is_terminal(), "{face:?}");

@@ -6,6 +6,7 @@
 //! - `sign_in`: signing in and out
 //! - `waiting`: what waits for whoever asks
 //! - `tasks`, `task`, `replay`: many tasks, one, and one as it was
+//! - `offered`: what is offered in a handoff
 //! - `acts`, `bulk`: what the forms do, to one task and to many
 //! - `delegate`: a form for new work
 //! - `agents`, `policies`, `limits`, `audit`, `health`: who is there, what holds, who tried what, and how the server is
@@ -28,6 +29,7 @@ mod health;
 mod http;
 mod limits;
 mod live;
+mod offered;
 mod page;
 mod policies;
 mod question;
@@ -51,9 +53,10 @@ use crate::http::{Bounds, Checks};
 use crate::telemetry::past::Past;
 use crate::telemetry::{Metrics, Unread};
 
-/// How long a live stream lasts before its page is to come back, and how often it says that it is alive.
+/// How long a live stream lasts before its page is to come back, and how often it says that it is alive: `console.js` takes one
+/// for dead that has said nothing for three times as long.
 const LIFETIME: Duration = Duration::from_secs(3600);
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// The face: what every request needs. Cheap to clone.
 #[derive(Clone)]
@@ -80,6 +83,8 @@ pub struct Settings {
     pub bounds: Bounds,
     /// Whether browsers come over TLS: then the cookie goes over nothing else.
     pub secure: bool,
+    /// How often a live stream says that it is alive.
+    pub ping_every: Duration,
 }
 
 impl Settings {
@@ -88,6 +93,7 @@ impl Settings {
         Settings {
             bounds: Bounds::new(&config.limits),
             secure: config.tls.certificate.is_some() || config.tls.terminated_elsewhere,
+            ping_every: PING_EVERY,
         }
     }
 }

@@ -1,11 +1,15 @@
 //! What the forms do, and what they say when they do not.
 
 use handover_desk::approvers::Rules;
+use handover_desk::caller::Caller;
+use handover_desk::delegate::Responsibility;
+use handover_kernel::command::{Act, HandoffAct, OfferContext};
+use handover_kernel::{AgentId, Face, HandoffId, Text};
 use serde_json::{Value, json};
 
 use super::browser::Browser;
 use super::grid::Node;
-use super::others::stage::{Stage, skill, skill_with};
+use super::others::stage::{Client, Stage, skill, skill_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_is_delegated_steered_paused_resumed_reviewed_and_completed() {
@@ -70,9 +74,9 @@ async fn a_skill_is_called_with_a_form_of_its_schema() {
     let page = browser.ok("/delegate?agent=worker&skill=dig").await;
     page.has("Call dig of worker")
         .has("name=\"f.depth\" type=\"number\"")
-        .has("<option value=\"there\">there</option>");
+        .has("<option value=\"1\">there</option>");
     let call = |depth| {
-        [("agent", "worker"), ("skill", "dig"), ("title", "Dig"), ("f.depth", depth), ("f.where", "there")]
+        [("agent", "worker"), ("skill", "dig"), ("title", "Dig"), ("f.depth", depth), ("f.where", "1")]
     };
     let page = browser.post("/delegate", &call("0")).await;
     assert_eq!(page.status, 400, "{}", page.text);
@@ -147,7 +151,7 @@ async fn approvals_are_given_changed_sent_back_and_refused() {
     };
     let first = delegate("first").await;
     let page = lead.ok("/").await;
-    page.has("approval").has("planner proposed this request").has("dig a hole");
+    page.has("approval").has("<bdi>planner</bdi> proposed this request").has("dig a hole");
     let proposal = page.hidden("proposal");
     let decide = async |task: &str, more: &[(&str, &str)]| {
         let fields: Vec<(&str, &str)> = [("proposal", proposal.as_str()), ("back", "/")]
@@ -239,7 +243,18 @@ async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each()
     page.has("Cancel 4 tasks?").has("they cannot go on afterwards");
     assert_eq!(browser.get("/bulk?act=juggle").await.status, 400);
     let mut fields = vec![("act", "cancel"), ("id", own[0].as_str()), ("id", &own[1]), ("id", &foreign)];
-    assert_eq!(browser.post("/bulk", &fields).await.status, 400, "nobody is sure");
+    fields.push(("reason", "no holes"));
+    let page = browser.post("/bulk?q=dig", &fields).await;
+    assert_eq!(page.status, 422, "nobody is sure");
+    let ticked = |task: &str| {
+        let row = page.text.split(&format!("value=\"{task}\"")).nth(1).unwrap();
+        row.split('>').next().unwrap().ends_with("checked")
+    };
+    page.has("tick the box that says").has("value=\"no holes\"").has("Cancel 4 tasks?").lacks("fly");
+    assert_eq!([ticked(&own[0]), ticked(&own[1]), ticked(&own[2])], [true, true, false]);
+    let page = browser.post("/bulk?q=dig", &[("act", "cancel"), ("sure", "true")]).await;
+    assert_eq!(page.status, 422, "nothing is ticked");
+    page.has("none is ticked").has("Cancel 4 tasks?");
     assert_eq!(planner.state(&own[0]).await, "submitted");
     fields.push(("sure", "true"));
     let page = browser.post("/bulk", &fields).await;
@@ -271,11 +286,15 @@ async fn a_running_task_is_offered_to_another_agent_and_taken_in_the_console() {
     assert_eq!(owner.post(&target, &[("to", "")]).await.status, 422);
     owner.does(&target, &[("to", "helper"), ("reason", "no fuel")]).await.has("The handoff was offered");
     let page = helper.ok("/").await;
-    page.has("worker offers you the responsibility");
+    page.has("<bdi>worker</bdi> offers you the responsibility");
+    page.has("<dd class=\"long\">no fuel</dd>").has(&format!("href=\"/tasks/{task}\">fly</a>"));
     let handoff = page.text.split("id=\"wait-").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let offer = helper.ok(&format!("/tasks/{handoff}")).await;
-    offer.has("What is offered").has("<p class=\"text\">no fuel</p>").has("to helper").lacks("why-offer");
-    offer.has(&format!("href=\"/tasks/{task}\">task:{task}"));
+    offer
+        .has("What is offered")
+        .has("<dd class=\"long\">no fuel</dd>")
+        .has("to <bdi>helper</bdi>")
+        .lacks("why-offer");
     owner.ok(&format!("/tasks/{handoff}")).await.has("disabled aria-describedby=\"why-offer\">Accept");
     helper
         .does(&format!("/tasks/{handoff}/offer"), &[("do", "accept"), ("back", "/")])
@@ -338,12 +357,13 @@ async fn an_offer_is_found_on_its_task_and_taken_back() {
     // Nobody has it yet: the form says so, and stays where it is.
     owner.ok(&task).await.has("Hand on…").has("id=\"why-hand-on\"");
     worker.next().await;
-    owner.ok(&task).await.has("Hand on…").lacks("id=\"why-hand-on\"");
-    owner.does(&format!("{task}/hand-on"), &[("to", "helper")]).await.has("Offered to helper");
-    let other = Browser::signed_in(&stage, "helper").await;
-    other.ok(&task).await.lacks("Offered to helper").has("id=\"why-hand-on\"");
     let page = owner.ok(&task).await;
-    let link = page.text.split("Offered to helper").nth(1).unwrap().split("href=\"").nth(1).unwrap();
+    page.has("Hand on…").lacks("id=\"why-hand-on\"").has("<option>helper</option></select>");
+    owner.does(&format!("{task}/hand-on"), &[("to", "helper")]).await.has("Offered to <bdi>helper</bdi>");
+    let other = Browser::signed_in(&stage, "helper").await;
+    other.ok(&task).await.lacks("Offered to").has("id=\"why-hand-on\"");
+    let page = owner.ok(&task).await;
+    let link = page.text.split("Offered to").nth(1).unwrap().split("href=\"").nth(1).unwrap();
     let handoff = link.split(['"', '#']).next().unwrap();
     owner.ok(handoff).await.has("Take the offer back…").lacks("Cancel…");
     owner
@@ -351,7 +371,7 @@ async fn an_offer_is_found_on_its_task_and_taken_back() {
         .await
         .has("The offer was taken back.")
         .has("found fuel");
-    owner.ok(&task).await.lacks("Offered to helper");
+    owner.ok(&task).await.lacks("Offered to");
     other.ok("/").await.has("Nothing waits for helper");
     assert_eq!(other.post(&format!("{handoff}/offer"), &[("do", "accept")]).await.status, 409);
 }
@@ -376,4 +396,163 @@ async fn no_link_claims_what_nobody_did() {
     browser.ok(&told.replace(&task, &other)).await.lacks("class=\"notice done\"");
     browser.ok(&told.replace("pause.", "cancel.")).await.lacks("class=\"notice done\"");
     Browser::signed_in(&stage, "worker").await.ok(&told).await.lacks("class=\"notice done\"");
+}
+
+/// Somebody at the desk.
+async fn caller(stage: &Stage, name: &str) -> Caller {
+    stage.desk.sign_in(Some(name), Face::Console, None).await.unwrap().0
+}
+
+/// A responsibility that is offered to an agent, with a text that comes with it.
+async fn offered(stage: &Stage, from: &str, to: &str, scope: &str, context: &str) -> String {
+    let body = context.as_bytes().into();
+    let context = OfferContext { content_type: Text::from("text/plain"), body };
+    let (to, scope, reason) = (AgentId::from(to), Text::from(scope), Text::from("the night is over"));
+    let offered = Responsibility { to, scope, reason, context: Some(context), ttl_ms: None };
+    let begun = stage.desk.offer(&caller(stage, from).await, None, "stage.1", offered).await.unwrap();
+    begun.session.binding.id.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_says_what_it_covers_where_it_is_answered_however_much_comes_with_it() {
+    let stage = Stage::in_memory().await;
+    let handoff = offered(&stage, "planner", "ops", "the \"night\" shift", &"<".repeat(5000)).await;
+    let planner = caller(&stage, "planner").await;
+    for number in 0..100 {
+        let (content_type, body) = (Text::from("text/plain"), format!("{number} {}", "<".repeat(4000)));
+        let handoff_id = HandoffId::from(handoff.as_str());
+        let act = HandoffAct::Context { handoff: handoff_id, content_type, body: body.into_bytes().into() };
+        stage.desk.act(&planner, &handoff, Act::Handoff(act)).await.unwrap();
+    }
+    let ops = Browser::signed_in(&stage, "ops").await;
+    // The browser refuses a page of more than 1 MB.
+    for target in ["/".to_owned(), format!("/tasks/{handoff}")] {
+        let page = ops.ok(&target).await;
+        let panel = page.text.split("offers you the responsibility").nth(1).unwrap();
+        let form = panel.split("</form>").next().unwrap();
+        for shown in [
+            "the &#34;night&#34; shift",
+            "the night is over",
+            "The beginning of 5,000 characters",
+            "98 more came",
+        ] {
+            assert!(form.contains(shown), "{shown} in {form}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_to_an_offer_that_is_sent_twice_counts_once() {
+    let stage = Stage::in_memory().await;
+    let handoff = offered(&stage, "planner", "ops", "the night shift", "").await;
+    let ops = Browser::signed_in(&stage, "ops").await;
+    let key = ops.ok("/").await.hidden("key");
+    for _ in 0..2 {
+        let fields = [("do", "accept"), ("key", &*key), ("back", "/")];
+        ops.does(&format!("/tasks/{handoff}/offer"), &fields)
+            .await
+            .has("The answer to the offer was stored.");
+    }
+    assert_eq!(ops.post(&format!("/tasks/{handoff}/offer"), &[("do", "decline")]).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_typed_stays_where_a_refused_form_was_on_a_later_page() {
+    let stage = Stage::in_memory().await;
+    let mut last = String::new();
+    for number in 0..30 {
+        last = offered(&stage, "planner", "ops", &format!("shift {number}"), "").await;
+    }
+    let ops = Browser::signed_in(&stage, "ops").await;
+    let first = ops.ok("/").await;
+    first.lacks(&last).has("rel=\"next\"");
+    let near = first.text.split("id=\"wait-").nth(1).unwrap().split('"').next().unwrap();
+    for (task, heading) in [(near, "<h1>Waiting for you</h1>"), (&last, "<h1>shift 29</h1>")] {
+        let fields = [("do", "perhaps"), ("reason", "only until six"), ("back", "/")];
+        let page = ops.post(&format!("/tasks/{task}/offer"), &fields).await;
+        assert_eq!(page.status, 422);
+        page.has("expected accept or decline").has("value=\"only until six\"").has(heading);
+    }
+}
+
+/// A task that a worker has in hand, and that a helper could take over; and the job.
+async fn shared(host: &Client) -> String {
+    let asked = json!({ "title": "fly", "instructions": "far", "agents": ["worker", "helper"] });
+    host.tool("delegate_task", asked).await["task_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handoff_that_moved_nothing_is_no_success() {
+    let stage = Stage::in_memory().await;
+    stage.worker("helper", json!([skill("dig")])).await;
+    let worker = stage.worker("worker", json!([skill("fly")])).await;
+    let task = shared(&stage.client("planner")).await;
+    let job = worker.next().await;
+    let handoff = offered(&stage, "worker", "helper", &format!("task:{task}"), "").await;
+    let (owner, helper) =
+        (Browser::signed_in(&stage, "worker").await, Browser::signed_in(&stage, "helper").await);
+    helper.does(&format!("/tasks/{handoff}/offer"), &[("do", "accept")]).await;
+    job.completes("there").await;
+    let page = owner.does(&format!("/tasks/{handoff}/commit"), &[("do", "complete")]).await;
+    page.has("class=\"notice but\"").has("but the task was not handed on: ").lacks("class=\"notice done\"");
+    page.has("took no effect in another task: ");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_nobody_else_has_a_part_in_cannot_be_handed_on_and_says_so() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let task = stage.client("planner").begin("dig", json!({})).await;
+    worker.next().await;
+    let page = Browser::signed_in(&stage, "worker").await.ok(&format!("/tasks/{task}")).await;
+    page.has("nobody can take it over").has("disabled aria-describedby=\"why-hand-on\">Offer it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_that_a_report_has_voided_is_not_said_to_have_come() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let planner = Browser::signed_in(&stage, "planner").await;
+    let asked = json!({ "title": "dig", "instructions": "i", "agent": "worker" });
+    let task = stage.client("planner").tool("delegate_task", asked).await;
+    let at = format!("/tasks/{}", task["task_id"].as_str().unwrap());
+    let job = worker.next().await;
+    planner.does(&format!("{at}/pause"), &[]).await.has("asked, at the next safe point");
+    job.completes("a hole").await;
+    let page = planner.ok(&at).await;
+    page.has("→ never paused: it was reported before, event ").lacks("→ paused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_nobody_knows_is_pointed_out() {
+    let stage = Stage::in_memory().await;
+    stage.worker("worker", json!([skill("dig")])).await;
+    let ops = Browser::signed_in(&stage, "ops").await;
+    let fields = [("agent", "worked"), ("title", "Dig")];
+    let page = ops.does("/delegate", &fields).await;
+    page.has("class=\"notice but\"").has("nobody has heard of an agent").has("worker&#34;");
+    let page = ops.does("/delegate", &[("agent", "worked"), ("title", "Dig"), ("queue", "true")]).await;
+    page.has("The task was handed out.").lacks("nobody has heard");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_cancels_a_task_is_told_how_many_went_with_it() {
+    let stage = Stage::in_memory().await;
+    let [planner, worker] = ["planner", "worker"].map(|name| stage.client(name));
+    let ops = Browser::signed_in(&stage, "planner").await;
+    for (keeps, said) in [(None, ", with 2 under it."), (Some("true"), ", and 2 under it go on.")] {
+        let asked = json!({ "title": "root", "instructions": "i", "agent": "worker", "queue": true });
+        let root = planner.tool("delegate_task", asked).await["task_id"].as_str().unwrap().to_owned();
+        worker.tool("work_accept", json!({ "task_id": root })).await;
+        for title in ["one", "two"] {
+            let part = json!({ "title": title, "instructions": "i", "agent": "helper", "queue": true, "parent_task_id": root });
+            worker.tool("delegate_task", part).await;
+        }
+        let fields: Vec<_> =
+            [("sure", "true")].into_iter().chain(keeps.map(|it| ("keeps_children", it))).collect();
+        let page = ops.does(&format!("/tasks/{root}/cancel"), &fields).await;
+        page.has(&format!("The task was cancelled{said}"));
+        // Those that have ended stay in the tree.
+        page.has(if keeps.is_none() { "<span aria-hidden=\"true\">–</span> cancelled" } else { "○" });
+    }
 }

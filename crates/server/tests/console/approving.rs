@@ -2,6 +2,7 @@
 
 use handover_desk::approvers::Rules;
 use handover_desk::delegate::Responsibility;
+use handover_kernel::command::OfferContext;
 use handover_kernel::{AgentId, Face, Text};
 use serde_json::json;
 
@@ -150,15 +151,68 @@ async fn an_approver_sees_what_outcome_would_be_bound_and_what_was_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_not_told_that_its_outcome_waits_for_an_approval() {
+    let stage = guarded().await;
+    let worker = stage.worker("clerk", json!([skill("refund")])).await;
+    let task = stage.client("planner").begin("refund", json!({})).await;
+    let [lead, planner, clerk] = ["lead", "planner", "clerk"].map(|name| Browser::signed_in(&stage, name));
+    let (lead, planner, clerk) = (lead.await, planner.await, clerk.await);
+    let at = format!("/tasks/{task}");
+    let yes = [("proposal", &*lead.ok(&at).await.hidden("proposal")), ("do", "approve")];
+    lead.does(&format!("{at}/decide"), &yes).await;
+    worker.next().await.completes("42 euros went back").await;
+    let page = planner.ok(&at).await;
+    page.has("for approval").has("<bdi>planner</bdi> → <bdi>lead</bdi>").has(">Approve</button>");
+    let page = clerk.ok(&at).await;
+    page.has("for review").lacks("approval").lacks("Approve").lacks("lead");
+    clerk.ok(&format!("{at}/replay")).await.has("delivered").lacks("approval");
+    let page = clerk.get(&format!("{at}/replay?at=999")).await;
+    assert_eq!(page.status, 403);
+    page.lacks("approval");
+    clerk.ok("/tasks").await.has("for review").lacks("approval");
+    clerk.ok("/agents").await.lacks("approval");
+    planner.does(&format!("{at}/pause"), &[]).await;
+    planner.ok(&format!("{at}/replay")).await.has("&#34;proposal&#34;: &#34;");
+    clerk.ok(&format!("{at}/replay")).await.has("&#34;proposal&#34;: null").lacks("approval");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approver_sees_to_whom_a_responsibility_would_go() {
     let stage = guarded().await;
     let (planner, _) = stage.desk.sign_in(Some("planner"), Face::Console, None).await.unwrap();
     let (to, scope) = (AgentId::from("helper"), Text::from("the night shift"));
-    let offered = Responsibility { to, scope, reason: Text::from("tired"), context: None, ttl_ms: None };
-    stage.desk.offer(&planner, None, "stage.1", offered).await.unwrap();
-    let page = Browser::signed_in(&stage, "lead").await.ok("/").await;
+    let body = b"two of three rounds are done".as_slice().into();
+    let context = Some(OfferContext { content_type: Text::from("text/plain"), body });
+    let offered = Responsibility { to, scope, reason: Text::from("tired"), context, ttl_ms: None };
+    let begun = stage.desk.offer(&planner, None, "stage.1", offered).await.unwrap();
+    let lead = Browser::signed_in(&stage, "lead").await;
+    let page = lead.ok("/").await;
+    page.has("<dt>context</dt><dd class=\"long\">two of three rounds are done</dd>");
+    lead.ok(&format!("/tasks/{}/events", begun.session.binding.id)).await.has("two of three rounds");
     page.has("wants to hand on").has("<dt>to</dt><dd class=\"text\">helper</dd>");
     page.has("<dt>scope</dt><dd class=\"text\">the night shift</dd>").has("tired");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_leads_to_its_task_only_for_those_who_may_see_that() {
+    let stage = guarded().await;
+    stage.worker("helper", json!([skill("count")])).await;
+    let clerk = stage.worker("clerk", json!([skill("dig")])).await;
+    let asked = json!({ "title": "dig", "instructions": "a hole", "agents": ["clerk", "helper"] });
+    let task = stage.client("planner").tool("delegate_task", asked).await;
+    let task = format!("/tasks/{}", task["task_id"].as_str().unwrap());
+    clerk.next().await;
+    let [lead, owner, helper] = ["lead", "clerk", "helper"].map(|name| Browser::signed_in(&stage, name));
+    let (lead, owner, helper) = (lead.await, owner.await, helper.await);
+    owner.does(&format!("{task}/hand-on"), &[("to", "helper")]).await;
+    let page = lead.ok("/").await;
+    let handoff = page.text.split("id=\"wait-").nth(1).unwrap().split('"').next().unwrap();
+    let yes = [("proposal", &*page.hidden("proposal")), ("do", "approve")];
+    let page = lead.does(&format!("/tasks/{handoff}/decide"), &yes).await;
+    page.has("<dt>scope</dt>").lacks(&format!("href=\"{task}\""));
+    assert_eq!(lead.get(&task).await.status, 404);
+    helper.ok("/").await.has(&format!("<a href=\"{task}\">dig</a>"));
+    helper.ok(&format!("/tasks/{handoff}")).await.has(&format!("<a href=\"{task}\">dig</a>"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,17 @@
 //! The stream that tells pages to look again.
 
+use std::time::Duration;
+
 use handover_desk::approvers::Rules;
+use handover_server::config::Config;
+use handover_server::face::console;
+use handover_server::http::Checks;
+use http_body_util::BodyExt;
 use serde_json::json;
 
 use super::browser::Browser;
 use super::grid::{Node, Stream};
-use super::others::stage::{Stage, until};
+use super::others::stage::{Stage, in_time, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_hear_of_their_own_tasks_until_the_sign_in_ends() {
@@ -47,6 +53,35 @@ async fn pages_hear_of_their_own_tasks_until_the_sign_in_ends() {
     }
     let nobody = Browser::new(&stage).get("/live").await;
     assert_eq!(nobody.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_says_whose_it_is_and_every_so_often_that_it_is_alive() {
+    let stage = Stage::in_memory().await;
+    let [planner, worker] = ["planner", "worker"].map(|name| Browser::signed_in(&stage, name));
+    let (planner, worker) = (planner.await, worker.await);
+    let ping_every = Duration::from_millis(20);
+    let settings = console::Settings { ping_every, ..console::Settings::new(&Config::default()) };
+    let checks = Checks::new(Vec::new());
+    let console = console::Console::new(stage.desk.clone(), settings, &stage.metrics, checks);
+    let request = axum::http::Request::get("/live").header("host", stage.address.to_string());
+    let request = request.header("cookie", planner.cookie.as_ref().unwrap());
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    let answer = tower_service::Service::call(&mut console::router(console), request).await.unwrap();
+    let (mut body, mut told) = (answer.into_body(), String::new());
+    while told.matches("event: ping\ndata: \n").count() < 3 {
+        let frame = in_time(body.frame()).await.unwrap().unwrap();
+        told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+    }
+    // A page that is somebody else's finds that out.
+    let mark = async |browser: &Browser, target: &str| {
+        let page = browser.ok(target).await;
+        page.text.split("data-whose=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+    };
+    let own = mark(&planner, "/").await;
+    assert!(told.contains(&format!("\"whose\":\"{own}\"")), "{told}");
+    assert_eq!(mark(&planner, "/tasks").await, own);
+    assert_ne!(mark(&worker, "/").await, own);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

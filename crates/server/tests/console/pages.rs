@@ -59,7 +59,13 @@ async fn a_task_shows_who_asked_whom_over_which_faces_and_what_happened() {
     let asked = json!({ "title": "Q4 sales analysis", "instructions": "find the trend", "agent": "worker", "ttl_ms": 3_600_000 });
     let task = host.tool("delegate_task", asked).await["task_id"].as_str().unwrap().to_owned();
     let browser = Browser::signed_in(&stage, "planner").await;
-    browser.ok("/tasks").await.has("Q4 sales analysis").has("requested").has("planner → worker").has("mcp");
+    browser
+        .ok("/tasks")
+        .await
+        .has("Q4 sales analysis")
+        .has("requested")
+        .has("<bdi>planner</bdi> → <bdi>worker</bdi>")
+        .has("mcp");
     let job = worker.next().await;
     job.update(json!({ "message": "refunds are in a second table", "progress": 0.62 })).await;
     job.update(json!({ "message": "half the second table", "progress": 0.7 })).await;
@@ -351,24 +357,31 @@ async fn a_tree_shows_what_is_under_each_task_and_a_circle_is_marked() {
     let browser = Browser::signed_in(&stage, "planner").await;
     let page = browser.ok(&format!("/tasks/{root}")).await;
     let tree = page.text.split("<ul class=\"tree\">").nth(1).unwrap().split("</ul>").next().unwrap();
-    let rows: Vec<(&str, &str)> = tree
+    let rows: Vec<(&str, &str, bool)> = tree
         .split("<li class=\"depth-")
         .skip(1)
         .map(|row| {
-            let link = row.split("<a href=").nth(1).unwrap();
-            (&row[..1], link.split(['>', '<']).nth(1).unwrap())
+            // What the planner has no part in is no link.
+            let title = row.split("</span> ").nth(2).unwrap();
+            (&row[..1], title.split(['>', '<']).nth(2).unwrap(), row.contains("<a href="))
         })
         .collect();
     let expected = [
-        ("0", "root"),
-        ("1", "left"),
-        ("2", "under left"),
-        ("2", "also under left"),
-        ("1", "right"),
-        ("2", "under right"),
+        ("0", "root", true),
+        ("1", "left", false),
+        ("2", "under left", true),
+        ("2", "also under left", true),
+        ("1", "right", false),
+        ("2", "under right", true),
     ];
     assert_eq!(rows, expected);
-    page.has("helper</").lacks("in a circle");
+    page.has("<bdi>helper</bdi></").lacks("in a circle");
+    // Who waits for whom is told of the whole tree, and a wait is a link where its task is one.
+    page.has("<bdi>helper</bdi> → <bdi>planner</bdi>")
+        .has(&format!("<span class=\"mono\">{}</span>", &left[..8]));
+    page.lacks(&format!("href=\"/tasks/{left}\""));
+    let own = Browser::signed_in(&stage, "helper").await.ok(&format!("/tasks/{left}")).await;
+    own.lacks(&format!("part of <a class=\"mono\" href=\"/tasks/{root}\""));
 
     // The helper delegates a part of its part back to the worker, who takes it while it waits for the helper.
     in_hand(&helper, &worker, "worker", "back", Some(&left)).await;
@@ -383,9 +396,12 @@ async fn a_tree_shows_what_is_under_each_task_and_a_circle_is_marked() {
         waits.split("<li>").skip(1).map(|edge| edge.split("</li>").next().unwrap()).collect();
     let marked = edges.iter().filter(|edge| edge.contains("in a circle")).count();
     // It waits for the planner as well, who is part of no circle.
-    assert!(marked == 1 && edges.len() > 1, "{edges:?}");
+    assert!(marked >= 1 && edges.len() > marked, "{edges:?}");
     assert!(
-        edges.iter().any(|edge| edge.starts_with("helper → worker") && edge.contains("in a circle")),
+        edges
+            .iter()
+            .any(|edge| edge.starts_with("<bdi>helper</bdi> → <bdi>worker</bdi>")
+                && edge.contains("in a circle")),
         "{edges:?}"
     );
 }
@@ -511,6 +527,92 @@ async fn an_observer_sees_everything_of_its_tenant_and_may_do_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_observer_forges_changes_nothing() {
+    let entry = |token: &str, rest: &str| {
+        let agent = format!("agent = \"{token}\"");
+        format!("[[token]]\nsha256 = \"{}\"\n{agent}\n{rest}\n", hash_text(token))
+    };
+    let roles = [("planner", ""), ("worker", ""), ("helper", ""), ("ops", "roles = [\"observer\"]")];
+    let file: String = roles.iter().map(|(token, rest)| entry(token, rest)).collect();
+    let tokens = Tokens::parse(&file).unwrap();
+    let stage = Stage::with(|set| set.identity = Identity::Tokens(Arc::new(tokens))).await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let asked = json!({ "title": "dig", "instructions": "i", "agents": ["worker", "helper"] });
+    let task = stage.client("planner").tool("delegate_task", asked).await;
+    let task = task["task_id"].as_str().unwrap();
+    worker.next().await.asks(json!({ "q": { "message": "Where?" } })).await;
+    let owner = Browser::signed_in(&stage, "worker").await;
+    owner.does(&format!("/tasks/{task}/hand-on"), &[("to", "helper")]).await;
+    let page = owner.ok(&format!("/tasks/{task}")).await;
+    let handoff = page.text.split("Offered to").nth(1).unwrap().split("href=\"/tasks/").nth(1).unwrap();
+    let handoff = handoff.split(['"', '#']).next().unwrap();
+    let ops = Browser::signed_in(&stage, "ops").await;
+    let theirs = owner.ok("/sign-ins").await.hidden("name");
+    let before = stage.written();
+    for (target, fields, status) in [
+        (format!("/tasks/{task}/answer"), &[("question", "q"), ("answer", "here")][..], 403),
+        (format!("/tasks/{task}/hand-on"), &[("to", "helper")], 400),
+        (format!("/tasks/{handoff}/offer"), &[("do", "accept")], 403),
+        (format!("/tasks/{handoff}/cancel"), &[("sure", "true")], 403),
+        (format!("/tasks/{handoff}/commit"), &[("do", "complete")], 403),
+    ] {
+        let page = ops.post(&target, fields).await;
+        assert_eq!(page.status, status, "{target}: {}", page.text);
+        page.has("role=\"alert\"");
+    }
+    for act in ["pause", "resume", "cancel"] {
+        let page = ops.post("/bulk", &[("act", act), ("sure", "true"), ("id", task)]).await;
+        page.has("0 of 1").has("has no part in it");
+    }
+    let page = ops.post("/sign-ins/end", &[("name", &theirs)]).await;
+    assert_eq!(page.status, 422);
+    page.has("there is no such sign-in");
+    assert_eq!(stage.written(), before, "nothing left a trace");
+    owner.ok("/sign-ins").await.has("this one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_are_listed_by_agent_face_age_and_lateness() {
+    let stage = Stage::in_memory().await;
+    let (host, browser) = (stage.client("planner"), Browser::signed_in(&stage, "planner").await);
+    let soon = json!({ "title": "soon over", "instructions": "i", "agent": "worker", "queue": true, "ttl_ms": 50_000 });
+    let soon = host.tool("delegate_task", soon).await["task_id"].as_str().unwrap().to_owned();
+    Node::new(&stage, "planner").sends("helper", "a talk").await;
+    for (filter, found, other) in [
+        ("late=true", "soon over", "a talk"),
+        ("agent=worker", "soon over", "a talk"),
+        ("agent=helper", "a talk", "soon over"),
+        ("q=WORK", "soon over", "a talk"),
+        ("face=mcp", "soon over", "a talk"),
+        ("face=grid", "a talk", "soon over"),
+        ("face=mcp&age=hour&state=requested&late=true&agent=planner", "soon over", "a talk"),
+    ] {
+        let page = browser.ok(&format!("/tasks?{filter}")).await;
+        page.has(&format!(">{found}</a>")).lacks(&format!(">{other}</a>"));
+    }
+    browser.ok("/tasks?age=hour").await.has(">soon over</a>").has(">a talk</a>").has("(late)");
+    browser.does(&format!("/tasks/{soon}/pause"), &[]).await.lacks("class=\"late\"");
+    browser.ok("/tasks?late=true").await.has("No task fits");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_stands_in_the_head_and_what_has_ended_in_the_tree() {
+    let stage = Stage::in_memory().await;
+    let [planner, worker] = ["planner", "worker"].map(|name| stage.client(name));
+    let asked = json!({ "title": "root", "instructions": "i", "agent": "worker", "queue": true, "budget": { "tasks": 10, "numbers": { "tokens": 200_000 } } });
+    let root = planner.tool("delegate_task", asked).await["task_id"].as_str().unwrap().to_owned();
+    worker.tool("work_accept", json!({ "task_id": root })).await;
+    let part = json!({ "title": "part", "instructions": "i", "agent": "helper", "queue": true, "parent_task_id": root });
+    let part = worker.tool("delegate_task", part).await["task_id"].as_str().unwrap().to_owned();
+    worker.tool("task_cancel", json!({ "task_id": part })).await;
+    let page = Browser::signed_in(&stage, "worker").await.ok(&format!("/tasks/{root}")).await;
+    page.has("<span>budget 1 of 10 tasks, ").has("0 of 200,000 tokens");
+    let tree = page.text.split("<ul class=\"tree\">").nth(1).unwrap().split("</ul>").next().unwrap();
+    let ended = tree.split("<li").find(|row| row.contains(">part</a>")).unwrap();
+    assert!(ended.contains("state cancelled"), "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_workers_and_missed_check_ins_wait_for_the_requester() {
     let stage = Stage::in_memory().await;
     let (host, browser) = (stage.client("planner"), Browser::signed_in(&stage, "planner").await);
@@ -518,7 +620,8 @@ async fn silent_workers_and_missed_check_ins_wait_for_the_requester() {
     let asked = json!({ "title": "crawl", "instructions": "all", "agent": "worker", "silent_after_ms": 50 });
     host.tool("delegate_task", asked).await;
     worker.next().await;
-    until(async || browser.ok("/").await.text.contains("worker has been silent for")).await;
+    until(async || browser.ok("/").await.text.contains("<bdi>worker</bdi> has been silent for")).await;
+    browser.ok("/").await.has("silent for <span data-age>");
     browser.ok("/tasks").await.has("◌");
     let planner = Node::new(&stage, "planner");
     let sent = planner.ok("task/send", json!({ "to": "helper", "message": "dig", "checkIn": 0.05 })).await;

@@ -17,6 +17,15 @@ impl Session {
         let task = self.task().ok_or(Refusal::NotRunning)?;
         task.to_hand_on(&self.binding, by).map(|_| ())
     }
+
+    /// To whom an agent could hand on the task.
+    pub fn heirs(&self, by: &AgentId) -> Result<Vec<&AgentId>, Refusal> {
+        self.could_hand_on(by)?;
+        let Some(task) = self.task() else { return Ok(Vec::new()) };
+        let has_it = task.phase.assignee();
+        let may = |to: &&AgentId| Some(*to) != has_it && task.may_inherit(&self.binding, to).is_ok();
+        Ok(self.binding.participants.iter().filter(may).collect())
+    }
 }
 
 impl Task {

@@ -6,6 +6,7 @@ use axum::response::Response;
 use handover_desk::approvals::Approval;
 use handover_desk::converse::Saying;
 use handover_desk::delegate::Responsibility;
+use handover_desk::errands::not_moved;
 use handover_desk::{No, payload};
 use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::command::{Act, Answer, TaskAct};
@@ -33,41 +34,73 @@ impl<E: Into<No>> From<E> for Trouble {
     }
 }
 
+/// What was done: a word for it, and what else is to be told of it.
+pub(super) struct Did<'a> {
+    word: &'a str,
+    more: String,
+}
+
+impl<'a> From<&'a str> for Did<'a> {
+    fn from(word: &'a str) -> Did<'a> {
+        Did { word, more: String::new() }
+    }
+}
+
+impl<'a> Did<'a> {
+    pub(super) fn with(word: &'a str, more: impl Into<String>) -> Did<'a> {
+        Did { word, more: more.into() }
+    }
+}
+
 /// What the address of the page says that follows something that was done: sealed, so that no link claims what nobody did.
-pub(super) fn after(console: &Console, asked: &Asked, target: &str, word: &str) -> String {
-    format!("{target}?done={word}.{}", seal(console, asked, target, word))
+pub(super) fn after<'a>(console: &Console, asked: &Asked, target: &str, did: impl Into<Did<'a>>) -> String {
+    let Did { word, more } = did.into();
+    let sealed = seal(console, asked, target, word, &more);
+    let more = if more.is_empty() { more } else { format!("&more={}", encode(&more)) };
+    format!("{target}?done={word}.{sealed}{more}")
 }
 
 /// What only the server can say of it, to one sign-in.
-fn seal(console: &Console, asked: &Asked, target: &str, word: &str) -> String {
-    console.desk().seal(&["console done", &asked.sign_in, target, word])
+fn seal(console: &Console, asked: &Asked, target: &str, word: &str, more: &str) -> String {
+    console.desk().seal(&["console done", &asked.sign_in, target, word, more])
 }
 
 /// What is told of something that was done, on the page that its address says it on.
 pub(super) fn done(console: &Console, asked: &Asked, target: &str) -> Notice {
     let Some((word, sealed)) = asked.query.get("done").split_once('.') else { return Notice::None };
-    if sealed != seal(console, asked, target, word) {
+    let more = asked.query.get("more");
+    if sealed != seal(console, asked, target, word, more) {
         return Notice::None;
     }
-    match word {
-        "ended" => Notice::Done("The sign-in was ended."),
-        "answer" => Notice::Done("The answer was stored."),
-        "decide" => Notice::Done("The decision was stored."),
-        "steer" => Notice::Done("The steer was stored: it is delivered at the next safe point."),
-        "say" => Notice::Done("The message was stored."),
-        "pause" => Notice::Done("The pause was stored: the state says whether the task is paused yet."),
-        "resume" => Notice::Done("The task goes on."),
-        "cancel" => Notice::Done("The task was cancelled."),
-        "withdraw" => Notice::Done("The offer was taken back."),
-        "commit" => Notice::Done("The outcome was bound."),
-        "offer" => Notice::Done("The answer to the offer was stored."),
-        "hand-on" => {
-            Notice::Done("The handoff was offered: the task moves when it was accepted and committed.")
+    let said = match word {
+        "ended" => "The sign-in was ended.",
+        "answer" => "The answer was stored.",
+        "decide" => "The decision was stored.",
+        "steer" => "The steer was stored: it is delivered at the next safe point.",
+        "say" => "The message was stored.",
+        "pause" => "The pause was stored: the state says whether the task is paused yet.",
+        "resume" => "The task goes on.",
+        "cancel" if !more.is_empty() => return Notice::Done(format!("The task was cancelled, {more}.")),
+        "cancel" => "The task was cancelled.",
+        "withdraw" => "The offer was taken back.",
+        "commit" if more == LATER => "The outcome was bound. The task is paused: it moves when it goes on.",
+        "commit" if !more.is_empty() => {
+            return Notice::But(format!("The outcome was bound, but the task was not handed on: {more}."));
         }
-        "delegate" => Notice::Done("The task was handed out."),
-        _ => Notice::None,
-    }
+        "commit" => "The outcome was bound.",
+        "offer" => "The answer to the offer was stored.",
+        "hand-on" => "The handoff was offered: the task moves when it was accepted and committed.",
+        "delegate" if !more.is_empty() => {
+            return Notice::But(format!("The task was handed out, but {more}: it waits until there is one."));
+        }
+        "delegate" => "The task was handed out.",
+        _ => return Notice::None,
+    };
+    Notice::Done(said.to_owned())
 }
+
+/// What keeps a task from being handed on that is paused.
+const LATER: &str = "SESSION_SUSPENDED";
 
 /// Do what a form says, and show the page that it was on.
 pub(super) async fn act(console: &Console, asked: &Asked, id: &str, act: &str) -> Result<Response, No> {
@@ -80,20 +113,20 @@ pub(super) async fn act(console: &Console, asked: &Asked, id: &str, act: &str) -
         Err(Trouble::Said(said)) => Notice::invalid(said),
     };
     match back {
-        true => waiting::show(console, asked, notice).await,
+        true => waiting::refused(console, asked, id, notice).await,
         false => task::show(console, asked, id, notice).await,
     }
 }
 
-/// Do it, and say in a word what was done.
-async fn put<'a>(console: &Console, asked: &Asked, id: &str, act: &'a str) -> Result<&'a str, Trouble> {
+/// Do it, and say what was done.
+async fn put<'a>(console: &Console, asked: &Asked, id: &str, act: &'a str) -> Result<Did<'a>, Trouble> {
     let Asked { caller, form, .. } = asked;
     let desk = console.desk();
     let session = desk.session(caller, id).await?;
     // A form that is sent twice counts once.
     let key = form.said("key").filter(|key| key.len() <= 64).map(|key| format!("{act}:{key}"));
     let key = key.as_deref();
-    let did = act;
+    let did = Did::from(act);
     let act = match act {
         "answer" => answer(&session, form)?,
         "steer" => Act::Task(TaskAct::Steer { text: text(form, "text")? }),
@@ -105,10 +138,10 @@ async fn put<'a>(console: &Console, asked: &Asked, id: &str, act: &'a str) -> Re
             }
             if session.handoff().is_some() {
                 desk.withdraw(caller, id, key, reason(form)).await?;
-                return Ok("withdraw");
+                return Ok("withdraw".into());
             }
             desk.cancel(caller, id, key, reason(form), form.get("keeps_children") == "true").await?;
-            return Ok(did);
+            return Ok(Did::with(act, below(console, asked, id).await));
         }
         "say" => {
             let body = Blob::from(text(form, "text")?.as_bytes());
@@ -123,8 +156,8 @@ async fn put<'a>(console: &Console, asked: &Asked, id: &str, act: &'a str) -> Re
             };
             // An outcome has a reason, said or not.
             let reason = form.said("reason").unwrap_or("reviewed in the console").replace("\r\n", "\n");
-            desk.commit(caller, &session, positive, Text::from(reason), key).await?;
-            return Ok(did);
+            let bound = desk.commit(caller, &session, positive, Text::from(reason), key).await?;
+            return Ok(Did::with(act, not_moved(&bound.session).unwrap_or_default()));
         }
         "decide" => {
             let proposal = form.get("proposal");
@@ -150,7 +183,7 @@ async fn put<'a>(console: &Console, asked: &Asked, id: &str, act: &'a str) -> Re
                 "decline" => false,
                 other => return Err(expected("accept or decline", other)),
             };
-            desk.answer_offer(caller, id, accept, reason(form)).await?;
+            desk.answer_offer(caller, id, accept, reason(form), key).await?;
             return Ok(did);
         }
         other => return Err(expected("an act of the console", other)),
@@ -159,6 +192,20 @@ async fn put<'a>(console: &Console, asked: &Asked, id: &str, act: &'a str) -> Re
     command.id = key.map(MessageId::from);
     desk.put(caller, id, command).await?;
     Ok(did)
+}
+
+/// What became of the tasks under one that was cancelled, in a few words.
+async fn below(console: &Console, asked: &Asked, id: &str) -> String {
+    // It is cancelled, whether it is known or not how far that has gone.
+    let Ok(below) = console.desk().below_cancelled(&asked.caller, id).await else { return String::new() };
+    let (reached, left) = (below.reached.len(), below.left.len());
+    let goes_on = if left == 1 { "goes on" } else { "go on" };
+    match (reached, left) {
+        (0, 0) => String::new(),
+        (reached, 0) => format!("with {reached} under it"),
+        (0, left) => format!("and {left} under it {goes_on}"),
+        (reached, left) => format!("with {reached} under it; {left} {goes_on}"),
+    }
 }
 
 fn expected(what: &str, found: &str) -> Trouble {
@@ -181,7 +228,7 @@ fn reason(form: &Fields) -> Text {
 fn answer(session: &Arc<Session>, form: &Fields) -> Result<Act, Trouble> {
     let key = form.get("question");
     let questions = session.task().map_or(&[][..], |task| task.phase.questions());
-    let Some(open) = questions.iter().find(|question| question.key.as_str() == key) else {
+    let Some(open) = question::named(questions, key) else {
         return Err(Trouble::Said(
             "the question is not open any more: somebody answered it, or it was taken back".to_owned(),
         ));

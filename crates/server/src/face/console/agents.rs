@@ -3,8 +3,8 @@
 use askama::Template;
 use axum::response::Response;
 use handover_desk::No;
+use handover_desk::caller::Caller;
 use handover_desk::directory::{Agent, Skill};
-use handover_desk::waiting::Edge;
 use handover_kernel::{AgentId, Session};
 
 use super::Console;
@@ -43,8 +43,8 @@ struct Row {
     more_skills: usize,
     doing: Vec<Doing>,
     more_doing: bool,
-    /// Whom it waits for, what for, and in which task.
-    waits: Vec<(String, &'static str, String)>,
+    /// Whom it waits for, what for, and in which task, if whoever looks may open that.
+    waits: Vec<(String, &'static str, Option<String>)>,
 }
 
 /// A task that an agent works on.
@@ -95,6 +95,11 @@ async fn row(console: &Console, asked: &Asked, agent: &Agent) -> Result<Row, No>
         address: encode(&skill.name),
         description: line(&skill.description),
     };
+    let mut waits = Vec::new();
+    for edge in hands.waits.iter().take(DOING_MAX) {
+        let opens = console.desk().sees(&asked.caller, edge.on.as_str()).await;
+        waits.push((edge.to.to_string(), edge.why.name(), opens.then(|| edge.on.to_string())));
+    }
     Ok(Row {
         address: encode(&agent.id),
         id: agent.id.clone(),
@@ -107,18 +112,14 @@ async fn row(console: &Console, asked: &Asked, agent: &Agent) -> Result<Row, No>
         faces: agent.faces.clone(),
         skills: agent.skills.iter().take(SKILLS_MAX).map(skill).collect(),
         more_skills: agent.skills.len().saturating_sub(SKILLS_MAX),
-        doing: hands.tasks.iter().map(|task| Doing::of(task)).collect(),
+        doing: hands.tasks.iter().map(|task| Doing::of(task, &asked.caller)).collect(),
         more_doing: hands.more,
-        waits: hands.waits.iter().take(DOING_MAX).map(waits).collect(),
+        waits,
     })
 }
 
-fn waits(edge: &Edge) -> (String, &'static str, String) {
-    (edge.to.to_string(), edge.why.name(), edge.on.to_string())
-}
-
 impl Doing {
-    fn of(task: &Session) -> Doing {
-        Doing { id: task.binding.id.to_string(), title: title(task), state: State::of(task) }
+    fn of(task: &Session, caller: &Caller) -> Doing {
+        Doing { id: task.binding.id.to_string(), title: title(task), state: State::of(task, caller) }
     }
 }

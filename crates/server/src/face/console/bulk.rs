@@ -1,5 +1,6 @@
 //! One act on many tasks: first how many and which, then, for each of those that were confirmed, what came of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use askama::Template;
@@ -12,7 +13,7 @@ use handover_kernel::{Refusal, Session, Text};
 
 use super::Console;
 use super::http::Asked;
-use super::page::{Top, html};
+use super::page::{Notice, Top, html};
 use super::shown::{Faces, Head, short, title};
 use super::tasks::Filter;
 use crate::face::no;
@@ -27,13 +28,16 @@ struct Page {
     act: &'static str,
     /// The act as a heading and a button say it.
     name: &'static str,
-    /// Tasks, and why each cannot be acted on; nothing where it can.
-    rows: Vec<(Head, String)>,
+    /// Tasks, why each cannot be acted on, or nothing where it can, and whether it is ticked.
+    rows: Vec<(Head, String, bool)>,
     /// How many can.
     able: usize,
     /// The address of those that come after these; empty if there are none.
     next: String,
+    /// What the address of the form says of the filter.
+    same: String,
     key: String,
+    reason: String,
 }
 
 #[derive(Template)]
@@ -74,23 +78,30 @@ fn act_of(name: &str, reason: Text) -> Act {
     }
 }
 
-/// Which tasks it would be.
-pub(super) async fn confirm(console: &Console, asked: &Asked) -> Result<Response, No> {
+/// Which tasks it would be. What was ticked and typed in a form that was refused stays so.
+pub(super) async fn confirm(console: &Console, asked: &Asked, notice: Notice) -> Result<Response, No> {
     let (desk, caller) = (console.desk(), &asked.caller);
-    let ((act, name), filter) = (known(asked.query.get("act"))?, Filter::of(asked));
+    let act = asked.form.said("act").unwrap_or(asked.query.get("act"));
+    let ((act, name), filter) = (known(act)?, Filter::of(asked));
+    let (again, status) = (notice.refusal().is_some(), notice.status());
+    let ticked: BTreeSet<&str> = asked.form.all("id").collect();
     let wanted = Wanted { open: true, ..filter.wanted()? };
     let found = desk.find(caller, &wanted, asked.query.said("after"), TASKS_MAX).await?;
     let mut rows = Vec::new();
     for session in &found.tasks {
         let could = desk.could(caller, session, act_of(act, Text::from("?")));
         let why = could.err().map_or_else(String::new, |no| no::No(no).said());
-        rows.push((Head::of(session, &Faces::new()), why));
+        let ticks = !again || ticked.contains(session.binding.id.as_str());
+        rows.push((Head::of(session, &Faces::new(), caller), why, ticks));
     }
-    let able = rows.iter().filter(|(_, why)| why.is_empty()).count();
-    let top = Top { here: "tasks", ..console.top(asked, format!("{name} tasks")).await? };
+    let able = rows.iter().filter(|(_, why, _)| why.is_empty()).count();
+    let (same, reason) = (asked.query.with("act", act), asked.form.get("reason").to_owned());
+    let at = if again { format!("/bulk?{same}") } else { String::new() };
+    let top = Top { here: "tasks", notice, at, ..console.top(asked, format!("{name} tasks")).await? };
     let next = found.next.map(|next| format!("/bulk?{}", asked.query.with("after", &next)));
-    let page = Page { top, act, name, rows, able, next: next.unwrap_or_default(), key: ids::unguessable() };
-    Ok(html(200, &page, caller.room()))
+    let (next, key) = (next.unwrap_or_default(), ids::unguessable());
+    let page = Page { top, act, name, rows, able, next, same, key, reason };
+    Ok(html(status, &page, caller.room()))
 }
 
 /// Act on those that were ticked.
@@ -101,11 +112,13 @@ pub(super) async fn act(console: &Console, asked: &Asked) -> Result<Response, No
     if wanted.len() > TASKS_MAX {
         return Err(Refusal::invalid(format!("expected at most {TASKS_MAX} tasks, found more")).into());
     }
-    if form.get("sure") != "true" || wanted.is_empty() {
-        return Err(Refusal::invalid(
-            "expected tasks and a tick that says that you are sure, found neither or one",
-        )
-        .into());
+    let missing = match (wanted.is_empty(), form.get("sure") == "true") {
+        (true, _) => Some("tick the tasks that it is about: none is ticked"),
+        (false, false) => Some("tick the box that says that you are sure: nothing was done"),
+        (false, true) => None,
+    };
+    if let Some(missing) = missing {
+        return confirm(console, asked, Notice::invalid(missing)).await;
     }
     let mut rows = Vec::new();
     for id in wanted {

@@ -12,7 +12,7 @@ use handover_kernel::policy::DEFAULT_POLICY;
 use handover_kernel::{AgentId, Blob, Refusal, SessionId, Text};
 
 use super::Console;
-use super::acts::after;
+use super::acts::{Did, after};
 use super::fields::{Fields, encode};
 use super::http::Asked;
 use super::page::{Notice, Top, html, see_other};
@@ -98,15 +98,17 @@ async fn find(console: &Console, asked: &Asked, agent: &str, skill: &str) -> Res
 /// Begin the task that the form describes.
 pub(super) async fn begin(console: &Console, asked: &Asked) -> Result<Response, No> {
     let notice = match put(console, asked).await {
-        Ok(id) => {
-            return Ok(see_other(&after(console, asked, &format!("/tasks/{}", encode(&id)), "delegate")));
+        Ok((id, warning)) => {
+            let (target, did) = (format!("/tasks/{}", encode(&id)), Did::with("delegate", warning));
+            return Ok(see_other(&after(console, asked, &target, did)));
         }
         Err(no) => Notice::refused(no),
     };
     show(console, asked, notice).await
 }
 
-async fn put(console: &Console, asked: &Asked) -> Result<String, No> {
+/// Returns the task, and what is odd about it: nothing if nothing is.
+async fn put(console: &Console, asked: &Asked) -> Result<(String, String), No> {
     let (desk, caller, form) = (console.desk(), &asked.caller, &asked.form);
     let wrong = |what: String| No::from(Refusal::invalid(what));
     let agent = form.said("agent").ok_or_else(|| wrong("expected an agent, found none".to_owned()))?;
@@ -133,9 +135,10 @@ async fn put(console: &Console, asked: &Asked) -> Result<String, No> {
             (input, Some(Arc::clone(&skill.contract)))
         }
     };
-    if form.get("queue") != "true" {
-        desk.must_exist(caller, std::slice::from_ref(&agent)).await?;
-    }
+    let odd = match form.get("queue") {
+        "true" => None,
+        _ => desk.must_exist(caller, std::slice::from_ref(&agent)).await?,
+    };
     let silent_after = number("silent_after")?;
     let work = Work {
         agents: vec![agent.clone()],
@@ -153,5 +156,5 @@ async fn put(console: &Console, asked: &Asked) -> Result<String, No> {
     let key = form.said("key").filter(|key| key.len() <= 64).map(|key| format!("delegate:{key}"));
     let id = desk.new_id(caller, key.as_deref());
     desk.delegate(caller, &id, key.as_deref(), &PROFILE, work).await?;
-    Ok(id)
+    Ok((id, odd.unwrap_or_default()))
 }

@@ -1,5 +1,7 @@
 //! Fields of forms, of addresses and of cookies, as browsers write them.
 
+use handover_desk::visible::spelled_out;
+
 /// How many fields a form or an address may have.
 const FIELDS_MAX: usize = 1000;
 
@@ -47,6 +49,12 @@ impl Fields {
         let own = (!value.is_empty()).then(|| format!("{}={}", encode(name), encode(value)));
         others.chain(own).collect::<Vec<_>>().join("&")
     }
+}
+
+/// A name as a page shows it and a form sends it back: what hides is spelled out, and what pages leave out is not there.
+pub(super) fn shown(name: &str) -> String {
+    let stays = |found: &char| !matches!(found, '\r' | '\n' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}');
+    spelled_out(name).chars().filter(stays).collect()
 }
 
 /// What was typed into a form that was refused: it comes back with the page that says why.

@@ -126,7 +126,7 @@ impl Console {
             (false, ["delegate"]) => delegate::show(self, &asked, Default::default()).await,
             (false, ["live"]) => live::listen(self, asked),
             (false, ["count"]) => live::count(self, &asked).await,
-            (false, ["bulk"]) => bulk::confirm(self, &asked).await,
+            (false, ["bulk"]) => bulk::confirm(self, &asked, Default::default()).await,
             (true, ["bulk"]) => bulk::act(self, &asked).await,
             (true, ["delegate"]) => delegate::begin(self, &asked).await,
             (true, ["sign-out"]) => sign_in::out(self, &asked).await,
@@ -200,7 +200,13 @@ impl Console {
 
     /// The top of a page, with how many things wait.
     pub(super) async fn top(&self, asked: &Asked, title: impl Into<String>) -> Result<Top, No> {
-        Ok(Top { waiting: waiting::count(self, asked).await?, ..Top::of(&asked.caller, title) })
+        let waiting = waiting::count(self, asked).await?;
+        Ok(Top { waiting, whose: self.whose(&asked.caller), ..Top::of(&asked.caller, title) })
+    }
+
+    /// A mark of the agent whose page it is. It says nothing to anybody but this server.
+    pub(super) fn whose(&self, caller: &Caller) -> String {
+        self.desk().seal(&["console page", &caller.tenant, caller.agent.as_str()])
     }
 }
 

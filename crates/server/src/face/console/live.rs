@@ -7,10 +7,10 @@ use handover_desk::follow::{Events, Stay};
 use handover_desk::{Desk, No};
 use serde_json::json;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, interval_at};
 
 use super::http::Asked;
-use super::{Console, KEEP_ALIVE, LIFETIME, waiting};
+use super::{Console, LIFETIME, waiting};
 use crate::http::json_answer;
 use crate::http::sse::{self, Frame, Outlet};
 
@@ -25,7 +25,10 @@ pub(super) fn listen(console: &Console, asked: Asked) -> Result<Response, No> {
     let desk = console.desk().clone();
     // The place is taken at once: who has none left is refused.
     let stay = desk.stay(&caller)?;
-    Ok(sse::worked(KEEP_ALIVE, |out| tell(desk, caller, sign_in, stay, after, out)))
+    let (whose, every) = (console.whose(&caller), console.parts.settings.ping_every);
+    let told = Told { whose, every, after };
+    // What scripts can see of it keeps the connection alive as well.
+    Ok(sse::worked(2 * every, |out| tell(desk, caller, sign_in, stay, told, out)))
 }
 
 /// How many things wait for whoever asks: what pages ask for while something happens that they do not show.
@@ -44,19 +47,23 @@ async fn begin(desk: &Desk, caller: &Caller, after: Option<&str>) -> Result<(Eve
     Ok((desk.visible_events(caller).await?, false))
 }
 
-async fn tell(
-    desk: Desk,
-    caller: Caller,
-    sign_in: String,
-    mut stay: Stay,
+/// What a stream is told with.
+struct Told {
+    /// The mark of the agent whose stream it is.
+    whose: String,
+    /// How often it says that it is alive. A browser hides comments from the script: it is an event.
+    every: Duration,
+    /// The last event that the page has heard of.
     after: Option<String>,
-    out: Outlet,
-) {
-    let Ok((mut events, resumed)) = begin(&desk, &caller, after.as_deref()).await else { return };
-    let (place, data) = (events.place(), json!({ "resumed": resumed }).to_string());
+}
+
+async fn tell(desk: Desk, caller: Caller, sign_in: String, mut stay: Stay, told: Told, out: Outlet) {
+    let Ok((mut events, resumed)) = begin(&desk, &caller, told.after.as_deref()).await else { return };
+    let (place, data) = (events.place(), json!({ "resumed": resumed, "whose": told.whose }).to_string());
     let hello = Frame { event: Some("hello"), retry: Some(RETRY), data: Some(&data), id: Some(&place) };
     out.send(hello).await;
     let until = Instant::now() + LIFETIME;
+    let mut ping = interval_at(Instant::now() + told.every, told.every);
     let ended = desk.sign_in_ended(&sign_in);
     let mut ended = std::pin::pin!(ended);
     loop {
@@ -64,6 +71,10 @@ async fn tell(
             biased;
             () = &mut ended => return,
             next = stay.next_by(&mut events, until) => next,
+            _ = ping.tick() => {
+                out.send(Frame { event: Some("ping"), data: Some(""), ..Frame::default() }).await;
+                continue;
+            }
         };
         let Ok(Some(delivery)) = next else { return };
         let key = &delivery.key;

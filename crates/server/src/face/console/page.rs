@@ -34,6 +34,8 @@ pub(super) struct Top {
     pub(super) live: String,
     /// Where the page lives, if it answers a form and so stands at the form's address.
     pub(super) at: String,
+    /// Whose page it is, as a live page compares it: the cookie of a browser may become another agent's.
+    pub(super) whose: String,
     /// What was just done, or why it was not.
     pub(super) notice: Notice,
 }
@@ -45,7 +47,9 @@ pub(super) enum Notice {
     #[default]
     None,
     /// Something was done.
-    Done(&'static str),
+    Done(String),
+    /// Something was done, and did not bring about all that it was to.
+    But(String),
     /// Something was refused: why, and the code of it.
     Refused { said: String, code: &'static str, status: u16 },
 }
@@ -63,10 +67,18 @@ impl Notice {
     }
 
     /// What was done.
-    pub(super) fn done(&self) -> Option<&'static str> {
+    pub(super) fn done(&self) -> Option<&str> {
         match self {
             Notice::Done(said) => Some(said),
-            Notice::None | Notice::Refused { .. } => None,
+            Notice::None | Notice::But(_) | Notice::Refused { .. } => None,
+        }
+    }
+
+    /// What was done, where it did not bring about all that it was to.
+    pub(super) fn but(&self) -> Option<&str> {
+        match self {
+            Notice::But(said) => Some(said),
+            Notice::None | Notice::Done(_) | Notice::Refused { .. } => None,
         }
     }
 
@@ -74,14 +86,14 @@ impl Notice {
     pub(super) fn refusal(&self) -> Option<(&str, &'static str)> {
         match self {
             Notice::Refused { said, code, .. } => Some((said, code)),
-            Notice::None | Notice::Done(_) => None,
+            Notice::None | Notice::Done(_) | Notice::But(_) => None,
         }
     }
 
     /// The status of the page that says so.
     pub(super) fn status(&self) -> u16 {
         match self {
-            Notice::None | Notice::Done(_) => 200,
+            Notice::None | Notice::Done(_) | Notice::But(_) => 200,
             Notice::Refused { status, .. } => *status,
         }
     }

@@ -1,12 +1,14 @@
 //! Questions as forms: a field for each thing that a question's JSON Schema asks for, where a form can ask for it; else a
 //! field for JSON.
 
+use std::collections::BTreeSet;
+
 use handover_kernel::command::{Need, Reply};
 use handover_kernel::event::Question;
 use handover_kernel::{Blob, Session};
 use serde_json::{Map, Number, Value, json};
 
-use super::fields::{Fields, Typed};
+use super::fields::{Fields, Typed, shown};
 use super::shown::words;
 
 /// What stands before the names of a form's fields.
@@ -60,16 +62,21 @@ pub(super) struct Field {
     own: String,
 }
 
-/// One of a list.
+/// One of a list. A form says which by its place: a page may not show all that is in its text.
 pub(super) struct Choice {
-    pub(super) value: String,
     pub(super) label: String,
+    value: String,
 }
 
 impl Field {
     /// Whether it is chosen from a list.
     pub(super) fn is_choice(&self) -> bool {
         self.kind == "choice"
+    }
+
+    /// Whether it says the choice at this place.
+    pub(super) fn is_chosen(&self, place: &usize) -> bool {
+        self.value == place.to_string()
     }
 }
 
@@ -114,7 +121,7 @@ pub(super) fn open(session: &Session, typed: &Typed, room: &mut usize, one: bool
     let over = session.lifecycle.is_terminal();
     let questions = session.task().filter(|_| !over).map_or(&[][..], |task| task.phase.questions());
     let asks = |(index, question): (usize, &Question)| {
-        let refused = typed.of("answer", "question") == question.key.as_str();
+        let refused = typed.is("answer") && is_named(question, typed.form.get("question"));
         let mut form = form_of(question);
         if refused {
             form.fill(&typed.form);
@@ -155,6 +162,20 @@ impl Asks {
     }
 }
 
+/// Whether a form is about a question: it says its key as its page showed that.
+fn is_named(question: &Question, said: &str) -> bool {
+    shown(question.key.as_str()) == shown(said)
+}
+
+/// The question that a form is about; none if it is not open, or if several are shown by one key.
+pub(super) fn named<'a>(questions: &'a [Question], said: &str) -> Option<&'a Question> {
+    if let Some(exact) = questions.iter().find(|question| question.key.as_str() == said) {
+        return Some(exact);
+    }
+    let mut found = questions.iter().filter(|question| is_named(question, said));
+    found.next().filter(|_| found.next().is_none())
+}
+
 fn form_of(question: &Question) -> Form {
     match (question.schema.is_empty(), question.need) {
         (true, Need::Authorization) => Form::Permission,
@@ -189,6 +210,11 @@ fn fields(schema: &Value) -> Option<Vec<Field>> {
     };
     let fields = properties.iter().map(|(name, property)| field(name, property, required(name)));
     let mut fields: Vec<Field> = fields.collect();
+    // Those that look the same on a page could not be told apart.
+    let names: BTreeSet<&str> = fields.iter().map(|field| &*field.name).collect();
+    if names.len() < fields.len() {
+        return None;
+    }
     // JSON has no order; what must be said comes first.
     fields.sort_by_key(|field| !field.required);
     Some(fields)
@@ -240,12 +266,18 @@ fn field(name: &str, property: &Value, required: bool) -> Field {
     let kind = kind_of(property, choices.as_deref()).unwrap_or(JSON);
     let text = |key: &str| property.get(key).and_then(Value::as_str).map(super::shown::line);
     let value = match property.get("default").filter(|_| kind != JSON) {
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => match choices.as_deref() {
+            Some(choices) if !choices.is_empty() => {
+                let place = choices.iter().position(|choice| choice.value == *text);
+                place.map_or_else(String::new, |place| place.to_string())
+            }
+            Some(_) | None => text.clone(),
+        },
         Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
         Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => String::new(),
     };
     Field {
-        name: format!("{PREFIX}{name}"),
+        name: format!("{PREFIX}{}", shown(name)),
         label: text("title").unwrap_or_else(|| name.to_owned()),
         hint: text("description").unwrap_or_default(),
         kind,
@@ -322,6 +354,11 @@ fn read(field: &Field, said: &Fields) -> Result<Option<Value>, String> {
             let number = text.trim().parse::<f64>().ok().and_then(Number::from_f64);
             number.map(|number| Some(Value::Number(number))).ok_or_else(|| wrong("a number"))
         }
+        "choice" => {
+            let choice = text.parse::<usize>().ok().and_then(|place| field.choices.get(place));
+            let value = choice.map(|choice| Some(Value::String(choice.value.clone())));
+            value.ok_or_else(|| wrong("one of the choices"))
+        }
         _ => Ok(Some(Value::String(text))),
     }
 }
@@ -371,17 +408,39 @@ mod tests {
             serde_json::from_slice(&value(&form, &Fields::parse(said)).unwrap()).unwrap()
         };
         let all =
-            "f.why=because&f.many=3&f.sure=true&f.which=left&f.size=l&f.parts=[%22a%22]&f.level=2&f.other=x";
+            "f.why=because&f.many=3&f.sure=true&f.which=0&f.size=1&f.parts=[%22a%22]&f.level=2&f.other=x";
         let expected = json!({ "why": "because", "many": 3, "sure": true, "which": "left", "size": "l", "parts": ["a"], "level": 2 });
         assert_eq!(read(all), expected);
         assert_eq!(read("f.many=3"), json!({ "many": 3 }), "what is left alone says nothing");
         assert!(value(&form, &Fields::parse("f.many=3&f.parts=[")).unwrap_err().contains("JSON"));
         assert!(value(&form, &Fields::parse("f.many=three")).unwrap_err().contains("whole number"));
+        for other in ["left", "2", "-1"] {
+            let said = format!("f.many=3&f.which={other}");
+            assert!(value(&form, &Fields::parse(&said)).unwrap_err().contains("one of the choices"));
+        }
         assert!(value(&form, &Fields::parse("f.why=x")).is_err(), "what is required is missing");
         for other in [json!({ "type": "array" }), json!({ "type": "object", "oneOf": [] }), json!(true)] {
             assert!(matches!(super::form(other.to_string().as_bytes()), Form::Json(_)), "{other}");
         }
     }
+
+    #[test]
+    fn what_a_page_leaves_out_or_spells_out_is_answered_as_it_is() {
+        let (name, choice) = ("le\u{200d}vel\u{202e}", "\u{2764}\u{fe0f}");
+        let property = json!({ "type": "string", "enum": ["no", choice], "default": choice });
+        let schema = json!({ "type": "object", "properties": { name: property } });
+        let form = super::form(schema.to_string().as_bytes());
+        let [field] = form.fields() else { panic!("expected a field") };
+        assert_eq!((&*field.name, field.is_chosen(&1)), ("f.level[U+202E]", true));
+        let said = Fields::parse("f.level[U%2B202E]=1");
+        let answer: Value = serde_json::from_slice(&value(&form, &said).unwrap()).unwrap();
+        assert_eq!(answer, json!({ name: choice }));
+        // Names that look the same can only be said as JSON.
+        let properties = json!({ "a": { "type": "string" }, "a\u{fe0f}": { "type": "string" } });
+        let schema = json!({ "type": "object", "properties": properties });
+        assert!(matches!(super::form(schema.to_string().as_bytes()), Form::Json(_)));
+    }
+
     #[test]
     fn a_box_says_no_where_an_answer_is_required_or_yes_assumed() {
         let schema = |required: &[&str], default: bool| json!({ "type": "object", "required": required, "properties": { "sure": { "type": "boolean", "default": default } } });

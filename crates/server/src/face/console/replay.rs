@@ -3,7 +3,9 @@
 use askama::Template;
 use axum::response::Response;
 use handover_desk::No;
+use handover_desk::approvals::sees_approval;
 use handover_desk::calendar::rfc3339;
+use handover_desk::caller::Caller;
 use handover_kernel::{Event, Session};
 use serde_json::{Value, json};
 
@@ -24,6 +26,9 @@ const EVERYTHING: Declared =
     Declared { tasks: true, steer: true, pause: true, form: true, url: true, sampling: true, roots: true };
 const POLL_MS: u64 = 1000;
 
+/// Among how many of the newest events that one is looked for which is shown first.
+const NEWEST: usize = 10;
+
 #[derive(Template)]
 #[template(path = "replay.html")]
 struct Page {
@@ -39,13 +44,20 @@ struct Page {
 pub(super) async fn show(console: &Console, asked: &Asked, id: &str) -> Result<Response, No> {
     let (desk, caller) = (console.desk(), &asked.caller);
     let live = desk.session(caller, id).await?;
-    let at = asked.query.said("at").and_then(|at| at.parse().ok()).unwrap_or(live.head.0);
+    let at = match asked.query.said("at").and_then(|at| at.parse().ok()) {
+        Some(at) => at,
+        // The last that whoever looks may see: what is proposed and decided may be none of its business.
+        None => {
+            let last = desk.history_before(caller, id, u64::MAX, NEWEST).await?.events;
+            last.last().map_or(live.head.0, |event| event.seq.0)
+        }
+    };
     let (then, event) = desk.as_of(caller, id, at).await?;
     let line = sentence::line(&then, &event, std::iter::empty());
     let title = format!("{} at event {}", shown::title(&then), event.seq);
     let page = Page {
         top: Top { here: "tasks", ..console.top(asked, title).await? },
-        head: Head::of(&then, &Faces::new()),
+        head: Head::of(&then, &Faces::new(), caller),
         at: event.seq.0,
         last: live.head.0,
         views: views(console, asked, &then, &event),
@@ -57,7 +69,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str) -> Result<R
 fn views(console: &Console, asked: &Asked, then: &Session, event: &Event) -> Vec<(&'static str, String)> {
     let text = |value: Value| handover_kernel::cut(&shown::pretty(&value), VIEW_CHARS_MAX).into_owned();
     let directory = &console.desk().directory;
-    let mut views = vec![("kernel", text(kernel(then, event))), ("MACP", text(macp(then)))];
+    let mut views = vec![("kernel", text(kernel(then, event, &asked.caller))), ("MACP", text(macp(then)))];
     let mcp = mcp::task::Shown::of(then, EVERYTHING, POLL_MS, directory, &asked.caller);
     let mcp = mcp.and_then(|shown| serde_json::from_str(&shown.json()).ok());
     views.extend(mcp.map(|shown| ("MCP", text(shown))));
@@ -66,8 +78,9 @@ fn views(console: &Console, asked: &Asked, then: &Session, event: &Event) -> Vec
     views
 }
 
-/// The state as the kernel had it, without what never changes.
-fn kernel(then: &Session, event: &Event) -> Value {
+/// The state as the kernel had it, without what never changes and what whoever looks may not know.
+fn kernel(then: &Session, event: &Event, caller: &Caller) -> Value {
+    let proposal = then.proposal.as_ref().filter(|_| sees_approval(caller, then));
     let task = then.task();
     let orders = task.map_or_else(Vec::new, |task| task.orders.waiting().map(|order| order.seq.0).collect());
     let questions = task.map_or(&[][..], |task| task.phase.questions());
@@ -84,7 +97,7 @@ fn kernel(then: &Session, event: &Event) -> Value {
         "open_questions": questions.iter().map(|question| question.key.as_str()).collect::<Vec<_>>(),
         "orders_waiting": orders,
         "pause_asked": task.is_some_and(|task| task.pause.is_some()),
-        "proposal": then.proposal.as_ref().map(|proposal| proposal.what.name()),
+        "proposal": proposal.map(|proposal| proposal.what.name()),
         "silent_since": task.and_then(|task| task.signs.silent_since).map(rfc3339),
         "subtasks": task.map_or(0, |task| task.children.len()),
         "bytes": then.log_bytes,

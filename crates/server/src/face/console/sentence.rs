@@ -5,6 +5,7 @@ use handover_desk::timeline::face;
 use handover_desk::waiting::cycle;
 use handover_kernel::approval::Ruling;
 use handover_kernel::command::{Answer, Progress, Reply};
+use handover_kernel::errand::Verdict;
 use handover_kernel::event::ExpiryCause;
 use handover_kernel::{Event, Fact, Seq, Session, Timestamp};
 
@@ -134,12 +135,29 @@ fn note<'a>(
         return (said.to_owned(), None);
     }
     if matches!(event.fact, Fact::PauseRequested { .. }) {
-        let paused =
-            around.find(|found| found.seq > event.seq && matches!(found.fact, Fact::Suspended { .. }));
-        return match (paused, task.pause.is_some() && !over) {
-            (Some(paused), _) => (format!("paused, event {}", paused.seq), Some(paused.at)),
-            (None, true) => ("asked, at the next safe point".to_owned(), None),
-            (None, false) => nothing(),
+        // A report voids it: what pauses the task afterwards is another one.
+        let ends = |found: &&Event| {
+            let ending = matches!(
+                found.fact,
+                Fact::Suspended { .. }
+                    | Fact::Completed { .. }
+                    | Fact::Failed(_)
+                    | Fact::Cancelled { .. }
+                    | Fact::Expired { .. }
+            );
+            found.seq > event.seq && ending
+        };
+        return match around.find(ends) {
+            Some(paused) if matches!(paused.fact, Fact::Suspended { .. }) => {
+                (format!("paused, event {}", paused.seq), Some(paused.at))
+            }
+            Some(ended) => {
+                let reported = matches!(ended.fact, Fact::Completed { .. } | Fact::Failed(_));
+                let said = if reported { "it was reported before" } else { "it ended before" };
+                (format!("never paused: {said}, event {}", ended.seq), Some(ended.at))
+            }
+            None if task.pause.is_some() && !over => ("asked, at the next safe point".to_owned(), None),
+            None => nothing(),
         };
     }
     nothing()
@@ -175,9 +193,13 @@ fn sentence(event: &Event) -> (String, String) {
             let how = if commitment.positive { "success" } else { "failure" };
             (format!("bound the outcome as a {how} ({})", commitment.action), words(&commitment.reason))
         }
-        Fact::ErrandSettled { errand, .. } => {
-            (format!("learned what came of errand {errand}"), String::new())
+        Fact::ErrandSettled { errand, verdict: Verdict::Done } => {
+            (format!("learned that event {errand} took effect in another task"), String::new())
         }
+        Fact::ErrandSettled { errand, verdict: Verdict::Refused { code } } => (
+            format!("learned that event {errand} took no effect in another task: {}", words(code)),
+            String::new(),
+        ),
         Fact::Requested(request) => {
             let whom = request.assignee.as_ref().map(|agent| format!(" of {agent}")).unwrap_or_default();
             let more = if request.instructions == request.title { "" } else { &*request.instructions };
@@ -281,5 +303,72 @@ fn answered(answer: &Answer) -> String {
         Reply::Content(content) => bytes(content),
         Reply::Refused => "(refused to answer)".to_owned(),
         Reply::Dismissed => "(dismissed)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use handover_kernel::charter::Charter;
+    use handover_kernel::command::{
+        Act, CheckInTerms, Command, Delegation, ModeKind, Opening, Request, Start,
+    };
+    use handover_kernel::{AgentId, Blob, Face, Limits, SessionId, Text, step};
+
+    use super::*;
+
+    fn begun() -> Act {
+        let start = Start {
+            mode: ModeKind::Task,
+            participants: vec![AgentId::from("worker")],
+            charter: Charter::macp(),
+            mode_version: Text::from("1.0.0"),
+            configuration_version: Text::from("stage.1"),
+            policy_version: Text::from("policy.default"),
+            ttl_ms: None,
+            sent_at: None,
+            intent: Text::from("dig"),
+            context_id: Text::default(),
+            extension_keys: Vec::new(),
+            parent: None,
+            contract: None,
+            under: None,
+        };
+        let request = Request {
+            task: Text::from("dig"),
+            title: Text::from("dig"),
+            instructions: Text::default(),
+            assignee: None,
+            input: Blob::default(),
+            wanted_by: None,
+            check_in: CheckInTerms::default(),
+            session_key: None,
+        };
+        Act::Delegate(Box::new(Delegation { start, opening: Opening::Request(request) }))
+    }
+
+    #[test]
+    fn a_timeline_says_for_how_long_nothing_happened() {
+        let (mut slot, id) = (None, SessionId::from("a-session-of-this-name-1"));
+        let mut events = Vec::new();
+        let pause = || Act::Pause { reason: Text::default(), gently: false };
+        let resume = || Act::Resume { reason: Text::default() };
+        for (at, act) in [(0, begun()), (59_000, pause()), (120_000, resume()), (11_640_000, pause())] {
+            let command = Command::by(&AgentId::from("planner"), Face::Mcp, act);
+            let done = step(&mut slot, &id, &command, &Limits::default(), Timestamp(1_000_000 + at));
+            done.answer.unwrap();
+            events.extend(done.events);
+        }
+        let session = slot.unwrap();
+        let lines = lines(&session, events.iter(), events.iter());
+        let shown: Vec<(&str, &str)> =
+            lines.iter().map(|line| (line.sentence.as_str(), line.quiet.as_str())).collect();
+        let expected = [
+            ("paused", ""),
+            ("resumed", "3 h 12 min"),
+            ("paused", "1 min 1 s"),
+            ("requested: dig", ""),
+            ("started a task with worker", ""),
+        ];
+        assert_eq!(shown, expected);
     }
 }

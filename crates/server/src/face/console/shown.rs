@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use handover_desk::approvals::sees_approval;
 use handover_desk::calendar::rfc3339;
+use handover_desk::caller::Caller;
 use handover_desk::clock::now;
 use handover_desk::payload;
 use handover_desk::state::State as Known;
@@ -33,8 +35,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Of a session.
-    pub(super) fn of(session: &Session) -> State {
+    /// Of a session, as far as whoever looks may know it.
+    pub(super) fn of(session: &Session, caller: &Caller) -> State {
         let state = Known::of(session);
         let shape = match state {
             Known::Requested => "○",
@@ -48,7 +50,9 @@ impl State {
             Known::Cancelled | Known::Expired => "–",
         };
         let detail = match (state, session.standing()) {
-            (Known::Waiting, _) if session.proposal.is_some() => "for approval",
+            (Known::Waiting, _) if session.proposal.is_some() && sees_approval(caller, session) => {
+                "for approval"
+            }
             (Known::Waiting, Standing::WaitingInput) => "for an answer",
             (Known::Waiting, Standing::WaitingAuthorization) => "for permission",
             (Known::Waiting, Standing::WaitingReply) => "for a reply",
@@ -207,8 +211,8 @@ pub(super) fn faces<'a>(events: impl Iterator<Item = &'a Event>) -> Faces<'a> {
 }
 
 impl Head {
-    /// Of a session, with the faces that are known.
-    pub(super) fn of(session: &Session, faces: &Faces<'_>) -> Head {
+    /// Of a session, with the faces that are known, as far as whoever looks may know it.
+    pub(super) fn of(session: &Session, faces: &Faces<'_>, caller: &Caller) -> Head {
         let (binding, task) = (&session.binding, session.task());
         let known = |agent: &AgentId| {
             faces.get(agent).map_or_else(Vec::new, |faces| faces.iter().copied().collect::<Vec<_>>())
@@ -234,6 +238,7 @@ impl Head {
         };
         let (now, over) = (now(), session.lifecycle.is_terminal());
         let left = session.ends_by().filter(|_| !over).map(|at| at.since(now));
+        let paused = session.standing() == Standing::Suspended;
         let silent = task.and_then(|task| task.signs.silent_since).filter(|_| !over);
         let progress = task
             .and_then(|task| task.phase.progress())
@@ -244,12 +249,12 @@ impl Head {
             short: short(binding.id.as_str()),
             title: title(session),
             kind: session.kind().name(),
-            state: State::of(session),
+            state: State::of(session, caller),
             from,
             to,
             since: When::of(binding.created_at),
             ends: left.map_or_else(String::new, span),
-            late: left.is_some_and(|left| left < 60_000),
+            late: left.is_some_and(|left| left < 60_000) && !paused,
             silent: silent.map_or_else(String::new, |since| span(now.since(since))),
             silent_after: binding
                 .charter

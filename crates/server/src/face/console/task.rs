@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::response::Response;
+use handover_desk::approvals::sees_approval;
 use handover_desk::calendar::rfc3339;
-use handover_desk::{No, WaitKind, id as ids, timeline};
+use handover_desk::caller::{Caller, sees};
+use handover_desk::{No, id as ids, timeline};
 use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::charter::PauseAt;
 use handover_kernel::command::{Act, Answer, CheckInTerms, HandoffAct, Next, Progress, Reply, TaskAct};
-use handover_kernel::handoff::{TASK_SCOPE_PREFIX, task_of_scope};
-use handover_kernel::{Blob, Fact, Session, Text};
+use handover_kernel::{Blob, Fact, Session, SessionId, Text};
 
 use super::Console;
 use super::acts::done;
 use super::fields::Typed;
 use super::http::Asked;
+use super::offered::{self, Offered};
 use super::page::{Notice, Top, html};
 use super::sentence::{self, Line};
 use super::shown::{self, Head, Outcome, State, faces, short};
@@ -30,14 +32,15 @@ const RAW: usize = 30;
 /// How many events after a page are looked at for what became of it.
 const LATER_MAX: usize = 300;
 
-/// How many open offers of whoever asks are looked at for those of a task.
-const OFFERS_MAX: usize = 50;
-
 /// How many points of a curve are shown, of which each has a line in a table.
 const POINTS_MAX: usize = 60;
 
 /// How many tasks of a tree are shown.
 const TREE_MAX: usize = 200;
+
+/// Why a task cannot be handed on that nobody else has a part in.
+const NO_HEIRS: &str =
+    "nobody can take it over: only agents that it was offered to as it began can, and there is no other";
 
 /// How many characters of a raw event are shown: of the first, which a link leads to, and of the others.
 const RAW_CHARS_MAX: usize = 100_000;
@@ -94,6 +97,8 @@ struct Branch {
     state: State,
     assignee: String,
     depth: usize,
+    /// Whether whoever looks may open it.
+    open: bool,
 }
 
 /// Who waits for whom.
@@ -103,18 +108,10 @@ struct Edge {
     why: &'static str,
     on: String,
     on_short: String,
+    /// Whether whoever looks may open what it is about.
+    open: bool,
     /// Whether it is part of a circle.
     circular: bool,
-}
-
-/// What was offered last in a handoff, as far as the events of the page tell it.
-struct Offered {
-    to: String,
-    scope: String,
-    /// The task that it is about.
-    task: Option<String>,
-    reason: String,
-    context: Vec<String>,
 }
 
 /// What waits for somebody else: what one could do about it, and why whoever asks cannot.
@@ -135,6 +132,8 @@ struct Doable {
     cancel: String,
     complete: String,
     hand_on: String,
+    /// Who could take it over.
+    heirs: Vec<String>,
     closed: Vec<Closed>,
     /// Whether it would be paused at once, unless that is not wanted.
     at_once: bool,
@@ -155,15 +154,17 @@ impl Doable {
     }
 }
 
-/// What waits for somebody, as acts that would settle it.
-fn open_matters(session: &Session) -> Vec<(&'static str, &'static [&'static str], Act)> {
+/// What waits for somebody, as acts that would settle it: not that something waits for an approval, where that is not known.
+fn open_matters(session: &Session, caller: &Caller) -> Vec<(&'static str, &'static [&'static str], Act)> {
     let mut found: Vec<(_, &[_], _)> = Vec::new();
     if let Some(question) = session.task().and_then(|task| task.phase.questions().first()) {
         let answers = vec![Answer { key: question.key.clone(), reply: Reply::Refused }];
         let answer = TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false };
         found.push(("answer", &["Answer", "Refuse to answer"], Act::Task(answer)));
     }
-    if let Some(proposal) = session.proposal.as_ref().filter(|proposal| proposal.is_open()) {
+    if let Some(proposal) =
+        session.proposal.as_ref().filter(|proposal| proposal.is_open() && sees_approval(caller, session))
+    {
         let decide = Act::Decide { proposal: proposal.id, ruling: Ruling::Approved(Changes::default()) };
         found.push(("decide", &["Approve", "Ask for changes", "Reject"], decide));
     }
@@ -188,6 +189,11 @@ fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize
     let say = why(Act::Task(say));
     let pause = why(Act::Pause { reason: text(), gently: false });
     let cancel = why(Act::Cancel { reason: text(), keeps_children: false });
+    let (heirs, hand_on) = match console.desk().heirs(&asked.caller, session) {
+        Ok(heirs) if heirs.is_empty() => (heirs, NO_HEIRS.to_owned()),
+        Ok(heirs) => (heirs, String::new()),
+        Err(no) => (Vec::new(), no::No(no).said()),
+    };
     // One reason is said once.
     let one = [&say, &pause, &cancel].into_iter().all(|other| *other == steer);
     Doable {
@@ -198,17 +204,15 @@ fn doable(console: &Console, asked: &Asked, session: &Session, open_below: usize
         resume: why(Act::Resume { reason: text() }),
         cancel,
         complete: why(Act::Commit(Box::new(commitment))),
-        hand_on: match console.desk().could_hand_on(&asked.caller, session) {
-            Ok(()) => String::new(),
-            Err(no) => no::No(no).said(),
-        },
-        closed: open_matters(session)
+        hand_on,
+        heirs: heirs.iter().map(ToString::to_string).collect(),
+        closed: open_matters(session, &asked.caller)
             .into_iter()
             .map(|(name, buttons, act)| Closed { name, buttons, why: why(act) })
             .filter(|closed| !closed.why.is_empty())
             .collect(),
         at_once: session.binding.charter.pause == PauseAt::Once,
-        paused: State::of(session).word == "paused",
+        paused: State::of(session, &asked.caller).word == "paused",
         over: session.lifecycle.is_terminal(),
         open_below,
     }
@@ -237,8 +241,18 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         None => (Vec::new(), false),
     };
     let open_below = tree.iter().skip(1).filter(|branch| !branch.session.lifecycle.is_terminal()).count();
+    let session_id = session.binding.id.clone();
     let circle = session.task().map_or(&[][..], |task| &task.cycle);
-    let edges = desk.waits_in(caller, session).await?.into_iter().map(|edge| Edge {
+    let waits = match tree.is_empty() {
+        true => desk.waits_in(caller, session).await?,
+        false => desk.waits_among(caller, &tree).await?,
+    };
+    let opens = |id: &SessionId| {
+        let session = tree.iter().map(|branch| &branch.session).find(|session| session.binding.id == *id);
+        *id == session_id || session.is_some_and(|session| sees(caller, session))
+    };
+    let edges = waits.into_iter().map(|edge| Edge {
+        open: opens(&edge.on),
         circular: circle.contains(&edge.from) && circle.contains(&edge.to),
         from: edge.from.to_string(),
         to: edge.to.to_string(),
@@ -246,7 +260,12 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         on_short: short(edge.on.as_str()),
         on: edge.on.to_string(),
     });
-    let head = Head::of(session, &faces(events.clone()));
+    let mut head = Head::of(session, &faces(events.clone()), caller);
+    if let Some((parent, _)) = &head.parent
+        && !desk.sees(caller, parent).await
+    {
+        head.parent = None;
+    }
     let request = session.wanted();
     let address = |name: &str, value: &str| format!("/tasks/{id}?{}", asked.query.with(name, value));
     let own = format!("/tasks/{id}");
@@ -256,7 +275,8 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
     let mut forms = FORMS_BYTES_MAX;
     let since = waiting::since(console, asked, session).await?;
-    let wait = Wait::of(session, since, asked, &mut forms, true);
+    let offered = Offered::of(console, asked, session).await?;
+    let wait = Wait::of(session, since, offered.clone(), asked, &mut forms, true);
     let binds = history.events.iter().find(|event| matches!(event.fact, Fact::Committed(_)));
     let bound_by = binds.map(|event| match (event.author.agent(), event.is_by_runtime()) {
         (Some(agent), false) => agent.to_string(),
@@ -268,7 +288,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         top: Top { here: "tasks", live, notice, at, ..top },
         instructions: request.map_or_else(String::new, |request| shown::words(&request.instructions)),
         input: request.map_or_else(String::new, |request| shown::bytes(&request.input)),
-        offered: offered(session, history.events.iter().map(|event| &event.fact)),
+        offered,
         outcome: shown::outcome(session, bound_by.as_deref()),
         waits: wait.into_iter().collect(),
         doable: doable(console, asked, session, open_below),
@@ -277,10 +297,10 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         said_only,
         older: history.next.map_or_else(String::new, |next| address("before", &next.to_string())),
         newer: before.is_some(),
-        tree: tree.iter().map(Branch::of).collect(),
+        tree: tree.iter().map(|branch| Branch::of(branch, caller)).collect(),
         more_tree,
         edges: edges.collect(),
-        offers: offers(console, asked, session).await?,
+        offers: offered::own(console, asked, session).await?,
         key: ids::unguessable(),
         typed: asked.typed(session.binding.id.as_str()),
         back: "",
@@ -289,55 +309,17 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     Ok(html(status, &page, caller.room()))
 }
 
-/// What was offered last, if the session is a handoff.
-fn offered<'a>(session: &Session, facts: impl Iterator<Item = &'a Fact>) -> Option<Offered> {
-    let offer = session.handoff()?.offers.last()?;
-    let mut offered = Offered {
-        to: offer.target.to_string(),
-        scope: shown::words(&offer.scope),
-        task: task_of_scope(&offer.scope).map(|task| task.to_string()),
-        reason: String::new(),
-        context: Vec::new(),
-    };
-    for fact in facts {
-        if let Fact::Offered { handoff, reason, .. } = fact
-            && *handoff == offer.handoff
-        {
-            offered.reason = shown::words(reason);
-        }
-        if let Fact::ContextAdded { handoff, body, .. } = fact
-            && *handoff == offer.handoff
-        {
-            offered.context.push(shown::bytes(body));
-        }
-    }
-    Some(offered)
-}
-
-/// The open offers of whoever asks to hand a task on, each as whom it is to and its id.
-async fn offers(console: &Console, asked: &Asked, session: &Session) -> Result<Vec<(String, String)>, No> {
-    if session.task().is_none() || session.lifecycle.is_terminal() {
-        return Ok(Vec::new());
-    }
-    let found = console.desk().inbox(&asked.caller, &[WaitKind::Offered], None, OFFERS_MAX).await?;
-    let scope = format!("{TASK_SCOPE_PREFIX}{}", session.binding.id);
-    let own = |handoff: &Arc<Session>| {
-        let offer = handoff.handoff()?.outstanding().filter(|offer| *offer.scope == *scope)?;
-        Some((offer.target.to_string(), handoff.binding.id.to_string()))
-    };
-    Ok(found.sessions.iter().filter_map(own).collect())
-}
-
 impl Branch {
-    fn of(branch: &handover_desk::converse::Branch) -> Branch {
+    fn of(branch: &handover_desk::converse::Branch, caller: &Caller) -> Branch {
         let session = &branch.session;
         let assignee = session.task().and_then(|task| task.phase.assignee());
         Branch {
             id: session.binding.id.to_string(),
             title: shown::title(session),
-            state: State::of(session),
+            state: State::of(session, caller),
             assignee: assignee.map_or_else(String::new, ToString::to_string),
             depth: branch.depth.min(8),
+            open: sees(caller, session),
         }
     }
 }

@@ -102,7 +102,7 @@ pub(super) async fn show(console: &Console, asked: &Asked) -> Result<Response, N
     let filter = Filter::of(asked);
     let after = asked.query.said("after");
     let found = console.desk().find(&asked.caller, &filter.wanted()?, after, PAGE).await?;
-    let rows = found.tasks.iter().map(|session| Head::of(session, &Faces::new())).collect();
+    let rows = found.tasks.iter().map(|session| Head::of(session, &Faces::new(), &asked.caller)).collect();
     let address = |after: &str| format!("/tasks?{}", asked.query.with("after", after));
     let next = found.next.map_or_else(String::new, |next| address(&next));
     let first = after.map_or_else(String::new, |_| address(""));

@@ -1,7 +1,5 @@
 //! What waits for whoever asks, the longest waiting first: the first page, and a part of each task's page.
 
-use std::sync::Arc;
-
 use askama::Template;
 use axum::response::Response;
 use handover_desk::approvals::Approval;
@@ -15,9 +13,11 @@ use super::Console;
 use super::acts::done;
 use super::fields::Typed;
 use super::http::Asked;
+use super::offered::Offered;
 use super::page::{Notice, Top, html};
 use super::question::{self, Asks};
 use super::shown::{self, Faces, Head, When};
+use super::task;
 
 /// How many are on a page.
 const PAGE: usize = 25;
@@ -65,6 +65,7 @@ pub(super) struct Wait {
     /// How many questions more there are.
     pub(super) more_asks: usize,
     pub(super) approval: Option<Proposal>,
+    pub(super) offered: Option<Offered>,
     pub(super) outcome: String,
     /// What the assignee said last, where it waits for a reply.
     pub(super) last_words: String,
@@ -124,7 +125,8 @@ pub(super) struct Proposal {
     pub(super) fields: Vec<Changeable>,
 }
 
-/// A part of a proposal, as far as it is shown.
+/// A part of a proposal or an offer, as far as it is shown.
+#[derive(Clone)]
 pub(super) struct Part {
     pub(super) name: &'static str,
     /// `long` where it may have lines.
@@ -174,6 +176,7 @@ impl Wait {
     pub(super) fn of(
         session: &Session,
         since: Timestamp,
+        offered: Option<Offered>,
         asked: &Asked,
         room: &mut usize,
         alone: bool,
@@ -191,7 +194,7 @@ impl Wait {
         let last_words = session.task().and_then(|task| task.conversation.last_words.as_ref());
         let outcome = shown::outcome(session, None);
         let outcome = outcome.map_or_else(String::new, |outcome| shown::line(&outcome.said.join(" ")));
-        let head = Head::of(session, &Faces::new());
+        let head = Head::of(session, &Faces::new(), &asked.caller);
         Some(Wait {
             lead: lead(&reasons, &head, approval.as_ref()),
             head,
@@ -205,6 +208,10 @@ impl Wait {
             last_words: last_words.map_or_else(String::new, |said| shown::line(&shown::bytes(said))),
             completes: session.binding.charter.commit_completes,
             since: When::of(since),
+            offered: match alone {
+                true => offered,
+                false => offered.map(|offered| offered.fit(room)),
+            },
             key: id::unguessable(),
             typed,
             reasons,
@@ -318,6 +325,12 @@ fn parts(approval: &Approval<'_>, session: &Session) -> Vec<Part> {
             ("to", "text", offer.target.to_string(), own),
             ("scope", "text", offer.scope.to_string(), own),
             ("reason", "long", offer.reason.to_string(), own),
+            (
+                "context",
+                "long",
+                offer.context.as_ref().map(|it| shown::json(&it.body)).unwrap_or_default(),
+                own,
+            ),
         ],
         Proposed::Commitment(commitment) => {
             let how = if commitment.positive { "a success" } else { "a failure" };
@@ -337,7 +350,7 @@ fn parts(approval: &Approval<'_>, session: &Session) -> Vec<Part> {
 }
 
 impl Part {
-    fn of(name: &'static str, kind: &'static str, text: &str, before: u64) -> Part {
+    pub(super) fn of(name: &'static str, kind: &'static str, text: &str, before: u64) -> Part {
         let shown = handover_kernel::cut(text, PART_CHARS_MAX);
         let of = (shown != text).then(|| shown::thousands(&text.chars().count().to_string()));
         Part { name, kind, of, before, text: shown.into_owned() }
@@ -379,8 +392,40 @@ pub(super) async fn since(console: &Console, asked: &Asked, session: &Session) -
     }
 }
 
+/// What is offered to whoever asks, if a session waits for an answer to that.
+async fn offer(console: &Console, asked: &Asked, session: &Session) -> Result<Option<Offered>, No> {
+    if !reasons(session, &asked.caller.agent).contains(&Reason::Offer) {
+        return Ok(None);
+    }
+    match Offered::of(console, asked, session).await {
+        // One that is gone meanwhile must not hide the others.
+        Err(no) if no.is_unknown() => Ok(None),
+        found => found,
+    }
+}
+
 /// The page.
 pub(super) async fn show(console: &Console, asked: &Asked, notice: Notice) -> Result<Response, No> {
+    let page = page(console, asked, notice).await?;
+    Ok(html(page.top.notice.status(), &page, asked.caller.room()))
+}
+
+/// The page after a form of it was refused. If the task of the form is not on it, it was on a later one: then the task's own
+/// page has what was typed.
+pub(super) async fn refused(
+    console: &Console,
+    asked: &Asked,
+    id: &str,
+    notice: Notice,
+) -> Result<Response, No> {
+    let page = page(console, asked, notice.clone()).await?;
+    if page.waits.iter().any(|wait| wait.head.id == id) {
+        return Ok(html(notice.status(), &page, asked.caller.room()));
+    }
+    task::show(console, asked, id, notice).await
+}
+
+async fn page(console: &Console, asked: &Asked, notice: Notice) -> Result<Page, No> {
     let after = asked.query.said("after");
     let found = console.desk().inbox(&asked.caller, &KINDS, after, PAGE).await?;
     let mut sessions = Vec::with_capacity(found.sessions.len());
@@ -388,15 +433,15 @@ pub(super) async fn show(console: &Console, asked: &Asked, notice: Notice) -> Re
         sessions.push((since(console, asked, session).await?, session));
     }
     sessions.sort_by_key(|(since, _)| *since);
-    let mut room = FORMS_BYTES_MAX;
-    let wait =
-        |(since, session): &(Timestamp, &Arc<Session>)| Wait::of(session, *since, asked, &mut room, false);
-    let waits: Vec<Wait> = sessions.iter().filter_map(wait).collect();
+    let (mut room, mut waits) = (FORMS_BYTES_MAX, Vec::with_capacity(sessions.len()));
+    for (since, session) in sessions {
+        let offered = offer(console, asked, session).await?;
+        waits.extend(Wait::of(session, since, offered, asked, &mut room, false));
+    }
     let notice = if let Notice::None = notice { done(console, asked, "/") } else { notice };
-    let status = notice.status();
     let top = console.top(asked, "Waiting for you").await?;
     let at = notice.refusal().map_or_else(String::new, |_| "/".to_owned());
     let top = Top { here: "waiting", live: "all".to_owned(), notice, at, ..top };
     let next = found.next.map_or_else(String::new, |next| format!("/?after={next}"));
-    Ok(html(status, &Page { top, waits, next, back: "/" }, asked.caller.room()))
+    Ok(Page { top, waits, next, back: "/" })
 }

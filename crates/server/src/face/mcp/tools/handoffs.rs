@@ -123,7 +123,7 @@ impl Mcp {
 
     async fn answer_handoff(&self, caller: &Caller, asked: Answered, accept: bool) -> Done {
         let Answered { handoff_id, reason } = asked;
-        let answered = self.desk().answer_offer(&caller.who, &handoff_id, accept, text(reason)).await?;
+        let answered = self.desk().answer_offer(&caller.who, &handoff_id, accept, text(reason), None).await?;
         Ok(structured(shown(caller, &answered.session)))
     }
 

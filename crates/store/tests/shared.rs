@@ -109,6 +109,24 @@ fn each_hears_of_what_the_others_did(one: &dyn Store, two: &dyn Store) {
     assert_eq!(conflict, [Outcome::Conflict { head: 4 }]);
 }
 
+/// Whoever knows a session only by its head, or by a snapshot of it, may do something because of what is in it.
+#[test]
+fn what_follows_from_a_head_or_a_snapshot_is_stamped_later() {
+    let schema = database::fresh();
+    let (Some(one), Some(two)) = (database::open(&schema), database::open(&schema)) else { return };
+    let stamp = |outcomes: Vec<Outcome>| match outcomes[..] {
+        [Outcome::Appended { stamp, .. }] => stamp,
+        _ => panic!("{outcomes:?}"),
+    };
+    let kept = Append { snapshot: Some(vec![1]), ..item("s", 0, &["start", "a", "b", "c"]) };
+    let last = stamp(one.append(&[kept]).unwrap()) + 3;
+    assert_eq!(two.snapshot(&key("s")).unwrap().unwrap().seq, 4);
+    assert!(stamp(two.append(&[item("r", 0, &["start"])]).unwrap()) > last);
+    let last = stamp(two.append(&[item("t", 0, &["start", "a", "b", "c"])]).unwrap()) + 3;
+    assert_eq!(one.head(&key("t")).unwrap(), Some(4));
+    assert!(stamp(one.append(&[item("u", 0, &["start"])]).unwrap()) > last);
+}
+
 #[test]
 fn writers_in_memory_hear_of_each_other() {
     let store = MemoryStore::new();

@@ -121,15 +121,21 @@ impl Inner {
     }
 
     pub(super) fn read_head(&self, of: &SessionKey) -> Result<Option<u64>, Fault> {
-        let sql = "SELECT coalesce((SELECT max(seq) FROM @events WHERE sid = $1), 0) FROM @sessions WHERE sid = $1 AND deleted_at IS NULL";
+        let sql = "SELECT coalesce(e.seq, 0), coalesce(e.stamp, 0) FROM @sessions s LEFT JOIN LATERAL (
+                       SELECT seq, stamp FROM @events WHERE sid = s.sid ORDER BY seq DESC LIMIT 1) e ON true
+                   WHERE s.sid = $1 AND s.deleted_at IS NULL";
         let found = self.read("reading a session's head", sql, || values![sid(of) => BYTEA])?;
-        found.first().map(|row| number(row, 0)).transpose()
+        let Some(row) = found.first() else { return Ok(None) };
+        self.see(number(row, 1)?);
+        number(row, 0).map(Some)
     }
 
     pub(super) fn read_snapshot(&self, of: &SessionKey) -> Result<Option<Snapshot>, Fault> {
-        let sql = "SELECT seq, checksum, bytes FROM @snapshots WHERE sid = $1";
+        let sql = "SELECT s.seq, s.checksum, s.bytes, coalesce(e.stamp, 0) FROM @snapshots s
+                   LEFT JOIN @events e ON e.sid = s.sid AND e.seq = s.seq WHERE s.sid = $1";
         let found = self.read("reading a snapshot", sql, || values![sid(of) => BYTEA])?;
         let Some(row) = found.first() else { return Ok(None) };
+        self.see(number(row, 3)?);
         let snapshot = Snapshot { seq: number(row, 0)?, bytes: get(row, 2)? };
         let sound = get::<i64>(row, 1)? == i64::from(checksum(of, snapshot.seq, &snapshot.bytes));
         Ok(Some(snapshot).filter(|_| sound))

@@ -80,6 +80,8 @@ pub struct Settings {
     pub bounds: Bounds,
     /// Whether browsers come over TLS: then the cookie goes over nothing else.
     pub secure: bool,
+    /// For how many minutes a task may be open.
+    pub ttl_minutes_max: u64,
 }
 
 impl Settings {
@@ -88,6 +90,7 @@ impl Settings {
         Settings {
             bounds: Bounds::new(&config.limits),
             secure: config.tls.certificate.is_some() || config.tls.terminated_elsewhere,
+            ttl_minutes_max: config.limits.ttl_hours_max * 60,
         }
     }
 }

@@ -227,21 +227,17 @@ impl Metrics {
         let http_requests = Family::default();
         registry.register("http_requests", "HTTP requests by path and status", http_requests.clone());
         let answers: Family<AnswerLabels, Histogram> = Family::new_with_constructor(answer_seconds);
-        let took = "How long requests took until their answer began, by protocol";
+        let took = "Time until the answer to a request began, by protocol";
         registry.register_with_unit("answer", took, Unit::Seconds, answers.clone());
         for face in FACES {
             _ = answers.get_or_create(&AnswerLabels { face });
         }
         let macp_calls = Family::default();
-        registry.register(
-            "macp_calls",
-            "MACP calls by the status that their answer began with",
-            macp_calls.clone(),
-        );
+        registry.register("macp_calls", "MACP calls, by gRPC status", macp_calls.clone());
         let connections = Family::default();
         registry.register("connections_open", "Connections open now, by listener", connections.clone());
         let dropped = Family::default();
-        let help = "Connections and streams of HTTP/2 that were not let go on, by listener and why";
+        let help = "Connections and HTTP/2 streams that the server ended, by listener and why";
         registry.register("connections_dropped", help, dropped.clone());
         let unread = Unread::default();
         registry.register(
@@ -250,7 +246,7 @@ impl Metrics {
             unread.0.clone(),
         );
         let failed = Counter::default();
-        registry.register("tls_handshakes_failed", "TLS handshakes that came to nothing", failed.clone());
+        registry.register("tls_handshakes_failed", "TLS handshakes that failed", failed.clone());
         Arc::new(Metrics {
             registry,
             http_requests,

@@ -145,7 +145,8 @@ def main():
             assert not so, f"would fire at a server that is well: {so}"
             # Whom tasks wait for is looked at every so often.
             until(lambda: prometheus.query('handover_sessions_open{mode="task",waits_for="worker"} > 0'), "the task was counted")
-            until(lambda: prometheus.query('handover_longest_idle_seconds{mode="task",waits_for="worker"} > 0'), "its wait was counted")
+            for metric in ("handover_longest_idle_seconds", "handover_longest_wait_seconds"):
+                until(lambda: prometheus.query(metric + '{mode="task",waits_for="worker"} > 0'), f"{metric} was counted")
             print(f"asked {len(asked)} queries of the dashboard, {len(rules)} of alerts")
         finally:
             for one in (process, prometheus and prometheus.process):

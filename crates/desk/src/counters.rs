@@ -28,6 +28,7 @@ pub struct Counters {
     pub memory_held: Gauge,
     sessions_open: Family<Waiting, Gauge>,
     longest_idle: Family<Waiting, Gauge<f64, AtomicU64>>,
+    longest_wait: Family<Waiting, Gauge<f64, AtomicU64>>,
     /// Spans that were exported.
     pub spans_told: Counter,
     /// Spans that were refused where they were to be exported to.
@@ -72,6 +73,8 @@ impl Counters {
         let idle = "Time since the last event of the open session that has been idle for longest, by mode and by whom it waits for";
         let longest = self.longest_idle.clone();
         registry.register_with_unit("longest_idle", idle, Unit::Seconds, longest);
+        let wait = "How long the open session that has waited for longest has waited, by mode and by whom it waits for";
+        registry.register_with_unit("longest_wait", wait, Unit::Seconds, self.longest_wait.clone());
         registry.register("spans_exported", "Spans that were exported", self.spans_told.clone());
         let dropped = "Spans that the collector refused";
         registry.register("spans_dropped", dropped, self.spans_dropped.clone());
@@ -79,11 +82,20 @@ impl Counters {
         registry.register("spans_behind_events", behind, self.traces_behind.clone());
     }
 
-    /// How many sessions of a mode wait for somebody, and how long nothing has happened in one of them.
-    pub(crate) fn count_open(&self, mode: &'static str, whom: &'static str, open: i64, idle_seconds: f64) {
+    /// How many sessions of a mode wait for somebody, how long nothing has happened in one of them, and how long the first has
+    /// waited.
+    pub(crate) fn count_open(
+        &self,
+        mode: &'static str,
+        whom: &'static str,
+        open: i64,
+        idle_seconds: f64,
+        waited_seconds: f64,
+    ) {
         let label = [("mode", mode), ("waits_for", whom)];
         self.sessions_open.get_or_create(&label).set(open);
         self.longest_idle.get_or_create(&label).set(idle_seconds);
+        self.longest_wait.get_or_create(&label).set(waited_seconds);
     }
 
     /// Count a request that reached a limit.

@@ -275,7 +275,7 @@ impl Metrics {
         let part = path.split('/').nth(1).unwrap_or_default();
         let face = match part {
             "mcp" | "grid" => FACES.into_iter().find(|face| *face == part).unwrap_or(OWN),
-            "healthz" | "readyz" | "errors" | "metrics" | "backup" | ".well-known" => OWN,
+            "healthz" | "readyz" | "errors" | "metrics" | "backup" | "openapi.json" | ".well-known" => OWN,
             _ if path == "other" => OWN,
             _ => "console",
         };
@@ -430,6 +430,23 @@ mod tests {
             "handover_store_faults_total 0",
         ] {
             assert!(text.lines().any(|found| found == line), "expected {line}, found\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_counted_for_the_protocol_that_its_path_belongs_to() {
+        for (path, face) in [
+            ("/mcp", "mcp"),
+            ("/grid/nodes/{node}", "grid"),
+            ("/openapi.json", "server"),
+            ("/healthz", "server"),
+            ("/tasks/{id}", "console"),
+            ("/", "console"),
+        ] {
+            let metrics = Metrics::new(|_| {});
+            metrics.answers_at(path).observe(0.1);
+            let line = format!("handover_answer_seconds_count{{face=\"{face}\"}} 1");
+            assert!(metrics.to_text().contains(&line), "{path}");
         }
     }
 }

@@ -170,39 +170,36 @@ fn says(whom: &str, fact: &Fact) -> Says {
             Fact::Accepted { .. } | Fact::Answered { .. } | Fact::Resumed { .. } | Fact::Said { .. }
         )),
         // One of several that declines does not begin it anew; one that gives back what it has accepted does.
-        "worker" => match fact {
-            fact if matches!(fact, Fact::Declined { .. } | Fact::FellSilent { .. }) => Says::MayBegin,
-            fact if matches!(fact, Fact::Accepted { .. }) => Says::Before,
-            fact => begins(matches!(fact, Fact::Requested(_) | Fact::Offered { .. } | Fact::Started(_))),
-        },
-        // Of several questions the first counts.
-        _ => match fact {
-            fact if matches!(
-                fact,
-                Fact::Asked { .. }
-                    | Fact::Suspended { .. }
-                    | Fact::CheckInMissed { .. }
-                    | Fact::OfferDeclined { .. }
-                    | Fact::Said { awaits_reply: true, .. }
-            ) =>
-            {
-                Says::MayBegin
-            }
-            fact if matches!(
-                fact,
-                Fact::Accepted { .. }
-                    | Fact::Answered { .. }
-                    | Fact::Resumed { .. }
-                    | Fact::Requested(_)
-                    | Fact::Offered { .. }
-                    | Fact::Said { .. }
-            ) =>
-            {
-                Says::Before
-            }
-            fact => begins(matches!(fact, Fact::Decided { .. } | Fact::Started(_))),
-        },
+        "worker" if matches!(fact, Fact::Declined { .. } | Fact::FellSilent { .. }) => Says::MayBegin,
+        "worker" if matches!(fact, Fact::Accepted { .. }) => Says::Before,
+        "worker" => begins(matches!(fact, Fact::Requested(_) | Fact::Offered { .. } | Fact::Started(_))),
+        // It is the requester. Of several questions the first counts.
+        _ if asks_requester(fact) => Says::MayBegin,
+        _ if matches!(
+            fact,
+            Fact::Accepted { .. }
+                | Fact::Answered { .. }
+                | Fact::Resumed { .. }
+                | Fact::Requested(_)
+                | Fact::Offered { .. }
+                | Fact::Said { .. }
+        ) =>
+        {
+            Says::Before
+        }
+        _ => begins(matches!(fact, Fact::Decided { .. } | Fact::Started(_))),
     }
+}
+
+fn asks_requester(fact: &Fact) -> bool {
+    matches!(
+        fact,
+        Fact::Asked { .. }
+            | Fact::Suspended { .. }
+            | Fact::CheckInMissed { .. }
+            | Fact::OfferDeclined { .. }
+            | Fact::Said { awaits_reply: true, .. }
+    )
 }
 
 fn label(row: &IndexRow) -> Option<Label> {

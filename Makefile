@@ -1,4 +1,5 @@
-# The recipes of the project: the same on a laptop and in CI. Only a Rust toolchain and a C compiler are needed.
+# The recipes of the project: the same on a laptop and in CI. Building needs Rust and a C compiler; the demo and most checks need
+# Python 3 with venv as well, and a check whose other tools are not there is skipped.
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo cluster install build release test fmt fmt-check lint doc deny advisories unit sim macp-sdk macp-differential conformance mcp-clients hostile grid openapi traces metrics packages deb cli browser pictures docs nodes soak fuzz bench bench-toy clean

@@ -26,7 +26,16 @@ def sign_in():
     return connection.getresponse().headers["set-cookie"].split(";")[0].split("=", 1)
 
 
-@schemathesis.auth()
+@schemathesis.auth().apply_to(path_regex="^/grid/")
+class Bearer:
+    def get(self, case, context):
+        return TOKEN
+
+    def set(self, case, data, context):
+        case.headers["authorization"] = f"Bearer {data}"
+
+
+@schemathesis.auth().skip_for(path_regex="^/grid/")
 class SignIn:
     def get(self, case, context):
         return NAME, SECRET
@@ -62,12 +71,19 @@ def be_about(case, chosen, plainly):
         if "id" in case.path_parameters:
             every = [task for each in tasks.values() for task in each]
             case.path_parameters["id"] = one_of(tasks.get(case.path, every))
+        if "node" in case.path_parameters:
+            # What is about an agent is for itself.
+            case.path_parameters["node"] = "other"
         if "name" in case.path_parameters:
             case.path_parameters["name"] = one_of(SEEDED["assets"])
     if not isinstance(case.body, dict) or wrong(ParameterLocation.BODY):
         return
     # The fields that name what exists, and the others that the form needs.
     about, said = {
+        "/grid/nodes": lambda: ({}, {"name": "Other"}),
+        "/grid/nodes/{node}": lambda: ({}, {"name": "Other"}),
+        "/grid/nodes/{node}/status": lambda: ({}, {"status": "busy"}),
+        "/grid/search": lambda: ({}, {"query": "other"}),
         "/sign-in": lambda: ({"token": TOKEN}, {}),
         "/sign-ins/end": lambda: ({"name": one_of(SEEDED["sign_ins"])}, {}),
         "/delegate": lambda: ({"agent": "worker", "queue": "true"}, {"title": "words"}),
@@ -82,6 +98,9 @@ def be_about(case, chosen, plainly):
         "/tasks/{id}/say": lambda: ({}, {"text": "hello"}),
     }.get(case.path, lambda: ({}, {}))()
     case.body = about | said if plainly else case.body | about
+    if case.path.startswith("/grid/") and not plainly:
+        # A key has to have signed the request that names it.
+        case.body.pop("publicKey", None)
 
 
 def leads_to_sign_in(response):

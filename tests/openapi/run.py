@@ -1,5 +1,5 @@
 """Tries what docs/openapi.json describes, at a server with tasks in every state that a form is for: the HTTP listener as an agent that
-is signed in, and the admin listener. Ends with a status other than 0 if an answer was not as described, or if an operation was left out
+is signed in, Grid's directory as one with a token, and the admin listener. Ends with a status other than 0 if an answer was not as described, or if an operation was left out
 or only ever refused."""
 
 import hashlib
@@ -132,6 +132,7 @@ def main():
             tried, did = set(), set()
             for part, url, arguments in (
                 ("http", server.http, ["--include-tag=http", "--include-tag=console"]),
+                ("grid", server.http, ["--include-tag=grid"]),
                 ("admin", server.admin, ["--include-tag=admin"]),
             ):
                 known = {"SERVER": server.http, "TOKEN": TOKENS["other"], "COOKIE": cookie, "SEEDED": there}

@@ -24,11 +24,21 @@ struct Open {
 
 #[cfg(unix)]
 fn found(path: &Path) -> Option<Open> {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let metadata = std::fs::metadata(path).ok()?;
     let mode = metadata.permissions().mode() & 0o7777;
-    let wanted = if metadata.is_dir() { "700" } else { "600" };
-    (mode & 0o077 != 0).then(|| Open { mode, chmod: format!("chmod {wanted} {}", quoted(path)) })
+    let (is_dir, uid, gid) = (metadata.is_dir(), metadata.uid(), metadata.gid());
+    let wanted = if is_dir { "700" } else { "600" };
+    let open = mode & !allowed(is_dir, uid, gid) & 0o077 != 0;
+    open.then(|| Open { mode, chmod: format!("chmod {wanted} {}", quoted(path)) })
+}
+
+/// What others than the owner may do with it. A service reads a file of root's by its group: that group was given to the file
+/// for this (`0640 root:handover`), and so may read it.
+#[cfg(unix)]
+fn allowed(is_dir: bool, uid: u32, gid: u32) -> u32 {
+    const ROOT: u32 = 0;
+    if !is_dir && uid == ROOT && gid != ROOT { 0o040 } else { 0 }
 }
 
 #[cfg(not(unix))]
@@ -49,6 +59,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_file_of_root_s_may_be_read_by_the_group_that_it_was_given() {
+        let (root, group, user) = (0, 104, 1000);
+        assert_eq!(allowed(false, root, group), 0o040);
+        for (is_dir, uid, gid) in [(true, root, group), (false, root, root), (false, user, group)] {
+            assert_eq!(allowed(is_dir, uid, gid), 0, "{is_dir} {uid} {gid}");
+        }
+    }
 
     #[test]
     fn what_others_can_read_is_found_with_the_command_that_closes_it() {

@@ -82,27 +82,27 @@ impl Counters {
     pub fn register(&self, registry: &mut Registry) {
         let took = "How long a durable commit took";
         registry.register_with_unit("commit", took, Unit::Seconds, self.commit_seconds.clone());
-        registry.register("commands", "Commands by what became of them", self.commands.clone());
-        let ended = "Sessions that ended, durably, by how";
+        registry.register("commands", "Commands, by outcome", self.commands.clone());
+        let ended = "Sessions that ended, by how";
         registry.register("sessions_ended", ended, self.sessions_ended.clone());
-        registry.register("events_appended", "Events that became durable", self.events_appended.clone());
+        registry.register("events_appended", "Events that were stored durably", self.events_appended.clone());
         registry.register("commits", "Durable commits", self.commits.clone());
         registry.register("sessions_in_memory", "Sessions in memory now", self.sessions_in_memory.clone());
         registry.register("subscribers", "Subscribers now", self.subscribers.clone());
-        let cut = "Subscribers that were too slow and had to go";
+        let cut = "Subscribers that were disconnected because they read too slowly";
         registry.register("subscribers_cut", cut, self.subscribers_cut.clone());
-        let queued = "Bytes of events that are queued for subscribers";
+        let queued = "Bytes of events queued for subscribers";
         registry.register("subscriber_bytes", queued, self.subscriber_bytes.clone());
-        let stored = "Bytes of events that are stored";
+        let stored = "Bytes of stored events";
         registry.register("stored_bytes", stored, self.stored_bytes.clone());
-        registry.register("ticks", "Ticks that were delivered to sessions", self.ticks.clone());
+        registry.register("ticks", "Timers of sessions that fired", self.ticks.clone());
         registry.register("store_faults", "Calls of the store that failed", self.store_faults.clone());
-        let conflicts = "Appends to a session for which another node was first";
+        let conflicts = "Appends to a session that lost the race against another node";
         registry.register("conflicts", conflicts, self.conflicts.clone());
-        let settled = "Appends whose answer was lost, and of which it was found out what became of them";
+        let settled = "Appends whose answer was lost, and whose outcome was found out later";
         registry.register("doubts_settled", settled, self.doubts_settled.clone());
         registry.register("nodes", "Nodes that share the store, this one included", self.nodes.clone());
-        let behind = "Events of other nodes that are not known here yet";
+        let behind = "Events of other nodes that this node has not read yet";
         registry.register("tail_behind_events", behind, self.tail_behind_events.clone());
     }
 

@@ -89,10 +89,26 @@ pub fn new_file(path: &Path) -> Result<(File, PathBuf), Failure> {
 /// Give a file that is whole its name, so that it survives a crash. Never takes the place of another.
 pub fn put_in_place(file: &File, partial: &Path, path: &Path) -> io::Result<()> {
     file.sync_all()?;
-    fs::hard_link(partial, path)?;
-    fs::remove_file(partial)?;
+    match fs::hard_link(partial, path) {
+        Ok(()) => fs::remove_file(partial)?,
+        Err(error) if has_no_links(&error) => take_name(partial, path)?,
+        Err(error) => return Err(error),
+    }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(dir)?.sync_all()
+}
+
+/// Whether a file system has no hard links, as those of USB sticks and some that are mounted from elsewhere.
+fn has_no_links(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let found = error.raw_os_error().map(Errno::from_raw_os_error);
+    found.is_some_and(|found| [Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::MLINK].contains(&found))
+}
+
+/// The same without a link: an empty file takes the name, if it is free, and is then replaced.
+fn take_name(partial: &Path, path: &Path) -> io::Result<()> {
+    File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    fs::rename(partial, path)
 }
 
 /// Copy a file, with a progress bar.
@@ -121,6 +137,8 @@ pub fn backup(args: &BackupArgs) -> Result<(), Failure> {
             Exit::Failed.told(what, "run it on the server's machine, as the server's user")
         };
         let mut from = File::open(&made).map_err(failed)?;
+        // As long as it is locked the server makes no other copy in its place.
+        from.lock_shared().map_err(failed)?;
         let copied = copy(&mut from, &mut file).map_err(failed)?;
         put_in_place(&file, &partial, &args.file).map_err(failed)?;
         _ = fs::remove_file(&made);
@@ -156,7 +174,11 @@ fn ask(args: &BackupArgs) -> Result<PathBuf, Failure> {
                 _ => {
                     let why = said["error"]["message"].as_str().unwrap_or("it makes none");
                     let what = format!("the server at {server} made no copy: {}", cli::text::line(why));
-                    Err(Exit::Refused.told(what, "name the address that serve --admin has, on this machine"))
+                    let help = match said["error"]["code"].as_str() {
+                        Some("BACKUP_RUNNING") => "try again when the other backup has ended",
+                        _ => "name the address that serve --admin has, on this machine",
+                    };
+                    Err(Exit::Refused.told(what, help))
                 }
             }
         };
@@ -220,4 +242,31 @@ fn restore_into(from: &mut File, data: &Path, doing: &str) -> Result<u64, Failur
     }
     bar.finish_and_clear();
     Ok(sessions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_without_hard_links_is_known_by_its_errors() {
+        use rustix::io::Errno;
+        for (errno, expected) in
+            [(Errno::PERM, true), (Errno::OPNOTSUPP, true), (Errno::EXIST, false), (Errno::NOSPC, false)]
+        {
+            assert_eq!(has_no_links(&io::Error::from(errno)), expected, "{errno}");
+        }
+    }
+
+    #[test]
+    fn without_links_a_file_gets_its_name_and_never_takes_that_of_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let (partial, path) = (dir.path().join("copy.partial"), dir.path().join("copy"));
+        fs::write(&partial, "one").unwrap();
+        take_name(&partial, &path).unwrap();
+        assert!(fs::read_to_string(&path).unwrap() == "one" && !partial.exists());
+        fs::write(&partial, "two").unwrap();
+        assert_eq!(take_name(&partial, &path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+    }
 }

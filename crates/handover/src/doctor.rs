@@ -35,7 +35,7 @@ pub struct Args {
 const HELP: &str = "\
 Looks at the configuration, the limits of this machine, the data directory, file modes, the clock, ports, certificates and tokens as handover
 serve would find them with the same flags and environment; then at the server that the other commands would use. It changes nothing,
-but opens the data if no server has it, as a start would. Exit code 1 means that something has to be done.
+but opens the data if no server has it, as a start would, unless the data is of an earlier release. Exit code 1 means that something has to be done.
 
 Examples:
   handover doctor
@@ -168,6 +168,15 @@ fn look_at_data(data: &Path, findings: &mut Findings) {
     }
     if !data.join(SqliteStore::DATABASE).exists() {
         return findings.note("store", Verdict::Odd, format!("{name} is there, and no database in it"));
+    }
+    // Opening it would upgrade it, and the release before could not read it any more.
+    if let Ok((found, known)) = SqliteStore::versions(data)
+        && (1..known).contains(&found)
+    {
+        let what = format!(
+            "{name} has tables of version {found}: handover serve upgrades them to {known}; make a backup before"
+        );
+        return findings.note("store", Verdict::Odd, what);
     }
     let opened = SqliteStore::open(data).and_then(|store| store.probe());
     match opened {

@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS")]
     wait_seconds: Option<u64>,
     /// Which tools it is shown: all, requester, worker, conversation [default: all]
-    #[arg(long, value_name = "PROFILE", value_parser = ["all", "requester", "worker"])]
+    #[arg(long, value_name = "PROFILE", value_parser = ["all", "requester", "worker", "conversation"])]
     profile: Option<String>,
 }
 
@@ -186,14 +186,30 @@ fn duration_ms(text: &str) -> Result<u64, String> {
     minutes.map(|minutes| minutes * 60_000).ok_or_else(|| "expected a time from 1m to 100 years".to_owned())
 }
 
-/// Append to a file that only its owner can read, if it was not there before.
+/// Append to a file. If it was not there before, only its owner can read it, and the group that it is for.
 fn append(path: &Path, entry: &str) -> Result<(), Failure> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, fchown};
     let failed = |error| Failure::fault(format!("writing {}", path.display()), &error);
+    let is_new = !path.exists();
     let mut options = fs::OpenOptions::new();
-    options.create(true).append(true);
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.create(true).append(true).mode(0o600);
     let mut file = options.open(path).map_err(failed)?;
+    if is_new && let Some(group) = group_of(path) {
+        fchown(&file, None, Some(group)).map_err(failed)?;
+        file.set_permissions(fs::Permissions::from_mode(0o640)).map_err(failed)?;
+    }
     file.write_all(entry.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
+}
+
+/// The group that reads a file which root makes: that of its directory, if root has let the group in there. The service of the
+/// Debian package is such a group in /etc/handover.
+fn group_of(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = fs::metadata(parent).ok()?;
+    let (is_roots, lets_in) = (directory.uid() == 0, directory.permissions().mode() & 0o010 != 0);
+    let is_root = rustix::process::geteuid().is_root();
+    (is_root && is_roots && lets_in && directory.gid() != 0).then(|| directory.gid())
 }
 
 fn revoke_in_file(args: &RevokeArgs) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ mod binary;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -149,6 +149,45 @@ fn tokens_come_and_go_while_the_server_runs_and_a_wrong_file_changes_nothing() {
     let logged = server.logged();
     assert!(!logged.contains("maybe-a-secret") && !logged.contains(&worker), "{logged}");
     assert_eq!(logged.matches("the old tokens stay").count(), 2, "once for each way: {logged}");
+}
+
+#[test]
+fn a_token_can_have_every_profile_that_the_server_knows() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let profiles = ["all", "requester", "worker", "conversation"];
+    let tokens = profiles.map(|profile| token(&file, profile, &["--profile", profile]));
+    let server = Server::start(dir.path(), &[("HANDOVER_IDENTITY_TOKENS", file.to_str().unwrap())]);
+    for token in tokens {
+        assert_eq!(server.status(&token), 200);
+    }
+}
+
+/// Of another group than root's, which the system need not know.
+const GROUP: u32 = 61_001;
+
+#[test]
+fn a_token_file_that_root_makes_for_a_service_can_be_read_by_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    // Only root can give a directory to a group that it is not in; for others there is nothing to make.
+    if std::os::unix::fs::chown(dir.path(), None, Some(GROUP)).is_err() {
+        return;
+    }
+    let modes = |path: &Path| {
+        let found = fs::metadata(path).unwrap();
+        (found.permissions().mode() & 0o777, found.gid())
+    };
+    for (directory, expected) in [(0o750, (0o640, GROUP)), (0o700, (0o600, 0))] {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(directory)).unwrap();
+        let file = dir.path().join(format!("tokens-{directory:o}.toml"));
+        token(&file, "planner", &[]);
+        assert_eq!(modes(&file), expected);
+        token(&file, "worker", &[]);
+        assert_eq!(modes(&file), expected);
+        // The server has nothing against it.
+        let server = Server::start(dir.path(), &[("HANDOVER_IDENTITY_TOKENS", file.to_str().unwrap())]);
+        assert!(!server.logged().contains("others than its owner"), "{}", server.logged());
+    }
 }
 
 #[test]

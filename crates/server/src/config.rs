@@ -122,7 +122,7 @@ keys! {
         /// How many events of other nodes may be unknown before this one starts over.
         behind_max: u64 = 100_000, number(1000..=100_000_000);
     }
-    /// What is logged to standard error.
+    /// The log, which goes to standard error.
     log: Log {
         /// The least important level that is logged: error, warn, info, debug or trace.
         level: Level = "info", one_of(&LEVELS);
@@ -152,6 +152,8 @@ keys! {
         payload_bytes_max: usize = 1_048_576, number(1024..=67_108_864);
         /// How many agents may take part in a session.
         participants_max: usize = 1000, number(1..=100_000);
+        /// How many hours a task may be open if it has a time limit. It bounds mcp.ttl_minutes.
+        ttl_hours_max: u64 = 24, number(1..=87_600);
         /// How many steers may wait for an assignee.
         steers_pending_max: usize = 64, number(1..=10_000);
         /// How many questions of a task may be open.
@@ -203,7 +205,7 @@ keys! {
         /// After how many seconds a client that reads nothing is disconnected.
         write_seconds: u64 = 60, number(1..=3600);
     }
-    /// Whose requests are served.
+    /// Authentication: whose requests are served.
     identity: Identity {
         /// A file of static tokens (handover token makes its entries). Without one the token is the agent's id.
         tokens: Option<PathBuf> = "", file_or_nothing();
@@ -226,17 +228,17 @@ keys! {
         /// How often the keys are read again.
         jwt_refresh_seconds: u64 = 300, number(1..=86_400);
     }
-    /// Who may reach whom.
+    /// The access list: who may reach whom.
     access: Access {
         /// The access list: rules for agents of a tenant. Without rules all agents of a tenant can reach each other.
         rules: handover_desk::access::Access = "[]", access_list();
     }
-    /// What needs somebody's approval.
+    /// Approvals.
     approvals: Approvals {
         /// Rules about what needs an approval before it takes effect, and whose, and roles for them. Without rules nothing needs an approval.
         rules: handover_desk::approvers::Rules = "[]", approval_rules();
     }
-    /// How everything that listens is encrypted.
+    /// TLS, for everything that listens.
     tls: Tls {
         /// The certificate in PEM, followed by intermediate certificates. Without it TLS is not used.
         certificate: Option<PathBuf> = "", file_or_nothing();
@@ -244,17 +246,17 @@ keys! {
         key: Option<PathBuf> = "", file_or_nothing();
         /// How often the two files are read again.
         reload_seconds: u64 = 10, number(1..=86_400);
-        /// Whether something in front of the server, such as a proxy, ends TLS: then the server may listen on other addresses without TLS.
+        /// Whether something in front of the server, such as a proxy, terminates TLS: then the server may listen on other addresses without TLS.
         terminated_elsewhere: bool = false, switch();
     }
-    /// Where it is written who tried what.
+    /// The audit log.
     audit: Audit {
         /// The file of the audit log: a path, off for none, or auto for audit.jsonl in the data directory.
         file: AuditFile = "auto", audit_file();
         /// How many bytes the file may have before a new one is begun. Four older ones are kept.
         bytes_max: u64 = 67_108_864, number(65_536..=1_000_000_000_000);
     }
-    /// Who is told elsewhere that something waits.
+    /// Webhook notifications that something waits for an agent.
     webhook: Webhook {
         /// The URL that is notified when something new waits for one of webhook.agents: https, or on this machine. Without it nothing is sent.
         url: Option<String> = "", text_or_nothing();
@@ -267,7 +269,7 @@ keys! {
         /// The address of the console for links in notifications. Without it, that of http.
         console: Option<String> = "", text_or_nothing();
     }
-    /// Where traces are exported to.
+    /// Traces.
     traces: Traces {
         /// Where spans go, as OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. Without it they go nowhere.
         url: Option<String> = "", text_or_nothing();
@@ -504,6 +506,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
     if let Some(file) = &sources.file {
         refuse_unknown(file, &in_file, &entries)?;
     }
+    time_limit_fits(&config, &entries)?;
     for key in sources.flags.keys() {
         assert!(entries.iter().any(|entry| entry.key == *key), "the flag of {key} has no key in the table");
     }
@@ -577,6 +580,20 @@ impl Merge<'_> {
         self.entries.push(Entry { key, help, value: printed, origin });
         Ok(value)
     }
+}
+
+/// Whether tasks may have the time limit that they get over MCP. Otherwise every task there would be refused when it starts.
+fn time_limit_fits(config: &Config, entries: &[Entry]) -> Result<(), Error> {
+    let (key, hours, found) = ("mcp.ttl_minutes", config.limits.ttl_hours_max, config.mcp.ttl_minutes);
+    if found <= hours * 60 {
+        return Ok(());
+    }
+    let entry = entries.iter().find(|entry| entry.key == key).expect("the table has this key");
+    let expected = format!(
+        "a whole number from 0 to {}, because limits.ttl_hours_max is {hours} (raise it for more)",
+        hours * 60
+    );
+    Err(Error::Value { key, origin: entry.origin.clone(), expected, found: found.to_string() })
 }
 
 /// What a key is called that stands for its whole part.

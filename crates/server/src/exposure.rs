@@ -1,5 +1,5 @@
-//! Whether the listeners may be where the configuration puts them. What only this machine can reach may be as open as it
-//! likes; what others can reach must know who comes in, and must not be read on the way.
+//! Whether the listeners may be where the configuration puts them. On an address that only this machine can reach anything is
+//! allowed; on any other the server requires authentication and TLS.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,18 +16,18 @@ pub fn check(config: &Config) -> Result<(), String> {
     let private = config.tls.certificate.is_some() || config.tls.terminated_elsewhere;
     let mut missing = Vec::new();
     if !known {
-        missing.push("identity.tokens or identity.jwt_keys (so that only those come in who are known)");
+        missing.push("identity.tokens or identity.jwt_keys (to require authentication)");
     }
     if !private {
         missing.push(
-            "tls.certificate and tls.key (so that nobody reads along; or tls.terminated_elsewhere, if a proxy in front \
-             of the server sees to that)",
+            "tls.certificate and tls.key (to encrypt the traffic; or tls.terminated_elsewhere, if a proxy in front of \
+             the server terminates TLS)",
         );
     }
     if let Some(address) = config.admin_address().filter(|address| !private && !is_loopback(*address)) {
         return Err(format!(
             "admin: {address} can be reached from other machines: set tls.certificate and tls.key (or \
-             tls.terminated_elsewhere, if a proxy in front of the server sees to that); or listen on {}",
+             tls.terminated_elsewhere, if a proxy in front of the server terminates TLS); or listen on {}",
             here(address)
         ));
     }

@@ -168,6 +168,7 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
             limits: Limits {
                 payload_bytes_max: limits.payload_bytes_max,
                 participants_max: limits.participants_max,
+                ttl_ms_max: limits.ttl_hours_max * 60 * 60 * 1000,
                 steers_pending_max: limits.steers_pending_max,
                 questions_open_max: limits.questions_open_max,
                 messages_per_task_max: limits.messages_per_task_max,

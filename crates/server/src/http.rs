@@ -55,6 +55,7 @@ pub use host::Hosts;
 pub use listen::{Peer, serve};
 pub use ready::{Checks, Probe};
 
+pub(crate) use self::watch::Awaited;
 use self::watch::Watch;
 use crate::config;
 use crate::queue;

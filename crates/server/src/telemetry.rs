@@ -227,21 +227,17 @@ impl Metrics {
         let http_requests = Family::default();
         registry.register("http_requests", "HTTP requests by path and status", http_requests.clone());
         let answers: Family<AnswerLabels, Histogram> = Family::new_with_constructor(answer_seconds);
-        let took = "How long requests took until their answer began, by protocol";
+        let took = "Time until the answer to a request began, by protocol";
         registry.register_with_unit("answer", took, Unit::Seconds, answers.clone());
         for face in FACES {
             _ = answers.get_or_create(&AnswerLabels { face });
         }
         let macp_calls = Family::default();
-        registry.register(
-            "macp_calls",
-            "MACP calls by the status that their answer began with",
-            macp_calls.clone(),
-        );
+        registry.register("macp_calls", "MACP calls, by gRPC status", macp_calls.clone());
         let connections = Family::default();
         registry.register("connections_open", "Connections open now, by listener", connections.clone());
         let dropped = Family::default();
-        let help = "Connections and streams of HTTP/2 that were not let go on, by listener and why";
+        let help = "Connections and HTTP/2 streams that the server ended, by listener and why";
         registry.register("connections_dropped", help, dropped.clone());
         let unread = Unread::default();
         registry.register(
@@ -250,7 +246,7 @@ impl Metrics {
             unread.0.clone(),
         );
         let failed = Counter::default();
-        registry.register("tls_handshakes_failed", "TLS handshakes that came to nothing", failed.clone());
+        registry.register("tls_handshakes_failed", "TLS handshakes that failed", failed.clone());
         Arc::new(Metrics {
             registry,
             http_requests,
@@ -279,7 +275,7 @@ impl Metrics {
         let part = path.split('/').nth(1).unwrap_or_default();
         let face = match part {
             "mcp" | "grid" => FACES.into_iter().find(|face| *face == part).unwrap_or(OWN),
-            "healthz" | "readyz" | "errors" | "metrics" | "backup" | ".well-known" => OWN,
+            "healthz" | "readyz" | "errors" | "metrics" | "backup" | "openapi.json" | ".well-known" => OWN,
             _ if path == "other" => OWN,
             _ => "console",
         };
@@ -434,6 +430,23 @@ mod tests {
             "handover_store_faults_total 0",
         ] {
             assert!(text.lines().any(|found| found == line), "expected {line}, found\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_counted_for_the_protocol_that_its_path_belongs_to() {
+        for (path, face) in [
+            ("/mcp", "mcp"),
+            ("/grid/nodes/{node}", "grid"),
+            ("/openapi.json", "server"),
+            ("/healthz", "server"),
+            ("/tasks/{id}", "console"),
+            ("/", "console"),
+        ] {
+            let metrics = Metrics::new(|_| {});
+            metrics.answers_at(path).observe(0.1);
+            let line = format!("handover_answer_seconds_count{{face=\"{face}\"}} 1");
+            assert!(metrics.to_text().contains(&line), "{path}");
         }
     }
 }

@@ -8,6 +8,7 @@ use handover_client::fetch::{Remote, system_roots};
 use handover_desk::shutdown::Shutdown;
 use handover_desk::traces::{Link, Page, Span, What};
 use handover_desk::{Desk, private, timeline};
+use handover_kernel::command::ModeKind;
 use handover_kernel::{Face, Timestamp};
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -324,7 +325,7 @@ fn nanos(at: Timestamp) -> String {
 /// What a span is called, from few names, and its kind.
 fn named(span: &Span) -> (String, u8) {
     match span.what {
-        What::Session if span.began_on == Face::Mcp => match &span.skill {
+        What::Session if is_tool_call(span) => match &span.skill {
             Some(skill) => (format!("tools/call {skill}"), SERVER),
             None => ("tools/call".to_owned(), SERVER),
         },
@@ -335,6 +336,11 @@ fn named(span: &Span) -> (String, u8) {
         },
         What::Event => (span.kind.to_owned(), INTERNAL),
     }
+}
+
+/// Whether a span is that of a call over MCP: a task. A handoff is none, whatever it was offered with.
+fn is_tool_call(span: &Span) -> bool {
+    span.what == What::Session && span.began_on == Face::Mcp && span.mode == ModeKind::Task
 }
 
 fn text(key: &str, value: &str) -> Value {
@@ -349,7 +355,7 @@ fn attributes(span: &Span) -> Vec<Value> {
         text("handover.mode", span.mode.name()),
         text("handover.requester", span.requester.as_str()),
     ];
-    let is_called = span.what == What::Session && span.began_on == Face::Mcp;
+    let is_called = is_tool_call(span);
     if is_called {
         found.push(text("mcp.method.name", "tools/call"));
     }
@@ -381,7 +387,45 @@ fn attributes(span: &Span) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use handover_kernel::{AgentId, Seq, SessionId, Text};
+
     use super::*;
+
+    #[test]
+    fn a_task_over_mcp_is_a_call_and_a_handoff_over_mcp_is_a_handoff() {
+        let span = |mode, began_on| Span {
+            trace: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
+            id: "00f067aa0ba902b7".to_owned(),
+            parent: None,
+            state: Text::default(),
+            links: Vec::new(),
+            what: What::Session,
+            began: Timestamp(1),
+            ended: Timestamp(2),
+            tenant: "default".into(),
+            session: SessionId::from("s"),
+            mode,
+            began_on,
+            requester: AgentId::from("planner"),
+            assignee: None,
+            skill: None,
+            seq: Seq(3),
+            kind: "committed",
+            author: None,
+            face: began_on,
+            failure: None,
+        };
+        for (mode, began_on, name, is_called) in [
+            (ModeKind::Task, Face::Mcp, "tools/call", true),
+            (ModeKind::Handoff, Face::Mcp, "handoff", false),
+            (ModeKind::Task, Face::Grid, "task", false),
+        ] {
+            let span = span(mode, began_on);
+            assert_eq!(named(&span).0, name);
+            let method = text("mcp.method.name", "tools/call");
+            assert_eq!(attributes(&span).contains(&method), is_called, "{name}");
+        }
+    }
 
     #[test]
     fn what_a_collector_rejects_of_a_request_that_it_takes_is_counted() {

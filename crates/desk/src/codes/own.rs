@@ -77,6 +77,7 @@ own! {
     CHECKS_BUSY: macp Some("RATE_LIMITED"), grpc [Grpc::ResourceExhausted], http [429], json_rpc [-32603], retry Yes;
 
     // HTTP, before a request reaches a face.
+    BACKUP_RUNNING: macp None, grpc [], http [409], json_rpc [], retry Yes;
     HOST_INVALID: macp None, grpc [], http [400], json_rpc [], retry No;
     HOST_REFUSED: macp None, grpc [], http [421], json_rpc [], retry No;
     METHOD_NOT_ALLOWED: macp None, grpc [], http [405], json_rpc [], retry No;

@@ -9,6 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use handover_client::caller::Error;
 use handover_client::pipe::{self, Line};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
@@ -111,6 +112,8 @@ struct Running<'a> {
     /// The number of the last order that it was given.
     heard: u64,
     is_stopped: bool,
+    /// How many messages it has sent.
+    said: u64,
     /// Makes the keys of its calls its own.
     nonce: String,
 }
@@ -173,6 +176,7 @@ impl<'a> Running<'a> {
             asked: BTreeMap::new(),
             heard: 0,
             is_stopped: false,
+            said: 0,
             nonce: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         })
     }
@@ -237,7 +241,9 @@ impl<'a> Running<'a> {
                 if let Some(done) = done {
                     asked["progress"] = json!(done);
                 }
-                return self.report_progress("work_update", asked).await;
+                // Progress is worth no retry: what comes next says more.
+                let told = self.remote.try_call("work_update", asked, None).await;
+                return Ok(self.hear(told).await);
             }
             "@ask" => {
                 let (key, question) = rest.split_once(' ').unwrap_or((rest, rest));
@@ -245,7 +251,10 @@ impl<'a> Running<'a> {
             }
             "@say" => {
                 let asked = json!({ "task_id": self.id, "message": rest });
-                return self.report_progress("task_message", asked).await;
+                self.said += 1;
+                let key = format!("{}-say-{}", self.nonce, self.said);
+                let told = self.remote.until_heard("task_message", asked, Some(&key)).await;
+                return Ok(self.hear(told).await);
             }
             "@fail" => self.failed = Some(rest.to_owned()),
             _ => {
@@ -261,13 +270,13 @@ impl<'a> Running<'a> {
         Ok(None)
     }
 
-    /// Tell the server something that is worth no retry, and hear what it has to say.
-    async fn report_progress(&mut self, tool: &str, asked: Value) -> Result<Option<Ended>, Failure> {
-        match self.remote.try_call(tool, asked, None).await {
-            Ok(point) => Ok(self.obey(&point).await),
+    /// Do what the server answers to what the program told it. If it refused that, the program goes on without.
+    async fn hear(&mut self, told: Result<Value, Error>) -> Option<Ended> {
+        match told {
+            Ok(point) => self.obey(&point).await,
             Err(error) => {
                 note(&format!("{}  {}", text::short(self.id), text::line(&error.to_string())));
-                Ok(None)
+                None
             }
         }
     }
@@ -279,7 +288,8 @@ impl<'a> Running<'a> {
             let wire = if attempt == 1 { key.to_owned() } else { format!("{key}-{attempt}") };
             let asked =
                 json!({ "task_id": self.id, "questions": { &wire: { "message": question } }, "wait_ms": 0 });
-            let done = self.remote.try_call("work_ask", asked, Some(&format!("{}-{wire}", self.nonce))).await;
+            let name = format!("{}-{wire}", self.nonce);
+            let done = self.remote.until_heard("work_ask", asked, Some(&name)).await;
             self.asked.insert(wire.clone(), key.to_owned());
             match done {
                 Ok(point) => {
@@ -390,9 +400,7 @@ async fn next_orders(
             {
                 return Ok(json!({ "orders": [], "ended": true, "status": error.to_string() }));
             }
-            Err(handover_client::caller::Error::Unauthenticated(why)) => {
-                return Err(remote.failure(handover_client::caller::Error::Unauthenticated(why)));
-            }
+            Err(error @ Error::Unauthenticated(_)) => return Err(remote.failure(error)),
             // An answer that was lost may have carried orders: they are asked for again.
             Err(_) => {
                 asked["after"] = json!(heard);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_client::caller::Error;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinSet};
@@ -26,6 +27,11 @@ const IN_HAND_MAX: usize = 1000;
 impl Remote {
     /// Call a tool until the server is there and has time.
     pub async fn insist(&self, tool: &str, arguments: Value, key: Option<&str>) -> Result<Value, Failure> {
+        self.until_heard(tool, arguments, key).await.map_err(|error| self.failure(error))
+    }
+
+    /// The same for those who want to know why it was refused.
+    pub async fn until_heard(&self, tool: &str, arguments: Value, key: Option<&str>) -> Result<Value, Error> {
         let mut wait = AGAIN_AFTER;
         loop {
             match self.try_call(tool, arguments.clone(), key).await {
@@ -36,8 +42,7 @@ impl Remote {
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(AGAIN_AFTER_MAX);
                 }
-                Err(error) => return Err(self.failure(error)),
-                Ok(done) => return Ok(done),
+                done => return done,
             }
         }
     }

@@ -1,5 +1,8 @@
 //! `handover agent`: any program is a worker.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use serde_json::Value;
 
 use crate::binary::Server;
@@ -46,6 +49,16 @@ fn a_shell_script_of_ten_lines_is_an_agent() {
             .iter()
             .all(|event| event["face"] == "cli" || event["face"] == "runtime")
     );
+}
+
+#[test]
+fn the_documented_agent_gives_up_when_its_question_is_declined() {
+    let desk = Desk::open();
+    let _worker = desk.worker("analyst", &[], &desk.script("agent.sh", documented()));
+    let id = desk.send("analyst", "Q4 sales");
+    desk.until_state(&id, "waiting");
+    let ended = desk.run("ops", &["task", "answer", &id, "--decline", "--wait"]);
+    assert!(ended.code == 1 && ended.out.contains("nobody said how"), "{ended:?}");
 }
 
 #[test]
@@ -174,4 +187,43 @@ fn a_worker_outlives_its_server_and_reports_what_was_done_meanwhile() {
     let shown = desk.until_state(&id, "completed");
     assert_eq!(shown["task"]["result"]["content"][0]["text"], "done\n");
     assert_eq!(kinds(&shown).iter().filter(|kind| **kind == "accepted").count(), 1);
+}
+
+#[test]
+fn what_a_program_asks_and_says_while_the_server_is_away_is_told_once_it_is_back() {
+    let desk = Desk::open();
+    let gate = desk.dir.path().join("gate");
+    assert!(Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    let script = desk.script(
+        "asks.sh",
+        &format!(
+            "read -r task; echo '@progress 10 begun'; read -r go <{}
+             echo '@ask which Which one?'; echo '@say I have asked'
+             read -r verb key answer; echo \"$verb $answer\"",
+            gate.display()
+        ),
+    );
+    let mut command = desk.command("analyst", &["agent", "work", "--", "sh", &script]);
+    let mut worker = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(worker.stderr.take().unwrap()).lines().map(Result::unwrap);
+    lines.find(|line| line.starts_with("waiting for tasks")).unwrap();
+    let id = desk.send("analyst", "x");
+    desk.until(&id, |shown| shown["task"]["progress"] == 0.1);
+
+    let Desk { server, dir } = desk;
+    let http = server.http().to_owned();
+    server.kill();
+    std::fs::write(&gate, "go\n").unwrap();
+    lines.find(|line| line.ends_with("; trying again")).expect("it tries again");
+    std::thread::spawn(move || lines.for_each(drop));
+    let desk = Desk { server: Server::start_at(&dir.path().join("data"), &http), dir };
+    desk.until_state(&id, "waiting");
+    let done = desk.good("ops", &["task", "answer", &id, "the first", "--wait"]);
+    assert_eq!(done.out, "answer the first\n");
+    let shown = desk.good("ops", &["task", "show", &id, "--json"]).json();
+    let said = shown["events"].as_array().unwrap();
+    let said = said.iter().filter(|event| event["detail"].to_string().contains("I have asked")).count();
+    assert_eq!(said, 1, "{shown}");
+    worker.kill().unwrap();
+    worker.wait().unwrap();
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -103,6 +103,37 @@ fn a_copy_made_while_the_server_runs_has_everything_that_was_acknowledged_before
     let nobody = run(&["backup", text(&desk.dir.path().join("other.db")), "--admin", "127.0.0.1:1"]);
     assert_eq!((nobody.code, nobody.err.lines().count()), (7, 2), "{nobody:?}");
     assert!(!desk.dir.path().join("other.db.partial").exists());
+}
+
+/// The answer of the operator's listener to a request for a copy.
+fn backup(server: &Server, method: &str) -> String {
+    let mut stream = TcpStream::connect(server.admin()).unwrap();
+    let head = "host: localhost\r\nconnection: close\r\nx-handover: backup\r\ncontent-length: 0";
+    write!(stream, "{method} /backup HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_copy_that_is_being_fetched_is_not_replaced_by_another() {
+    let desk = Desk::open();
+    desk.send("analyst", "x");
+    let (copy, made) = (desk.dir.path().join("copy.db"), desk.dir.path().join("data/backup.db"));
+    assert!(backup(&desk.server, "POST").starts_with("HTTP/1.1 202"));
+    while !backup(&desk.server, "GET").contains("\"done\"") {
+        std::thread::yield_now();
+    }
+    let before = fs::metadata(&made).unwrap().ino();
+    let second = run(&["backup", text(&copy), "--admin", desk.server.admin()]);
+    assert!(second.code == 3 && second.err.contains("still being fetched"), "{second:?}");
+    assert!(second.err.contains("when the other backup has ended"), "{second:?}");
+    assert!(backup(&desk.server, "POST").contains("BACKUP_RUNNING"));
+    assert_eq!(fs::metadata(&made).unwrap().ino(), before);
+    // Who has fetched it removes it.
+    fs::remove_file(&made).unwrap();
+    let next = run(&["backup", text(&copy), "--admin", desk.server.admin()]);
+    assert_eq!(next.code, 0, "{next:?}");
 }
 
 #[test]

@@ -67,3 +67,19 @@ fn a_sound_server_is_found_sound_and_what_is_wrong_is_named() {
         Said::of(&command.args(["doctor", "--json"]).env("HANDOVER_ENGINE_SHARDS", "none").output().unwrap());
     assert_eq!((found.code, verdicts(&found, "configuration")), (1, vec!["bad".to_owned()]));
 }
+
+#[test]
+fn data_of_an_earlier_release_is_looked_at_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, database) = (dir.path().join("data"), dir.path().join("data/handover.db"));
+    fs::create_dir(&data).unwrap();
+    let kept = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/schema-4/handover.db");
+    fs::copy(&kept, &database).unwrap();
+    let mut command = handover();
+    command.args(["doctor", "--json", "--server", "http://127.0.0.1:1", "--data"]).arg(&data);
+    let found = Said::of(&command.output().unwrap());
+    assert_eq!(verdicts(&found, "store"), ["odd"], "{found:?}");
+    assert!(found.out.contains("tables of version 4: handover serve upgrades them to 5"), "{found:?}");
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 1, "nothing is made beside it");
+    assert!(fs::read(&database).unwrap() == fs::read(&kept).unwrap());
+}

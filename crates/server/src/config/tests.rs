@@ -31,6 +31,24 @@ fn nothing_given_means_the_defaults() {
 }
 
 #[test]
+fn tasks_over_mcp_may_not_be_open_for_longer_than_any_task() {
+    let long = "[mcp]\nttl_minutes = 2880";
+    let found = refused(&file(long));
+    assert_eq!(
+        found,
+        "mcp.ttl_minutes (file handover.toml): expected a whole number from 0 to 1440, because \
+         limits.ttl_hours_max is 24 (raise it for more), found 2880"
+    );
+    let found = refused(&flags(&[("limits.ttl_hours_max", "2")]));
+    assert!(found.starts_with("mcp.ttl_minutes (default): expected a whole number from 0 to 120"), "{found}");
+    let raised = load(&file(&format!("{long}\n[limits]\nttl_hours_max = 48"))).unwrap().config;
+    let identity = handover_desk::identity::Identity::Development;
+    let limits = crate::house::desk_settings(&raised, &identity).engine.limits;
+    assert_eq!(limits.ttl_ms_max, 48 * 3_600_000, "the kernel takes what the configuration allows");
+    assert_eq!(crate::face::console::Settings::new(&raised).ttl_minutes_max, 2880);
+}
+
+#[test]
 fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
     let mut sources = Sources::default();
     let level = |sources: &Sources| load(sources).unwrap().config.log.level;
@@ -77,6 +95,7 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_ENGINE_SUBSCRIBER_QUEUE_MAX", "6"),
         ("HANDOVER_LIMITS_PAYLOAD_BYTES_MAX", "2048"),
         ("HANDOVER_LIMITS_PARTICIPANTS_MAX", "7"),
+        ("HANDOVER_LIMITS_TTL_HOURS_MAX", "18"),
         ("HANDOVER_LIMITS_STEERS_PENDING_MAX", "8"),
         ("HANDOVER_LIMITS_QUESTIONS_OPEN_MAX", "9"),
         ("HANDOVER_LIMITS_MESSAGES_PER_TASK_MAX", "10"),

@@ -85,6 +85,8 @@ pub struct Settings {
     pub secure: bool,
     /// How often a live stream says that it is alive.
     pub ping_every: Duration,
+    /// For how many minutes a task may be open.
+    pub ttl_minutes_max: u64,
 }
 
 impl Settings {
@@ -94,6 +96,7 @@ impl Settings {
             bounds: Bounds::new(&config.limits),
             secure: config.tls.certificate.is_some() || config.tls.terminated_elsewhere,
             ping_every: PING_EVERY,
+            ttl_minutes_max: config.limits.ttl_hours_max * 60,
         }
     }
 }

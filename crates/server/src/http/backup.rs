@@ -1,8 +1,10 @@
 //! A copy of everything, for the operator: `POST /backup` begins one, `GET /backup` says how it stands. The copy stays in the data
 //! directory, which only the server's user can read: nothing of it goes over the wire.
 
-use std::path::PathBuf;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -29,7 +31,17 @@ enum Standing {
     #[default]
     None,
     Copying,
-    Done(Result<PathBuf, String>),
+    /// What came of it, and when.
+    Done(Result<PathBuf, String>, Instant),
+}
+
+/// How long a copy is kept for whoever has asked for it to begin to read it.
+const FETCHED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Whether a copy waits to be fetched, or is being fetched: whoever reads it locks the file, and removes it in the end.
+fn is_wanted(path: &Path, made: Instant) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    made.elapsed() < FETCHED_WITHIN || matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 impl Backup {
@@ -54,8 +66,12 @@ impl Backup {
         }
         {
             let mut last = self.last();
-            if matches!(*last, Standing::Copying) {
-                return problem(&own::CHECKS_BUSY, "a copy is being made already");
+            match &*last {
+                Standing::Copying => return problem(&own::BACKUP_RUNNING, "a copy is being made already"),
+                Standing::Done(Ok(path), made) if is_wanted(path, *made) => {
+                    return problem(&own::BACKUP_RUNNING, "the last copy is still being fetched");
+                }
+                Standing::None | Standing::Done(..) => {}
             }
             *last = Standing::Copying;
         }
@@ -66,7 +82,7 @@ impl Backup {
                 Ok(path) => tracing::info!(path = %path.display(), "made a copy of the data"),
                 Err(error) => tracing::error!(error, "a copy of the data could not be made"),
             }
-            *backup.last() = Standing::Done(made);
+            *backup.last() = Standing::Done(made, Instant::now());
         });
         (StatusCode::ACCEPTED, Json(json!({ "state": "copying" }))).into_response()
     }
@@ -75,8 +91,8 @@ impl Backup {
         Json(match self.last().clone() {
             Standing::None => json!({ "state": "none" }),
             Standing::Copying => json!({ "state": "copying" }),
-            Standing::Done(Ok(path)) => json!({ "state": "done", "path": path }),
-            Standing::Done(Err(error)) => json!({ "state": "failed", "error": error }),
+            Standing::Done(Ok(path), _) => json!({ "state": "done", "path": path }),
+            Standing::Done(Err(error), _) => json!({ "state": "failed", "error": error }),
         })
         .into_response()
     }

@@ -1,5 +1,6 @@
 //! Reading the body of a request: so many bytes, and so long.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,6 +11,12 @@ use handover_desk::limit::Limited;
 use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::Body;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+tokio::task_local! {
+    /// When the body of the request that is being answered was whole: from then on its answer has its time.
+    pub(super) static ARRIVED: Cell<Option<Instant>>;
+}
 
 /// How many bodies of requests without a good token are read at a time.
 const STRANGERS_MAX: usize = 64;
@@ -60,7 +67,10 @@ where
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(Unread::TooLong);
     }
-    super::within(within, pin!(parts(body, bytes_max, grow))).await.unwrap_or(Err(Unread::TooSlow))
+    let read = super::within(within, pin!(parts(body, bytes_max, grow))).await;
+    // Tests read bodies outside of requests.
+    _ = ARRIVED.try_with(|arrived| arrived.set(Some(Instant::now())));
+    read.unwrap_or(Err(Unread::TooSlow))
 }
 
 async fn parts<B>(

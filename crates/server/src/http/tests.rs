@@ -234,13 +234,46 @@ async fn a_body_over_the_bound_is_refused_with_and_without_a_length() {
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_answered_all_the_same() {
     let faces = Router::new().route("/never", get(std::future::pending::<()>));
-    let bounds = Bounds { body_within: Duration::ZERO, answer_within: Duration::from_millis(20), ..BOUNDS };
+    // The time for a body that has come, or that there is not, is not added to that for the answer.
+    let hour = Duration::from_secs(3600);
+    let bounds = Bounds { body_within: hour, answer_within: Duration::from_millis(20), ..BOUNDS };
+    let faces = faces.route(
+        "/read",
+        post(move |body: Body| async move {
+            body::gather(body, 64, hour, |_| Ok(())).await.unwrap();
+            std::future::pending::<()>().await;
+        }),
+    );
     let server = start_with(faces, vec![], bounds).await;
-    let answer = server.get("/never").await;
-    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    assert_eq!(body(&answer)["error"]["code"], "TIMEOUT");
-    assert_eq!(body(&answer)["error"]["message"], "no answer within 0.02 s; what was asked may still happen");
+    let read = "POST /read HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+    for answer in [server.get("/never").await, server.ask(read).await] {
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert_eq!(body(&answer)["error"]["code"], "TIMEOUT");
+        let message = "no answer within 0.02 s; what was asked may still happen";
+        assert_eq!(body(&answer)["error"]["message"], message);
+    }
     server.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_waited_for_on_purpose_is_counted_but_not_timed() {
+    let metrics = Metrics::new(|_| {});
+    let faces = Router::new()
+        .route("/grid/waits", get(|| async { axum::Extension(Awaited).into_response() }))
+        .route("/grid/plain", get(|| async { "ok" }));
+    let served = router(faces, Checks::new(vec![]), Arc::clone(&metrics), BOUNDS, Hosts::default());
+    let server = start(served, |_| {}).await;
+    for path in ["/grid/plain", "/grid/waits", "/grid/waits"] {
+        assert!(server.get(path).await.starts_with("HTTP/1.1 200 "), "{path}");
+    }
+    server.stop().await;
+    let text = metrics.to_text();
+    for line in [
+        "handover_http_requests_total{path=\"/grid/waits\",status=\"200\"} 2",
+        "handover_answer_seconds_count{face=\"grid\"} 1",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! What holds for every request: it is for a host that is answered for, its body and its time are bounded, and it is
 //! counted and logged. Written out, because a function of axum's in its place puts each request into several boxes more.
 
+use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -19,8 +20,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
 
+use super::body::ARRIVED;
 use super::line::Line;
-use super::{Bounds, Hosts, problem, within};
+use super::{Bounds, Hosts, problem};
 use crate::telemetry::Metrics;
 use handover_desk::codes::own;
 
@@ -47,6 +49,11 @@ impl Watch {
     }
 }
 
+/// The mark of an answer that its client wanted to wait for, such as that of a call with `waitMs`. How long it took says
+/// nothing about the server, so it is counted but not timed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaited;
+
 /// A route under watch.
 #[derive(Clone)]
 pub(super) struct Watched<S> {
@@ -66,9 +73,11 @@ struct Counted {
 }
 
 impl Counted {
-    fn count(&self, took: Duration) {
+    fn count(&self, took: Option<Duration>) {
         self.answers.inc();
-        self.seconds.observe(took.as_secs_f64());
+        if let Some(took) = took {
+            self.seconds.observe(took.as_secs_f64());
+        }
     }
 }
 
@@ -89,7 +98,7 @@ impl Path {
 }
 
 impl Watch {
-    fn count(&self, path: &Path, status: u16, took: Duration, good: &OnceLock<Counted>) {
+    fn count(&self, path: &Path, status: u16, took: Option<Duration>, good: &OnceLock<Counted>) {
         let found = || Counted {
             answers: self.metrics.http_requests(path.as_str(), status),
             seconds: self.metrics.answers_at(path.as_str()),
@@ -130,6 +139,7 @@ where
         let path = self.path.map(Path::Fixed).or_else(matched).unwrap_or(Path::Fixed(OTHER));
         let line = Line::begin(request.headers()).map(|line| (line, request.method().clone()));
         let span = line.as_ref().map(|(line, _)| line.span.clone());
+        let empty = request.body().size_hint().exact() == Some(0);
         let inner = &mut self.inner;
         let begin = || {
             let checked = self.watch.hosts.check(&request);
@@ -142,14 +152,18 @@ where
         };
         let watched = async move {
             let answer = match answer {
-                Ok(answer) => match within(bounds.body_within + bounds.answer_within, pin!(answer)).await {
-                    Some(Ok(answer)) => answer,
-                    None => too_late(bounds),
-                },
+                Ok(answer) => {
+                    let arrived = Cell::new(empty.then(tokio::time::Instant::now));
+                    match ARRIVED.scope(arrived, in_time(bounds, answer)).await {
+                        Some(Ok(answer)) => answer,
+                        None => too_late(bounds),
+                    }
+                }
                 Err(refused) => *refused,
             };
             let status = answer.status().as_u16();
-            watch.count(&path, status, began.elapsed(), &good);
+            let awaited = answer.extensions().get::<Awaited>().is_some();
+            watch.count(&path, status, (!awaited).then(|| began.elapsed()), &good);
             if let Some((line, method)) = line {
                 let route = path.as_str();
                 let (duration_ms, trace) = (line.ms(), line.trace());
@@ -162,6 +176,25 @@ where
             None => Box::pin(watched),
         }
     }
+}
+
+/// What comes of a request, if anything does in the time that there is from when its body was whole.
+async fn in_time<F: Future>(bounds: Bounds, answer: F) -> Option<F::Output> {
+    let mut answer = pin!(answer);
+    // A body that nobody reads to its end has the time of both.
+    let mut late = pin!(tokio::time::sleep(bounds.body_within + bounds.answer_within));
+    let mut whole = false;
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = answer.as_mut().poll(cx) {
+            return Poll::Ready(Some(done));
+        }
+        if !whole && let Some(arrived) = ARRIVED.with(Cell::get) {
+            whole = true;
+            late.as_mut().reset(arrived + bounds.answer_within);
+        }
+        late.as_mut().poll(cx).map(|()| None)
+    })
+    .await
 }
 
 /// A request whose body has at most so many bytes.

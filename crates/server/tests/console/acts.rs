@@ -17,8 +17,10 @@ async fn work_is_delegated_steered_paused_resumed_reviewed_and_completed() {
     let worker = stage.worker("worker", json!([skill("dig")])).await;
     let browser = Browser::signed_in(&stage, "ops").await;
     let page = browser.ok("/delegate?agent=worker").await;
-    page.has("value=\"worker\"");
+    page.has("value=\"worker\"").has("name=\"ttl\" type=\"number\" min=\"1\" max=\"1440\"");
     let key = page.hidden("key");
+    let long = [("agent", "worker"), ("title", "Dig"), ("ttl", "1441")];
+    browser.post("/delegate", &long).await.has("ttl: expected minutes, 1 to 1440, found &#34;1441&#34;");
     let fields = [
         ("agent", "worker"),
         ("title", "Dig"),

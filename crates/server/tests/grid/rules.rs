@@ -300,6 +300,18 @@ async fn parameters_of_the_wrong_shape_are_refused_and_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_may_be_open_for_as_long_as_the_server_lets_it() {
+    let two_days = json!({ "to": "worker", "message": "dig", "deadline": 2 * 86_400, "queue": true });
+    let stage = Stage::in_memory().await;
+    let refused = Node::new(&stage, "planner").refused("task/send", two_days.clone()).await;
+    assert!(refused["message"].as_str().unwrap().contains("from 1 to 86400000 ms"), "{refused}");
+    stage.stop().await;
+    let stage = Stage::with(|set| set.engine.limits.ttl_ms_max = 2 * 86_400_000).await;
+    Node::new(&stage, "planner").ok("task/send", two_days).await;
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_request_is_refused_with_the_status_of_http() {
     let stage = Stage::in_memory().await;
     let planner = Node::new(&stage, "planner");

@@ -110,6 +110,11 @@ impl SqliteStore {
         [dir.to_owned()].into_iter().chain(files).chain(journal).collect()
     }
 
+    /// Which version the tables in this directory have, and which this release knows. Changes nothing.
+    pub fn versions(dir: &Path) -> Result<(u32, u32), Fault> {
+        Ok((schema::version_of(&dir.join(DATABASE_FILE))?, schema::KNOWN))
+    }
+
     /// [`open`](SqliteStore::open) with other options.
     pub fn open_with(dir: &Path, options: Options) -> Result<SqliteStore, Fault> {
         make_dir(dir).map_err(|source| io_fault("making the data directory", source))?;

@@ -182,6 +182,17 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Which version the tables of a file have. Looks at the head of the file alone, so that nothing is written beside it: where a
+/// write-ahead log is not in it yet, the file may have a newer version than this.
+pub(super) fn version_of(file: &Path) -> Result<u32, Fault> {
+    // "User version", in SQLite's description of its file format.
+    const PLACE: u64 = 60;
+    let mut version = [0; 4];
+    let read = File::open(file).and_then(|file| file.read_exact_at(&mut version, PLACE));
+    read.map_err(|source| super::io_fault("reading the version of the tables", source))?;
+    Ok(u32::from_be_bytes(version))
+}
+
 /// What became of a checkpoint.
 pub(super) struct Moved {
     /// How many pages are in the write-ahead log.

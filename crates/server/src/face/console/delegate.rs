@@ -26,9 +26,6 @@ const PROFILE: Profile = Profile { charter: Charter::macp, policy: DEFAULT_POLIC
 /// How many agents are proposed.
 const PROPOSED_MAX: usize = 200;
 
-/// How long a task may take at most, in minutes: a year.
-const MINUTES_MAX: u64 = 525_600;
-
 #[derive(Template)]
 #[template(path = "delegate.html")]
 struct Page {
@@ -39,6 +36,8 @@ struct Page {
     typed: Fields,
     /// Whether anything was typed about bounds.
     bounded: bool,
+    /// The longest time to live, in minutes.
+    minutes_max: u64,
     key: String,
 }
 
@@ -74,6 +73,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, notice: Notice) -> Re
             Called { form, description, name: tool.skill.name.clone() }
         }),
         bounded: ["ttl", "silent_after", "queue"].iter().any(|name| asked.form.said(name).is_some()),
+        minutes_max: console.parts.settings.ttl_minutes_max,
         typed: asked.form.clone(),
         key: ids::unguessable(),
     };
@@ -114,13 +114,12 @@ async fn put(console: &Console, asked: &Asked) -> Result<(String, String), No> {
     let agent = form.said("agent").ok_or_else(|| wrong("expected an agent, found none".to_owned()))?;
     let agent = AgentId::from(agent);
     let title = form.said("title").ok_or_else(|| wrong("expected a title, found none".to_owned()))?;
+    let most = console.parts.settings.ttl_minutes_max;
     let number = |name: &str| match form.said(name) {
         None => Ok(None),
         Some(text) => match text.parse::<u64>() {
-            Ok(minutes) if (1..=MINUTES_MAX).contains(&minutes) => Ok(Some(minutes * 60_000)),
-            Ok(_) | Err(_) => {
-                Err(wrong(format!("{name}: expected minutes, 1 to {MINUTES_MAX}, found {text:?}")))
-            }
+            Ok(minutes) if (1..=most).contains(&minutes) => Ok(Some(minutes * 60_000)),
+            Ok(_) | Err(_) => Err(wrong(format!("{name}: expected minutes, 1 to {most}, found {text:?}"))),
         },
     };
     let (input, contract) = match form.said("skill") {

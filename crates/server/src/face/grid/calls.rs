@@ -93,8 +93,11 @@ fn milliseconds(name: &str, seconds: Option<f64>, max: f64) -> Result<Option<u64
     }
 }
 
-/// The longest window, and the longest task.
+/// The longest window in which a message is to be acknowledged.
 const CHECK_IN_SECONDS_MAX: f64 = 24.0 * 3600.0;
+
+/// No time that is said of a task is longer than the longest `limits.ttl_hours_max`; what it is here, the kernel says.
+const TASK_SECONDS_MAX: f64 = 87_600.0 * 3600.0;
 
 fn check_in(seconds: Option<f64>, misses_max: Option<u32>) -> Result<CheckInTerms, Refused> {
     if misses_max == Some(0) {
@@ -165,13 +168,13 @@ impl Call<'_> {
             task: Text::from(asked.message_id.as_deref().unwrap_or(UNNAMED)),
             instructions: Text::from(words),
             input: if plain { Blob::default() } else { parts::to_body(&parts) },
-            ttl_ms: milliseconds("deadline", asked.deadline, CHECK_IN_SECONDS_MAX)?,
+            ttl_ms: milliseconds("deadline", asked.deadline, TASK_SECONDS_MAX)?,
             parent: asked.parent_task_id.map(SessionId::from),
             context: Text::from(asked.context_id),
             check_in: check_in(asked.check_in, asked.fail_after_misses)?,
             session_key: asked.session_key.map(Text::from),
             liveness: silence::liveness(
-                milliseconds("silentAfter", asked.silent_after, CHECK_IN_SECONDS_MAX)?,
+                milliseconds("silentAfter", asked.silent_after, TASK_SECONDS_MAX)?,
                 asked.when_silent.as_deref(),
             )
             .map_err(Refused::invalid)?,
@@ -469,7 +472,7 @@ impl Call<'_> {
 /// The budget that was asked for.
 fn bounds(asked: NewBudget) -> Result<Budget, Refused> {
     let NewBudget { tasks, depth, time, numbers } = asked;
-    let time_ms = milliseconds("budget.time", time, CHECK_IN_SECONDS_MAX)?;
+    let time_ms = milliseconds("budget.time", time, TASK_SECONDS_MAX)?;
     let numbers = budget::amounts("budget.numbers", numbers).map_err(Refused::invalid)?;
     Ok(Budget { tasks, depth, time_ms, numbers })
 }

@@ -15,6 +15,7 @@ use handover_desk::codes::own;
 use handover_desk::limit::Lane;
 use handover_kernel::Face;
 use hyper::body::Body as _;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -23,7 +24,8 @@ use super::notify::{self, Beginning};
 use super::{Grid, No, describe, nodes};
 use crate::http::line::{note, short};
 use crate::http::{
-    Peer, bearer, body, gather, is_json, json_answer, origin, problem, problem_of, sse, too_much, trace,
+    Awaited, Peer, bearer, body, gather, is_json, json_answer, origin, problem, problem_of, sse, too_much,
+    trace,
 };
 
 /// The routes of the face.
@@ -228,11 +230,30 @@ async fn respond(grid: &Grid, node: &str, taken: &Taken) -> Response {
         Some(method) => super::answer(grid.desk(), &taken.caller, method, given).await,
     };
     match (done, id) {
-        (Ok(result), Some(id)) => json_answer(200, answer(id, &result), taken.caller.room()),
+        (Ok(result), Some(id)) => {
+            let mut response = json_answer(200, answer(id, &result), taken.caller.room());
+            if waits(given) {
+                response.extensions_mut().insert(Awaited);
+            }
+            response
+        }
         // Nothing is answered to what wants no answer, be it refused.
         (Ok(_) | Err(_), None) => StatusCode::ACCEPTED.into_response(),
         (Err(refused), id) => error(taken, id, &refused.0),
     }
+}
+
+/// Whether a call that was understood may have waited because it wanted to.
+fn waits(given: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    struct Waits {
+        #[serde(rename = "waitMs", default)]
+        wait_ms: Option<u64>,
+    }
+    // Few calls say it, and what does not is not read a second time.
+    let said = given.map(RawValue::get).filter(|params| params.contains("waitMs"));
+    let asked = said.and_then(|params| serde_json::from_str::<Waits>(params).ok());
+    asked.and_then(|asked| asked.wait_ms).is_some_and(|wait| wait > 0)
 }
 
 fn error(taken: &Taken, id: Option<&RawValue>, refused: &Error) -> Response {

@@ -189,6 +189,7 @@ async fn serve(
     };
     let (bounds, hosts) = (Bounds::new(&config.limits), Hosts::new(config));
     let checks = Checks::new(probes);
+    let ready = checks.clone();
     let at = Places { http: address, macp: macp_address, admin: admin.as_ref().map(|(_, address)| *address) };
     if let Some((listener, address)) = admin {
         // What only this machine reaches needs no certificate.
@@ -201,7 +202,7 @@ async fn serve(
     }
     let router = http::router(routes, checks, Arc::clone(&metrics), bounds, hosts);
     let macp_settings = listen::Settings { lanes, ..settings("macp", wire(&[b"h2"]), room.macp) };
-    let macp = tokio::spawn(macp.serve(macp_listener, macp_settings));
+    let macp = tokio::spawn(macp.checked(ready).serve(macp_listener, macp_settings));
     if let Some(told) = told {
         webhook::start(&told.at(address, tls.is_some()), &desk, &shutdown);
     }

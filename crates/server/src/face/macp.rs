@@ -16,6 +16,7 @@
 //! - `quick`: the call `Send`, where it comes as it mostly does
 //! - `whole`: messages that are passed on when they are whole
 //! - `line`: one line of the log for each call
+//! - `health`: whether it is ready, as gRPC asks for it
 //! - [`agents`]: the part of it that is about the directory of agents
 
 pub mod admit;
@@ -23,6 +24,7 @@ pub mod agents;
 pub mod discovery;
 mod door;
 pub mod extra;
+mod health;
 mod line;
 pub mod proto;
 mod quick;
@@ -47,15 +49,17 @@ use tokio::net::TcpListener;
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic::{Code, Request, Status};
+use tonic_health::pb::health_server::HealthServer;
 
 use self::admit::{Admitted, StartRequest};
 use self::door::{Door, Who};
+use self::health::Healthy;
 use self::proto::handover::handover_server::HandoverServer;
 use self::proto::v1::macp_runtime_service_server::MacpRuntimeServiceServer;
 use self::proto::v1::{self, Envelope};
 use self::refused::Refused;
 use crate::http::line::{note, short};
-use crate::http::{Peer, listen};
+use crate::http::{Checks, Peer, listen};
 use crate::telemetry::{Calls, Unread};
 
 /// How much larger than its payload a request may be.
@@ -67,12 +71,18 @@ pub struct Macp {
     pub(crate) desk: Desk,
     unread: Unread,
     counted: Arc<Calls>,
+    checks: Option<Checks>,
 }
 
 impl Macp {
     /// The face of a desk, which counts what it does not read.
     pub fn new(desk: Desk, unread: Unread, counted: Arc<Calls>) -> Macp {
-        Macp { desk, unread, counted }
+        Macp { desk, unread, counted, checks: None }
+    }
+
+    /// The same, which says that it is healthy where these checks pass.
+    pub fn checked(self, checks: Checks) -> Macp {
+        Macp { checks: Some(checks), ..self }
     }
 
     /// Whose call it is, as the door found it. Where the door lets everybody in, it is asked again, and noted.
@@ -174,9 +184,7 @@ impl Macp {
     /// Serve until the shutdown begins, then finish what is in flight. Health checking and reflection come with it.
     pub async fn serve(self, listener: TcpListener, settings: listen::Settings) {
         let request_max = self.desk.limits().payload_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES);
-        let (health, health_service) = tonic_health::server::health_reporter();
-        health.set_serving::<MacpRuntimeServiceServer<Macp>>().await;
-        health.set_serving::<HandoverServer<Macp>>().await;
+        let health = HealthServer::new(Healthy::new(self.checks.clone(), self.desk.shutdown.clone()));
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -197,7 +205,7 @@ impl Macp {
             .send_compressed(CompressionEncoding::Gzip);
         let calls = Routes::new(macp)
             .add_service(extra)
-            .add_service(health_service)
+            .add_service(health)
             .add_service(reflection)
             .add_service(old_reflection)
             .prepare()

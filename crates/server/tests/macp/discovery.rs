@@ -1,14 +1,20 @@
 //! What the runtime says of itself, what it does not serve, health and reflection.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use handover_desk::identity::Identity;
 use handover_server::face::macp::proto::v1::{
     GetDecisionReceiptRequest, GetManifestRequest, GetReceiptKeysRequest, InitializeRequest,
     ListExtModesRequest, ListModesRequest, ListRootsRequest, PromoteModeRequest, RegisterExtModeRequest,
     SendRequest, UnregisterExtModeRequest, WatchModeRegistryRequest, WatchRootsRequest,
 };
-use tonic::Code;
-use tonic_health::pb::HealthCheckRequest;
+use handover_server::http::Probe;
+use tonic::{Code, Streaming};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
@@ -124,6 +130,33 @@ async fn every_service_is_healthy() {
     let request = HealthCheckRequest { service: "macp.v1.Nothing".to_owned() };
     assert_eq!(health.check(request).await.unwrap_err().code(), Code::NotFound);
     drop(health);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_ready_is_not_healthy_and_whoever_watches_is_told() {
+    let well = Arc::new(AtomicBool::new(true));
+    let seen = Arc::clone(&well);
+    let check = move || if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("it is away".to_owned()) };
+    let (store, probe) = (empty_store(), Probe::new("store", check));
+    let stage = Stage::checked(Identity::Development, store, Default::default(), vec![probe]).await;
+    let mut health = HealthClient::new(stage.channel.clone());
+    let mut changes = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    let mut unknown =
+        health.watch(HealthCheckRequest { service: "x".to_owned() }).await.unwrap().into_inner();
+    let next = async |changes: &mut Streaming<HealthCheckResponse>| {
+        let change = tokio::time::timeout(Duration::from_secs(30), changes.message()).await;
+        change.expect("waited in vain").unwrap().map(|change| change.status())
+    };
+    assert_eq!(next(&mut unknown).await, Some(ServingStatus::ServiceUnknown));
+    assert_eq!(next(&mut changes).await, Some(ServingStatus::Serving));
+    well.store(false, Ordering::SeqCst);
+    assert_eq!(next(&mut changes).await, Some(ServingStatus::NotServing));
+    let found = health.check(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(found.status(), ServingStatus::NotServing);
+    well.store(true, Ordering::SeqCst);
+    assert_eq!(next(&mut changes).await, Some(ServingStatus::Serving));
+    drop((changes, unknown, health));
     stage.stop().await;
 }
 

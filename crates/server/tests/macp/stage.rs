@@ -33,7 +33,7 @@ use handover_server::face::macp::proto::v1::{
 };
 use handover_server::face::{grid, mcp};
 use handover_server::house::{self, House};
-use handover_server::http::listen;
+use handover_server::http::{Checks, Probe, listen};
 use handover_server::telemetry::Metrics;
 use handover_server::tls::wire::Wire;
 use handover_store::{Fault, SqliteStore, Store};
@@ -121,6 +121,16 @@ impl Stage {
     }
 
     pub async fn of(identity: Identity, store: Arc<dyn Store>, settings: handover_desk::Settings) -> Stage {
+        Stage::checked(identity, store, settings, Vec::new()).await
+    }
+
+    /// A server that is ready while these say so.
+    pub async fn checked(
+        identity: Identity,
+        store: Arc<dyn Store>,
+        settings: handover_desk::Settings,
+        probes: Vec<Probe>,
+    ) -> Stage {
         let (trigger, shutdown) = Shutdown::new();
         let mcp = mcp::Settings::new(&Config::default());
         let data = Data::Store(Arc::clone(&store));
@@ -128,6 +138,7 @@ impl Stage {
             House::with(data, settings, mcp, grid::Settings::new(&Config::default()), identity, shutdown)
                 .unwrap();
         let House { desk, macp: face, metrics, .. } = house;
+        let face = face.checked(Checks::new(probes));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving =

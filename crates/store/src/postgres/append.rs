@@ -99,8 +99,8 @@ pub(super) fn rows<'a>(items: impl Iterator<Item = (Option<&'a IndexRow>, Wake)>
         row().map(|row| row.map(|row| signed(row.created_at))).collect::<Vec<_>>() => INT8_ARRAY,
         row().map(|row| row.and_then(|row| row.finished_at.map(signed))).collect::<Vec<_>>() => INT8_ARRAY,
         row().map(|row| row.map(|row| row.summary.clone())).collect::<Vec<_>>() => BYTEA_ARRAY,
-        row().map(|row| row.map(|row| names(row.agents.iter()))).collect::<Vec<_>>() => TEXT_ARRAY,
-        row().map(|row| row.map(|row| names(row.waits.iter().map(|waits| &waits.agent)))).collect::<Vec<_>>() => TEXT_ARRAY,
+        row().map(|row| row.map(|row| names(row.agents.iter().map(|agent| &**agent)))).collect::<Vec<_>>() => TEXT_ARRAY,
+        row().map(|row| row.map(|row| names(row.waits.iter().map(|waits| &*waits.agent)))).collect::<Vec<_>>() => TEXT_ARRAY,
         row().map(|row| row.map(|row| numbers(row.waits.iter().map(|waits| waits.kinds)))).collect::<Vec<_>>() => TEXT_ARRAY,
         wake().map(|wake| wake != Wake::Unchanged).collect::<Vec<_>>() => BOOL_ARRAY,
         wake().map(at).collect::<Vec<_>>() => INT8_ARRAY,
@@ -108,8 +108,8 @@ pub(super) fn rows<'a>(items: impl Iterator<Item = (Option<&'a IndexRow>, Wake)>
 }
 
 /// An array as the database reads it from text.
-fn names<'a>(names: impl Iterator<Item = &'a Box<str>>) -> String {
-    let quoted = |name: &Box<str>| format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
     format!("{{{}}}", names.map(quoted).collect::<Vec<_>>().join(","))
 }
 

@@ -372,12 +372,8 @@ impl Mcp {
         let how = "it goes on: task_wait waits for it, task_status looks at it; task_answer, task_steer, \
                    task_pause, task_resume and task_cancel change its course";
         let mut result = content::text(format!("{} works on task {id}; {how}\n{view}", tool.agent));
-        if tool.skill.output_schema.is_empty() {
-            result.insert("structuredContent".to_owned(), view);
-        } else {
-            // A client may give up a result that is not what the skill promises, unless it is none.
-            result.insert("isError".to_owned(), Value::Bool(true));
-        }
+        // Also where the skill says what it returns: it is listed with that, or a handle.
+        result.insert("structuredContent".to_owned(), view);
         Ok(complete(caller, result))
     }
 }

@@ -307,20 +307,19 @@ impl Tooled<'_> {
 
 fn listed_skill(tool: &Tool) -> Value {
     let skill = &tool.skill;
-    let json = |text: &str| serde_json::from_str::<Value>(text).ok();
     let mut listed = json!({
         "name": &*tool.name,
         "description": format!("{} (a skill of {})", skill.description, tool.agent),
-        "inputSchema": json(skill.input()),
+        "inputSchema": serde_json::from_str::<Value>(skill.input()).ok(),
         "_meta": described_by(Some(tool.agent.as_str())),
     });
     if !skill.title.is_empty() {
         listed["title"] = json!(skill.title);
     }
-    if let Some(schema) = json(&skill.output_schema) {
-        listed["outputSchema"] = schema;
+    if let Some(schema) = skill.output() {
+        listed["outputSchema"] = shape::or_handle(schema);
     }
-    if let Some(annotations) = json(&skill.annotations) {
+    if let Some(annotations) = skill.remarks() {
         listed["annotations"] = annotations;
         // Hosts may act on hints: these are as good as whoever gave them.
         listed["_meta"]["dev.handover/annotatedBy"] = json!({ "kind": "agent", "id": tool.agent.as_str() });

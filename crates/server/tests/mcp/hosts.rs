@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::access::Access;
 use handover_desk::approvers::Rules;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
@@ -274,6 +275,53 @@ async fn work_for_an_agent_that_nobody_knows_is_refused_or_warned_of() {
         assert!(said.contains("\"worker\"") && !said.contains("helper"), "{said}");
         stage.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_learns_who_exists_beyond_the_agents_that_it_may_reach() {
+    let rules = r#"[{ agents = ["planner"], delegate = ["writer-*", "helper"] }]"#;
+    let stage = Stage::with(|set| {
+        set.identity = tokens();
+        set.access = Access::parse(rules).unwrap();
+    })
+    .await;
+    let hidden = json!({ "name": "H", "description": "x", "visible_to": ["outsider"] });
+    stage.client("helper").tool("agent_register", hidden).await;
+    let planner = stage.client("planner");
+    let refused = async |agent: &str| {
+        let work = json!({ "title": "t", "instructions": "i", "agent": agent });
+        let refused = planner.call("delegate_task", work).await;
+        assert_eq!(refused["isError"], true, "{refused}");
+        refused["content"][0]["text"].as_str().unwrap().replace(agent, "AGENT")
+    };
+    let forbidden = refused("worker").await;
+    assert!(forbidden.contains("NOT_ALLOWED"), "{forbidden}");
+    assert_eq!(refused("phantom").await, forbidden);
+    // One that it may reach by the list and that shows itself to others alone is as one that is not there.
+    let unseen = refused("helper").await;
+    assert!(unseen.contains("AGENT_NOT_FOUND"), "{unseen}");
+    assert_eq!(refused("writer-1").await, unseen);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_is_sent_again_is_answered_as_it_was_also_when_its_agent_has_left() {
+    let entry = |name: &&str| format!("[[token]]\nsha256 = \"{}\"\nagent = \"{name}\"\n", hash_text(name));
+    let file = |names: &[&str]| names.iter().map(entry).collect::<String>();
+    let tokens = Arc::new(Tokens::parse(&file(&["planner", "worker"])).unwrap());
+    let stage = Stage::with(|set| set.identity = Identity::Tokens(Arc::clone(&tokens))).await;
+    let planner = stage.client("planner");
+    let send = |key: &str| {
+        let work = json!({ "title": "t", "instructions": "i", "agent": "worker" });
+        let call = json!({ "name": "delegate_task", "arguments": work, "_meta": {} });
+        planner.request("tools/call", call).meta("dev.handover/idempotencyKey", json!(key)).answer()
+    };
+    let first = send("once").await.result();
+    tokens.replace(&file(&["planner"])).unwrap();
+    let again = send("once").await.result();
+    assert_eq!(again["structuredContent"]["task_id"], first["structuredContent"]["task_id"], "{again}");
+    assert_eq!(send("twice").await.result()["isError"], true, "a new task finds nobody");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

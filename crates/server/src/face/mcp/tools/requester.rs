@@ -241,9 +241,13 @@ impl Mcp {
                 "expected agents that could do it, found none in the directory".to_owned(),
             ));
         }
+        let id = self.new_id(caller);
         let warning = match anybody || asked.queue {
             true => None,
-            false => self.desk().must_exist(&caller.who, &agents).await.map_err(|no| queueable(no.into()))?,
+            false => {
+                let known = self.desk().must_exist(&caller.who, &id, &agents).await;
+                known.map_err(|no| queueable(no.into()))?
+            }
         };
         let work = Work {
             agents,
@@ -260,7 +264,6 @@ impl Mcp {
             budget: budget::budget(asked.budget.as_ref()).map_err(Trouble::Told)?,
             ..Work::default()
         };
-        let id = self.new_id(caller);
         let mut view = self.view(caller, &self.begin(caller, &id, work).await?.session);
         if let Some(warning) = warning {
             view["warning"] = json!(format!("{warning}; the task waits until an agent of that name comes"));

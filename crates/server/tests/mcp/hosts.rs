@@ -503,7 +503,7 @@ async fn a_worker_that_breaks_says_so_though_its_task_is_paused() {
     assert_eq!(job.checkpoint_now().await["paused"], true);
     let refused = job.try_tool("work_resume", json!({})).await;
     assert_eq!(refused["isError"], true, "the requester paused it: {refused}");
-    assert_eq!(job.fails("no disk").await["status"], "completed");
+    assert_eq!(job.fails("no disk").await["status"], "failed");
     let ended = planner.get(&task).await;
     assert_eq!((&ended["status"], &ended["result"]["isError"]), (&json!("completed"), &json!(true)));
     stage.stop().await;

@@ -257,20 +257,20 @@ fn handshaken(
     mcp: &Mcp,
     who: gate::Caller,
     headers: &HeaderMap,
-    progress: Option<Box<RawValue>>,
+    meta: &Meta<'_>,
     wishes: Wishes,
-) -> Caller {
+) -> Result<Caller, Error> {
     let session = text(headers, &SESSION_ID);
-    Caller {
+    Ok(Caller {
         who,
         era: Era::Handshake,
         declared: session.map(handshake::declared).unwrap_or_default(),
-        progress,
+        progress: progress_token(meta.progress_token)?,
         log: Some(mcp.parts.sessions.level(session.unwrap_or_default())),
         takes_back: false,
-        idempotency_key: None,
-        wishes,
-    }
+        idempotency_key: meta.key()?,
+        wishes: wishes.or_of(meta),
+    })
 }
 
 impl Mcp {
@@ -315,7 +315,7 @@ impl Mcp {
                 Err(Error::new(INVALID_REQUEST, "expected a request or a notification, found an answer"))
             }
             Era::Handshake => {
-                let caller = handshaken(self, who, headers, None, Wishes::default());
+                let caller = handshaken(self, who, headers, &Meta::default(), Wishes::default())?;
                 self.take_response(&caller, id, result).await
             }
         }
@@ -354,7 +354,7 @@ impl Mcp {
             }
             Era::Handshake => {
                 if method == "initialize" {
-                    let (result, session) = handshake::initialize(params)?;
+                    let (result, session) = handshake::initialize(params, wishes.profile_of(&who))?;
                     let mut response = answered(200, answer(id, &result), who.held);
                     let session = HeaderValue::from_str(&session).expect("a session id is visible ASCII");
                     response.headers_mut().insert(&SESSION_ID, session);
@@ -379,7 +379,7 @@ impl Mcp {
                     }
                     return Ok(Reply::Message(answer(id, "{}")));
                 }
-                handshaken(self, who, headers, progress_token(meta.progress_token)?, wishes.or_of(&meta))
+                handshaken(self, who, headers, &meta, wishes)?
             }
         };
         if may_stream(method) {

@@ -103,7 +103,7 @@ fn yes_or_no() -> Value {
 }
 
 fn status() -> Value {
-    json!({ "enum": ["working", "input_required", "paused", "completed", "failed", "cancelled"] })
+    json!({ "enum": ["working", "input_required", "paused", "completed", "failed", "rejected", "cancelled", "expired"] })
 }
 
 fn task() -> Value {

@@ -13,6 +13,7 @@ use handover_desk::contract::skill_of;
 use handover_desk::follow::{Events, Stay};
 use handover_desk::orders::Told;
 use handover_desk::payload;
+use handover_desk::state::State;
 use handover_desk::{Accepted, WaitKind};
 use handover_kernel::budget::Amounts;
 use handover_kernel::command::{Act, Command, Failure, Need, NewQuestion, Progress, TaskAct};
@@ -31,7 +32,7 @@ use crate::face::budget::{self, Numbers};
 use crate::face::mcp::call::{ASKING, FOLLOWED};
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::{self, structured};
-use crate::face::mcp::task::ended;
+use crate::face::mcp::task::{ended, word};
 use crate::face::mcp::{Mcp, No, question};
 
 /// Which tool.
@@ -155,7 +156,9 @@ impl Mcp {
                 Some(Refusal::SessionSuspended) => {
                     Ok(structured(json!({ "orders": [], "paused": true, "ended": false })))
                 }
-                Some(Refusal::SessionEnded { state }) => Ok(structured(over(state))),
+                Some(Refusal::SessionEnded { state }) => {
+                    Ok(structured(self.over(caller, &asked.task_id, state).await))
+                }
                 Some(_) | None => Err(no.into()),
             },
         }
@@ -198,7 +201,9 @@ impl Mcp {
                         say_what_follows(&mut last, &told);
                         return Ok(structured(last));
                     }
-                    Some(Refusal::SessionEnded { state }) => return Ok(structured(over(state))),
+                    Some(Refusal::SessionEnded { state }) => {
+                        return Ok(structured(self.over(caller, &asked.task_id, state).await));
+                    }
                     Some(_) | None => return Err(no.into()),
                 },
             }
@@ -207,6 +212,13 @@ impl Mcp {
             }
             command = checkpoint();
         }
+    }
+
+    /// The task is over, whatever its worker was about to say.
+    async fn over(&self, caller: &Caller, task_id: &str, state: &str) -> Value {
+        let session = self.task(&caller.who, task_id).await.ok();
+        let status = session.map_or_else(|| ended(state), |session| State::of(&session).name());
+        json!({ "orders": [], "paused": false, "ended": true, "status": status })
     }
 
     /// What happens to a task from now on.
@@ -277,7 +289,7 @@ impl Mcp {
                 Err(no) => match no.refusal() {
                     Some(Refusal::SessionSuspended) => last["paused"] = json!(true),
                     Some(Refusal::SessionEnded { state }) => {
-                        last = over(state);
+                        last = self.over(caller, &asked.task_id, state).await;
                         break;
                     }
                     Some(_) | None => return Err(no.into()),
@@ -370,8 +382,9 @@ impl Mcp {
         let mut command = Command { used, ..caller.name(caller.command(Act::Task(act))) };
         command.verbatim = verbatim;
         let accepted = self.put(caller, task_id, command).await?;
-        let status =
-            self.shown(&accepted.session, Declared::default(), &caller.who).map(|shown| shown.status);
+        let session = &accepted.session;
+        let shown = self.shown(session, Declared::default(), &caller.who);
+        let status = shown.map(|shown| word(session, shown.status));
         Ok(structured(json!({ "reported": true, "task_id": task_id, "status": status })))
     }
 }
@@ -440,11 +453,6 @@ fn say_what_follows(shown: &mut Value, told: &Told) {
     if let Some(next) = told.next {
         shown["next_after"] = json!(next);
     }
-}
-
-/// The task is over, whatever its worker was about to say.
-fn over(state: &str) -> Value {
-    json!({ "orders": [], "paused": false, "ended": true, "status": ended(state) })
 }
 
 fn order(order: &Order) -> Value {

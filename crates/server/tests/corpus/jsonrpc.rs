@@ -194,7 +194,7 @@ fn answered(asked: &Question, responses: &Map<String, Value>, declared: Declared
     question::can_be_asked(declared, &request);
     question::capability(&request);
     let Some(response) = responses.get(asked.key.as_str()) else { return Ok(()) };
-    let shown = question::shown(&question::reply(asked, response)?);
+    let shown = question::shown(&question::reply(asked, response, "inputResponses")?);
     assert!(shown["action"].is_string(), "{shown}");
     Ok(())
 }

@@ -195,7 +195,7 @@ async fn an_mcp_worker_does_what_a_macp_agent_asks_for() {
     let shown = host.get(macp::SESSION).await;
     assert_eq!(
         (&shown["status"], &shown["statusMessage"]),
-        (&json!("working"), &json!("awaiting the requester's commitment"))
+        (&json!("working"), &json!("reported: the requester has not decided about the result yet"))
     );
     let steer = json!({ "taskId": macp::SESSION, "message": "late" });
     assert_eq!(host.refused("tasks/steer", steer).await.as_pair(), (200, INVALID_PARAMS));

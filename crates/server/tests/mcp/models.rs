@@ -127,3 +127,76 @@ async fn how_a_task_ended_has_one_word_on_every_tool_and_lists_say_what_the_task
     assert_eq!((&rejected["status"], &rejected["state"]), (&json!("rejected"), &json!("rejected")));
     stage.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_paused_task_did_not_take_is_told_and_what_was_used_is_counted_once_it_goes_on() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let planner = stage.client("planner");
+    let task = planner.begin("dig", json!({})).await;
+    let job = worker.next().await;
+    job.tool("work_hold", json!({ "reason": "no disk" })).await;
+    let update = job.update(json!({ "message": "half", "used": { "tokens": 7 } })).await;
+    assert_eq!((&update["paused"], &update["recorded"]), (&json!(true), &json!(false)), "{update}");
+    assert!(update["note"].as_str().unwrap().contains("work_checkpoint"), "{update}");
+    let used = json!({ "used": { "tokens": 5 }, "wait_ms": 0 });
+    assert_eq!(job.tool("work_checkpoint", used).await["recorded"], false);
+
+    let arguments = json!({ "task_id": task, "used": { "tokens": 5 }, "wait_ms": 60_000 });
+    let call = json!({ "name": "work_checkpoint", "arguments": arguments });
+    let waiting = tokio::spawn(worker.client.request("tools/call", call).answer());
+    until(async || stage.metrics.to_text().contains("handover_streams_open 1")).await;
+    planner.tool("task_steer", json!({ "task_id": task, "message": "left" })).await;
+    planner.tool("task_resume", json!({ "task_id": task })).await;
+    let point = waiting.await.unwrap().result()["structuredContent"].clone();
+    assert_eq!((&point["paused"], point.get("recorded")), (&json!(false), None), "{point}");
+    let shown = planner.tool("task_status", json!({ "task_id": task })).await;
+    assert_eq!(shown["used"]["tokens"].as_f64(), Some(5.0), "{shown}");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_an_answer_is_said_of_the_argument_that_it_came_in() {
+    let stage = Stage::in_memory().await;
+    let worker = stage.worker("worker", json!([skill("dig")])).await;
+    let planner = stage.client("planner");
+    let task = planner.begin("dig", json!({})).await;
+    let job = worker.next().await;
+    for (request, expected) in [
+        (json!({ "requestedSchema": { "type": "object", "properties": {} } }), "params.message"),
+        (json!({ "message": "x" }), "params.requestedSchema"),
+        (
+            json!({ "message": "x", "requestedSchema": { "type": "object", "properties": { "a": { "type": "object" } } } }),
+            "params.requestedSchema",
+        ),
+    ] {
+        let request = json!({ "method": "elicitation/create", "params": request });
+        let asked = json!({ "questions": { "q": { "request": request } }, "wait_ms": 0 });
+        let refused = job.try_tool("work_ask", asked).await;
+        let said = refused["content"][0]["text"].as_str().unwrap();
+        assert!(refused["isError"] == true && said.contains(expected), "{refused}");
+    }
+    job.asks(json!({ "where": { "message": "where?" } })).await;
+    let wrong = json!({ "task_id": task, "answers": { "where": { "action": "maybe" } } });
+    let refused = planner.call("task_answer", wrong).await;
+    let said = refused["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains("answers.where") && !said.contains("inputResponses"), "{said}");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_that_is_held_too_fast_is_told_so_in_a_result() {
+    let stage = Stage::with(|set| set.limits.starts_per_minute = 2).await;
+    stage.worker("worker", json!([skill("dig")])).await;
+    let planner = stage.client("planner");
+    let mut last = Value::Null;
+    for _ in 0..100 {
+        last = planner.call("send_task", json!({ "to": "worker", "message": "dig" })).await;
+        if last["isError"] == true {
+            break;
+        }
+    }
+    let said = last["content"][0]["text"].as_str().unwrap();
+    assert!(last["isError"] == true && said.contains("RATE_LIMITED"), "{last}");
+    stage.stop().await;
+}

@@ -48,7 +48,7 @@ const PATH: &str = "/mcp";
 /// The routes of the face.
 pub fn router(mcp: Mcp) -> Router {
     Router::new()
-        .route(PATH, post(take).get(hear).options(preflight))
+        .route(PATH, post(take).get(hear).delete(end).options(preflight))
         .route("/.well-known/oauth-protected-resource", get(resource).options(preflight))
         .route("/.well-known/oauth-protected-resource/mcp", get(resource).options(preflight))
         .with_state(mcp)
@@ -71,6 +71,14 @@ async fn resource(State(mcp): State<Mcp>, uri: Uri, headers: HeaderMap) -> Respo
     }));
     let origin = origin::let_in(&headers, &settings.origins);
     origin::share(metadata.into_response(), origin)
+}
+
+/// A client of a handshake revision ends its session, of which nothing is kept that would have to be thrown away.
+async fn end(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
+    let what = "a session has no end of its own: nothing is kept of it but what its client wants to be told";
+    let mut response = problem(&own::METHOD_NOT_ALLOWED, what);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST, OPTIONS"));
+    origin::share(response, origin::let_in(&headers, &mcp.parts.settings.origins))
 }
 
 /// A browser asks whether a page may ask.

@@ -396,7 +396,7 @@ fn message<'a>(
             Some(Cow::Owned(format!("{} waits for a message of the requester", assignee())))
         }
         Standing::ReportedComplete | Standing::ReportedFail => {
-            Some(Cow::Borrowed("awaiting the requester's commitment"))
+            Some(Cow::Borrowed("reported: the requester has not decided about the result yet"))
         }
         Standing::Suspended => match &session.lifecycle {
             Lifecycle::Suspended { reason, .. } if reason.is_empty() => {

@@ -262,7 +262,7 @@ impl Mcp {
             let open = questions.iter().find(|question| question.key.as_str() == key);
             let question =
                 open.ok_or_else(|| Trouble::Told(format!("no open question has the key {key:?}")))?;
-            let reply = question::reply(question, response)?;
+            let reply = question::reply(question, response, "answers")?;
             answers.push(Answer { key: QuestionKey::from(key.as_str()), reply });
         }
         if answers.is_empty() {

@@ -213,6 +213,8 @@ fn safe_point(more: Value) -> Value {
         "ended": yes_or_no(),
         "status": status(),
         "more_orders": yes_or_no(),
+        "recorded": json!({ "type": "boolean", "description": "False if what you said was not taken, because the task is paused" }),
+        "note": text(),
         "next_after": { "type": "integer" },
     });
     if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {

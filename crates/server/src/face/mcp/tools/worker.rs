@@ -153,9 +153,9 @@ impl Mcp {
         match self.put(caller, &asked.task_id, command).await {
             Ok(accepted) => Ok(structured(safe_point(&accepted, &Told::default()))),
             Err(no) => match no.refusal() {
-                Some(Refusal::SessionSuspended) => {
-                    Ok(structured(json!({ "orders": [], "paused": true, "ended": false })))
-                }
+                Some(Refusal::SessionSuspended) => Ok(structured(json!({
+                    "orders": [], "paused": true, "ended": false, "recorded": false, "note": NOT_RECORDED,
+                }))),
                 Some(Refusal::SessionEnded { state }) => {
                     Ok(structured(self.over(caller, &asked.task_id, state).await))
                 }
@@ -175,10 +175,20 @@ impl Mcp {
         let mut stay =
             asked.wait_ms.filter(|wait| *wait > 0).map(|_| self.desk().stay(&caller.who)).transpose()?;
         let checkpoint = || taking_orders(caller, Act::Task(TaskAct::Checkpoint));
-        let mut command = Command { used: told_used(asked.used)?, ..caller.name(checkpoint()) };
+        let mut used = told_used(asked.used)?;
+        let mut command = caller.name(checkpoint());
         loop {
             let mut last = json!({ "orders": [], "paused": true, "ended": false });
-            match self.put(caller, &asked.task_id, command).await {
+            // A paused task does not take it: it is said again until the task goes on, and then once.
+            command.used = used.clone();
+            let answer = self.put(caller, &asked.task_id, command).await;
+            if answer.is_ok() {
+                used = Amounts::default();
+            } else if used != Amounts::default() {
+                last["recorded"] = json!(false);
+                last["note"] = json!(NOT_RECORDED);
+            }
+            match answer {
                 Ok(accepted) if accepted.receipt.duplicate => {
                     told = self.desk().told_again(&caller.who, &accepted, told).await?;
                     last = safe_point(&accepted, &told);
@@ -389,12 +399,12 @@ impl Mcp {
     }
 }
 
-/// What a worker says that it has used.
 /// Whether the task may be another's by now, and not the server busy.
 fn is_passed_over(no: &No) -> bool {
     no.refusal().is_some_and(|refusal| *refusal != Refusal::Busy)
 }
 
+/// What a worker says that it has used.
 fn told_used(used: Option<Numbers>) -> Result<Amounts, Trouble> {
     budget::amounts("used", used).map_err(Trouble::Told)
 }
@@ -498,6 +508,10 @@ fn sort_orders(
     }
 }
 
+/// What a worker is told whose task is paused.
+const NOT_RECORDED: &str = "the task is paused, and what you said was not recorded: call work_checkpoint until paused is false, \
+    then say it again";
+
 /// What a worker is told whose question may be shown to nobody.
 const SEEN_BY_NOBODY: &str = "the requester's client follows this task and did not say that it can show questions, so that \
     nobody may ever see yours: go on without the answer if you can, and take one that comes all the same with \
@@ -552,10 +566,7 @@ fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuest
     if let Some(what) = question::malformed(request) {
         return Err(wrong(what.to_owned()));
     }
-    if method == "elicitation/create" && !url {
-        let schema = request
-            .pointer("/params/requestedSchema")
-            .ok_or_else(|| wrong("expected params.requestedSchema".to_owned()))?;
+    if let Some(schema) = request.pointer("/params/requestedSchema").filter(|_| !url) {
         // Whoever answers, on whatever face, answers to this.
         question.schema = Blob::from(schema.to_string().into_bytes());
     }

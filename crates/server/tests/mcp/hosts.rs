@@ -190,6 +190,11 @@ async fn a_page_that_is_let_in_can_read_what_it_is_told() {
         let allowed = answers[0].headers.get("access-control-allow-headers").map(String::as_str);
         assert_eq!(allowed, welcome.then_some("authorization,mcp-param-n"));
     }
+    // So can it when it ends its session, as clients of the handshake revisions do.
+    let asked = request().by("OPTIONS").without("authorization").header("origin", "http://localhost");
+    assert!(asked.send().await.headers["access-control-allow-methods"].contains("DELETE"));
+    let ended = request().by("DELETE").header("origin", "http://localhost").send().await;
+    assert_eq!((ended.status, &*ended.headers["access-control-allow-origin"]), (405, "http://localhost"));
     // A refusal can be read as well: it says where tokens come from.
     let refused = request().header("origin", "http://localhost").without("authorization").send().await;
     assert_eq!(refused.status, 401);
@@ -226,6 +231,17 @@ async fn ids_of_tasks_and_agents_are_completed() {
         );
     }
     assert_eq!(complete("planner", agents(), "id", "").await.refused().code, INVALID_PARAMS);
+    // More than fit on a page of the directory: all of them are looked at.
+    let long = "d".repeat(8000);
+    for number in 0..40 {
+        let agent = json!({ "name": "W", "description": long });
+        stage.client(&format!("agent-{number}")).tool("agent_register", agent).await;
+    }
+    let found = complete("planner", agents(), "agent", "w").await.result();
+    assert_eq!(found["completion"]["values"], json!(["worker"]));
+    let slip = json!({ "title": "t", "instructions": "i", "agent": "wroker" });
+    let warning = planner.tool("delegate_task", slip).await["warning"].clone();
+    assert!(warning.as_str().unwrap().contains("\"worker\""), "{warning}");
     let prompt =
         planner.ok("prompts/get", json!({ "name": "delegate", "arguments": { "agent": "worker" } })).await;
     assert!(prompt["messages"][0]["content"]["text"].as_str().unwrap().ends_with("the agent worker."));

@@ -304,7 +304,7 @@ fn update(payload: task::TaskUpdatePayload) -> TaskAct {
     let progress = Progress {
         status: Text::from(payload.status),
         // Nothing and none are the same on this wire, and a question is no step back.
-        done: Some(payload.progress).filter(|done| need.is_none() || *done > 0.0),
+        done: Some(payload.progress).filter(|done| need.is_none() || *done != 0.0),
         message: message.clone(),
         partial: partial.clone(),
     };

@@ -324,8 +324,9 @@ mod tests {
     fn what_a_client_could_not_make_sense_of_is_not_asked() {
         let sampling = |params: Value| json!({ "method": "sampling/createMessage", "params": params });
         let message = || json!({ "role": "user", "content": { "type": "text", "text": "x" } });
-        let url =
-            |url: &str| json!({ "method": "elicitation/create", "params": { "mode": "url", "url": url } });
+        let url = |url: &str| json!({ "method": "elicitation/create", "params": { "mode": "url", "message": "x", "url": url } });
+        let form = |params: Value| json!({ "method": "elicitation/create", "params": params });
+        let fields = |kind: &str| json!({ "type": "object", "properties": { "a": { "type": kind } } });
         for (request, fits) in [
             (sampling(json!({ "messages": [message()], "maxTokens": 5 })), true),
             (sampling(json!({ "messages": [message()] })), false),
@@ -337,7 +338,17 @@ mod tests {
             (url("http://pay.example/x"), false),
             (url("javascript:alert(1)"), false),
             (url("https:"), false),
-            (json!({ "method": "elicitation/create", "params": { "mode": "url" } }), false),
+            (form(json!({ "mode": "url", "message": "x" })), false),
+            (form(json!({ "mode": "url", "url": "https://pay.example/x" })), false),
+            (form(json!({ "message": "x", "requestedSchema": fields("string") })), true),
+            (
+                form(json!({ "message": "x", "requestedSchema": { "type": "object", "properties": {} } })),
+                true,
+            ),
+            (form(json!({ "message": "x", "requestedSchema": fields("object") })), false),
+            (form(json!({ "message": "", "requestedSchema": fields("string") })), false),
+            (form(json!({ "requestedSchema": fields("string") })), false),
+            (form(json!({ "message": "x" })), false),
             (json!({ "method": "roots/list" }), true),
         ] {
             assert_eq!(malformed(&request).is_none(), fits, "{request}");

@@ -42,10 +42,11 @@ struct Shaken {
     level: Level,
 }
 
-/// Serve one client until its end of the pipe is closed or the server stops.
+/// Serve one client, as it wants it, until its end of the pipe is closed or the server stops.
 pub async fn serve(
     mcp: Mcp,
     token: Option<&str>,
+    wishes: Wishes,
     input: impl AsyncBufRead + Unpin,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
@@ -61,6 +62,7 @@ pub async fn serve(
         mcp,
         who,
         lines,
+        wishes,
         shaken: Shaken { declared: Declared::default(), level: Level::Info },
         running: Running::default(),
         long: Arc::new(Semaphore::new(LONG_MAX)),
@@ -88,6 +90,7 @@ struct Connection {
     mcp: Mcp,
     who: gate::Caller,
     lines: Outbox,
+    wishes: Wishes,
     shaken: Shaken,
     running: Running,
     long: Arc<Semaphore>,
@@ -180,7 +183,7 @@ impl Connection {
             log: Some(self.shaken.level),
             takes_back: true,
             idempotency_key: meta.key()?,
-            wishes: Wishes::default().or_of(meta),
+            wishes: self.wishes.or_of(meta),
         })
     }
 
@@ -188,11 +191,10 @@ impl Connection {
     async fn begin(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<(), Error> {
         let meta = meta_of(params)?;
         let caller = match era(method, &meta, None)? {
-            Era::Modern => modern(meta.traces(self.who.clone()), meta, Wishes::default())?,
+            Era::Modern => modern(meta.traces(self.who.clone()), meta, self.wishes)?,
             Era::Handshake => match method {
                 "initialize" => {
-                    let (result, session) =
-                        handshake::initialize(params, Wishes::default().profile_of(&self.who))?;
+                    let (result, session) = handshake::initialize(params, self.wishes.profile_of(&self.who))?;
                     // Before anything is answered: a request has one answer, and this may be refused.
                     let telling =
                         self.mcp.tell_of_changes(&self.who, self.wanted.subscribe(), self.lines.clone())?;

@@ -220,7 +220,7 @@ impl Skill {
     /// release may say something else, over which hosts give up the whole list.
     pub fn output(&self) -> Option<Value> {
         let schema = serde_json::from_str(&self.output_schema).ok();
-        schema.filter(|schema| is_of_objects(schema))
+        schema.filter(is_of_objects)
     }
 
     /// Remarks for clients, if they are such as every host can read.

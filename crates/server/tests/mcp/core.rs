@@ -394,6 +394,33 @@ async fn j11_who_has_no_good_token_is_told_where_to_get_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn j11_a_token_that_is_meant_for_the_endpoint_as_its_metadata_names_it_is_let_in() {
+    const ENDPOINT: &str = "https://agents.example/mcp";
+    let key = Key::ec("e");
+    let audience = vec![ENDPOINT.to_owned(), "handover".to_owned()];
+    let settings = handover_desk::identity::jwt::settings::Settings { audience, ..issuer::settings() };
+    let verifier = Verifier::new(settings);
+    verifier.set_keys(KeySet::parse(issuer::set(&[&key]).as_bytes()).unwrap());
+    let stage = Stage::with(|set| {
+        set.identity = Identity::Jwt(Arc::new(verifier), Arc::default());
+        set.face.resource = Some(ENDPOINT.to_owned());
+    })
+    .await;
+    // A client of MCP's OAuth asks its issuer for a token for exactly what the metadata calls the resource (RFC 8707).
+    let path = "/.well-known/oauth-protected-resource/mcp";
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", stage.address);
+    let answer = raw(stage.address, request.as_bytes()).await;
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let said: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(said["resource"], ENDPOINT);
+    let token = key.token(&claims_with(json!({ "aud": said["resource"] })));
+    stage.client(&token).ok("tools/list", json!({})).await;
+    let beside = key.token(&claims_with(json!({ "aud": format!("{ENDPOINT}/other") })));
+    assert_eq!(stage.client(&beside).ask("tools/list", json!({})).await.status, 401);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn j11_what_goes_on_ends_with_the_token() {
     let entry = |token: &str, agent: &str, rest: &str| {
         format!("[[token]]\nsha256 = \"{}\"\nagent = \"{agent}\"\n{rest}\n", hash_text(token))

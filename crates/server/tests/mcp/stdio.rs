@@ -444,3 +444,16 @@ async fn whoever_starts_the_server_says_which_tools_its_host_is_shown() {
     assert!(pipes.close().await.is_empty());
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn a_client_that_may_not_be_told_of_changes_has_one_answer_to_its_opening() {
+    let stage = Stage::with(|set| set.limits.streams_max = 1).await;
+    let client = stage.handshake("worker", json!({})).await;
+    let mut pipes = pipes(&stage, "worker");
+    pipes.ask(client.request("initialize", client.initialize())).await;
+    // The place that there is has the opening of before.
+    let refused = pipes.refused(client.request("initialize", client.initialize())).await;
+    assert!(refused.is_object(), "{refused}");
+    assert!(pipes.close().await.is_empty(), "a request has one answer");
+    stage.stop().await;
+}

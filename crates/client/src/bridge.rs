@@ -17,10 +17,10 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper::HeaderMap;
 use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
 use hyper::http::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -288,7 +288,7 @@ impl Far {
             headers.extend(version.map(|version| (HeaderName::from_static(VERSION_HEADER), version)));
             headers.extend(session.map(|session| (HeaderName::from_static(SESSION_HEADER), session)));
             if let Ok(mut answer) = self.endpoint.get(headers).await {
-                if answer.head.status.is_client_error() {
+                if is_for_good(answer.head.status) {
                     return;
                 }
                 if is_stream(&answer) {
@@ -501,6 +501,12 @@ fn code_of(message: &[u8]) -> Option<i32> {
     serde_json::from_slice::<Refused>(message).ok().map(|refused| refused.error.code)
 }
 
+/// Whether a server that refuses its stream so never serves it: one that was asked too often, or too slowly, may do so later.
+fn is_for_good(status: StatusCode) -> bool {
+    let passes = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+    status.is_client_error() && !passes.contains(&status)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -536,5 +542,14 @@ mod tests {
             panic!("expected an answer");
         };
         assert!(!last.line.contains(['\n', '\r']) && last.line.contains("b\\nc"), "{}", last.line);
+    }
+
+    #[test]
+    fn a_stream_that_is_refused_for_now_is_asked_for_again() {
+        for (status, for_good) in
+            [(405, true), (404, true), (401, true), (408, false), (429, false), (503, false)]
+        {
+            assert_eq!(is_for_good(StatusCode::from_u16(status).unwrap()), for_good, "{status}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use handover_kernel::{AgentId, cut};
+use handover_store::SessionKey;
 use prost::Message;
 
 use crate::access::To;
@@ -18,7 +19,7 @@ use crate::{Desk, page};
 const PAGE: usize = 256;
 
 /// How many agents are looked at for names that are near, and how many are told.
-const LOOKED_AT_MAX: usize = 1000;
+const LOOKED_AT_MAX: usize = 10_000;
 const NEAREST_MAX: usize = 3;
 
 /// How many words of agents are searched where the search is asked for: a fraction of a millisecond.
@@ -139,12 +140,31 @@ impl Desk {
         }
     }
 
-    /// See that agents exist that a caller wants to give work to: one that is not registered, has no token and was never seen
-    /// is most likely a slip. In development, where anybody may come, that is only a warning, which is returned.
-    pub async fn must_exist(&self, caller: &Caller, agents: &[AgentId]) -> Result<Option<String>, No> {
+    /// See that agents exist that a caller wants to give a task of this id to: one that is not registered, has no token and
+    /// was never seen is most likely a slip. In development, where anybody may come, that is only a warning, which is
+    /// returned. Of agents that the caller may not reach it is not told whether they are there, and a request that is sent
+    /// again with its key is answered as it was, whoever has left since.
+    pub async fn must_exist(
+        &self,
+        caller: &Caller,
+        task: &str,
+        agents: &[AgentId],
+    ) -> Result<Option<String>, No> {
+        let allowed = |id: &&AgentId| {
+            **id == caller.agent
+                || self.directory.access().allows(
+                    &caller.tenant,
+                    caller.agent.as_str(),
+                    To::Delegate,
+                    id.as_str(),
+                )
+        };
+        // Those are refused as any command that brings them along is.
+        if !agents.iter().all(|id| allowed(&id)) {
+            return Ok(None);
+        }
         for id in agents {
-            let has_token = self.gate.tokens().is_some_and(|tokens| tokens.has_agent(&caller.tenant, id));
-            if has_token || self.directory.knows(&caller.tenant, id).await? {
+            if self.is_known_to(caller, id).await? {
                 continue;
             }
             let mut what = format!("nobody has heard of an agent {:?}", cut(id.as_str(), 64));
@@ -152,23 +172,49 @@ impl Desk {
             if !nearest.is_empty() {
                 what += &format!("; the nearest names are {}", nearest.join(", "));
             }
-            return match caller.proven {
+            return match caller.proven && !self.is_begun(caller, task).await? {
                 true => Err(No::NoSuchAgent { what }),
-                false => Ok(Some(what)),
+                false => Ok(Some(what).filter(|_| !caller.proven)),
             };
         }
         Ok(None)
     }
 
+    /// Whether there is an agent of this name, as far as the caller may know: one that shows itself only to others is not
+    /// there.
+    async fn is_known_to(&self, caller: &Caller, id: &AgentId) -> Result<bool, No> {
+        if let Some(agent) = self.directory.get(&caller.tenant, id).await? {
+            return Ok(agent.seen_by(&caller.agent));
+        }
+        let has_token = self.gate.tokens().is_some_and(|tokens| tokens.has_agent(&caller.tenant, id));
+        Ok(has_token || self.directory.knows(&caller.tenant, id).await?)
+    }
+
+    /// Whether the caller has begun a session of this id.
+    async fn is_begun(&self, caller: &Caller, session: &str) -> Result<bool, No> {
+        let key = SessionKey::new(caller.tenant.clone(), session);
+        let there = self.engine.session(key).await?;
+        Ok(there.is_some_and(|session| session.binding.requester == caller.agent))
+    }
+
     /// The ids that read most like this one, of agents that the caller sees.
     async fn nearest(&self, caller: &Caller, id: &str) -> Result<Vec<String>, No> {
-        let page = self.directory.agents(&caller.tenant, &caller.agent, None, LOOKED_AT_MAX).await?;
-        let others = page.agents.iter().filter(|agent| agent.id != caller.agent.as_str());
-        let mut near: Vec<(usize, &str)> =
-            others.map(|agent| (distance(id, &agent.id), agent.id.as_str())).collect();
-        near.sort();
-        let close = |(distance, other): &&(usize, &str)| *distance <= other.chars().count().max(4) / 2;
-        Ok(near.iter().filter(close).take(NEAREST_MAX).map(|(_, id)| format!("{id:?}")).collect())
+        let (mut near, mut after) = (Vec::<(usize, String)>::new(), None);
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT_MAX {
+            let page = self.directory.agents(&caller.tenant, &caller.agent, after.as_ref(), PAGE).await?;
+            looked_at += page.agents.len();
+            let others = page.agents.iter().filter(|agent| agent.id != caller.agent.as_str());
+            near.extend(others.map(|agent| (distance(id, &agent.id), agent.id.clone())));
+            near.retain(|(distance, other)| *distance <= other.chars().count().max(4) / 2);
+            near.sort();
+            near.truncate(NEAREST_MAX);
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        Ok(near.iter().map(|(_, id)| format!("{id:?}")).collect())
     }
 
     /// A page of the agents that the caller sees, and the cursor of the next.

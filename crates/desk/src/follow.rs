@@ -125,6 +125,11 @@ impl Desk {
         self.waits.of(caller, asked, hears_progress)
     }
 
+    /// How long a call waits while its client asks its user something.
+    pub fn wait_for_answer(&self) -> Duration {
+        self.waits.for_answer
+    }
+
     /// What happens in a session after an event. Whether the caller may see it is to be known by now.
     pub fn events(&self, caller: &Caller, session: &str, after: u64) -> Events {
         let key = Key::from(SessionKey::new(caller.tenant.clone(), session));

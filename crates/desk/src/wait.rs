@@ -15,12 +15,18 @@ pub struct Settings {
     pub plain: Duration,
     /// A call that hears of progress: its client is one that expects to wait.
     pub with_progress: Duration,
+    /// A call whose client has put a question to its user, which takes a person's time.
+    pub for_answer: Duration,
 }
 
 impl Default for Settings {
     // The most impatient clients that are tested give up after 5 seconds, and after 10 where they hear of progress.
     fn default() -> Self {
-        Settings { plain: Duration::from_secs(4), with_progress: Duration::from_secs(8) }
+        Settings {
+            plain: Duration::from_secs(4),
+            with_progress: Duration::from_secs(8),
+            for_answer: Duration::from_secs(300),
+        }
     }
 }
 

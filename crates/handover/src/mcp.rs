@@ -9,6 +9,7 @@ use handover_client::fetch;
 use handover_desk::identity::{Identity, Unauthenticated};
 use handover_desk::shutdown::Shutdown;
 use handover_server::config::{self, Config};
+use handover_server::face::mcp::caller::Wishes;
 use handover_server::face::mcp::stdio;
 use handover_server::telemetry;
 use tokio::io::{BufReader, stdin, stdout};
@@ -32,6 +33,12 @@ pub struct Args {
     /// The token for the server; better set HANDOVER_TOKEN, which others on the machine do not see
     #[arg(long, requires = "server")]
     token: Option<String>,
+    /// Which tools to show: all, requester, worker or conversation [default: as the token says, or all]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// How long calls wait for a result before they return a task's id
+    #[arg(long, value_name = "SECONDS")]
+    wait_seconds: Option<u64>,
     /// Read this TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
@@ -56,7 +63,8 @@ and as a bridge:
 Examples:
   handover mcp
   handover mcp --data ./handover-data --agent planner
-  HANDOVER_TOKEN=planner handover mcp --server http://127.0.0.1:8420"#;
+  HANDOVER_TOKEN=planner handover mcp --server http://127.0.0.1:8420
+  HANDOVER_TOKEN=planner handover mcp --server http://127.0.0.1:8420 --profile requester --wait-seconds 50"#;
 
 /// The agent that a host acts for unless it says otherwise.
 const AGENT: &str = "local";
@@ -75,12 +83,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let sources = house::sources(&flags, args.config.as_ref())?;
     let loaded = config::load(&sources).map_err(|error| Failure::Usage(error.to_string()))?;
     telemetry::init(&loaded.config.log).map_err(|error| Failure::fault("starting the log", &error))?;
-    let endpoint = args.server.as_deref().map(|server| endpoint(server, args)).transpose()?;
+    let asked = asked(args);
+    let wishes = Wishes::of(asked.as_deref()).map_err(|error| Failure::Usage(error.message.into_owned()))?;
+    let endpoint =
+        args.server.as_deref().map(|server| endpoint(server, asked.as_deref(), args)).transpose()?;
     let outcome = runtime.block_on(async {
         let (shutdown, _) = house::stop_on_signal(Duration::ZERO)?;
         match endpoint {
             Some(endpoint) => be_bridge(endpoint, shutdown).await,
-            None => serve(&loaded.config, args.agent.as_deref().unwrap_or(AGENT), shutdown).await,
+            None => serve(&loaded.config, args.agent.as_deref().unwrap_or(AGENT), wishes, shutdown).await,
         }
     });
     // A thread that reads standard input goes on until there is some: it is not waited for.
@@ -89,7 +100,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Serve one host on data of its own. Who has the pipes has the data: nothing is to be proven.
-async fn serve(config: &Config, agent: &str, shutdown: Shutdown) -> Result<(), Failure> {
+async fn serve(config: &Config, agent: &str, wishes: Wishes, shutdown: Shutdown) -> Result<(), Failure> {
     let identity = Identity::Development;
     identity.authenticate(Some(agent)).map_err(|refused| {
         let why = match refused {
@@ -100,12 +111,21 @@ async fn serve(config: &Config, agent: &str, shutdown: Shutdown) -> Result<(), F
     })?;
     let house = house::open(config, identity, &shutdown, IN_USE)?;
     tracing::info!(data = %config.data.display(), agent, version = env!("CARGO_PKG_VERSION"), "ready");
-    let served = stdio::serve(house.mcp.clone(), Some(agent), BufReader::new(stdin()), stdout()).await;
+    let served =
+        stdio::serve(house.mcp.clone(), Some(agent), wishes, BufReader::new(stdin()), stdout()).await;
     house::stop(house.desk).await?;
     served.map_err(|error| Failure::fault("speaking over standard input and output", &error))
 }
 
-fn endpoint(server: &str, args: &Args) -> Result<Endpoint, Failure> {
+/// How the host wants to be served, as the address of a server says it.
+fn asked(args: &Args) -> Option<String> {
+    let profile = args.profile.as_ref().map(|profile| format!("profile={profile}"));
+    let wait = args.wait_seconds.map(|seconds| format!("wait_seconds={seconds}"));
+    let all: Vec<String> = profile.into_iter().chain(wait).collect();
+    (!all.is_empty()).then(|| all.join("&"))
+}
+
+fn endpoint(server: &str, asked: Option<&str>, args: &Args) -> Result<Endpoint, Failure> {
     let variable = || match std::env::var("HANDOVER_TOKEN") {
         Ok(token) if token.is_empty() => Ok(None),
         Ok(token) => Ok(Some(token)),
@@ -119,7 +139,14 @@ fn endpoint(server: &str, args: &Args) -> Result<Endpoint, Failure> {
         None => variable()?,
     };
     let roots = fetch::system_roots();
-    Endpoint::new(server, token.as_deref(), roots).map_err(|what| Failure::Usage(format!("--server: {what}")))
+    let server = match asked {
+        None => server.to_owned(),
+        // What the flags say counts: of two with a name, the server takes the last.
+        Some(asked) if server.contains('?') => format!("{server}&{asked}"),
+        Some(asked) => format!("{server}?{asked}"),
+    };
+    Endpoint::new(&server, token.as_deref(), roots)
+        .map_err(|what| Failure::Usage(format!("--server: {what}")))
 }
 
 /// Be a bridge to a server. Whether it is there shows with the first request.

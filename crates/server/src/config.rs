@@ -284,6 +284,8 @@ keys! {
         wait_seconds: u64 = 4, number(1..=3600);
         /// The same for a call whose client listens for progress.
         wait_with_progress_seconds: u64 = 8, number(1..=3600);
+        /// How long a call goes on waiting while its client shows its user a question of the agent.
+        wait_for_answer_seconds: u64 = 300, number(1..=3600);
         /// How long a task may take unless its caller says otherwise. 0 means no limit.
         ttl_minutes: u64 = 1440, number(0..=5_256_000);
         /// How often a client is told to look at a task.

@@ -198,6 +198,7 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
         waits: wait::Settings {
             plain: Duration::from_secs(config.mcp.wait_seconds),
             with_progress: Duration::from_secs(config.mcp.wait_with_progress_seconds),
+            for_answer: Duration::from_secs(config.mcp.wait_for_answer_seconds),
         },
         audit: config.audit_path().map(|path| (path, config.audit.bytes_max)),
     }

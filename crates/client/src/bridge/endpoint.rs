@@ -40,6 +40,9 @@ pub struct Endpoint {
     in_the_clear: bool,
 }
 
+/// What an address can say of how whoever comes that way wants to be served.
+const WISHES: [&str; 2] = ["profile", "wait_seconds"];
+
 impl Endpoint {
     /// The endpoint of a server, such as `http://127.0.0.1:8420`. The token is never shown.
     pub fn new(server: &str, token: Option<&str>, roots: RootCertStore) -> Result<Endpoint, String> {
@@ -50,11 +53,18 @@ impl Endpoint {
         if !matches!(url.scheme_str(), Some("http" | "https")) {
             return Err(wrong(&format!("found {}", shorten(server))));
         }
-        if url.authority().is_none_or(|authority| authority.as_str().contains('@')) || url.query().is_some() {
-            return Err(wrong("without a name, a password or a query in it"));
+        if url.authority().is_none_or(|authority| authority.as_str().contains('@')) {
+            return Err(wrong("without a name or a password in it"));
         }
         let path = url.path().trim_end_matches('/');
         let path = if path.ends_with("/mcp") { path.to_owned() } else { format!("{path}/mcp") };
+        // How the server is to serve whoever comes this way. Anything else may be a secret, which does not belong there.
+        let is_known = |pair: &str| WISHES.iter().any(|name| pair.split('=').next() == Some(*name));
+        let asked = match url.query() {
+            None => String::new(),
+            Some(query) if query.split('&').all(is_known) => format!("?{query}"),
+            Some(_) => return Err(wrong(&format!("with no other parameters than {}", WISHES.join(" and ")))),
+        };
         let token = token.map(bearer).transpose()?;
         let host = url.host().unwrap_or_default();
         let here = matches!(host, "localhost" | "[::1]") || host.starts_with("127.");
@@ -65,7 +75,7 @@ impl Endpoint {
                 url.scheme_str().unwrap_or_default(),
                 url.authority().map_or("", |authority| authority.as_str())
             ),
-            path,
+            path: path + &asked,
             in_the_clear: token.is_some() && !here && url.scheme_str() == Some("http"),
             token,
         })
@@ -220,6 +230,8 @@ mod tests {
         ] {
             assert_eq!(endpoint(server).unwrap().url(), url);
         }
+        let asked = endpoint("http://127.0.0.1:8420?profile=worker&wait_seconds=9").unwrap();
+        assert_eq!(&*asked.path, "/mcp?profile=worker&wait_seconds=9");
         for wrong in ["", "127.0.0.1:8420", "ftp://x", "http://", "https://me:pw@x", "https://x/?token=y"] {
             let error = endpoint(wrong).err().unwrap();
             assert!(!error.contains("pw") && !error.contains("secret"), "{error}");

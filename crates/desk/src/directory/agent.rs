@@ -29,6 +29,9 @@ const SUCCESSORS_MAX: usize = 8;
 const REQUIRES_MAX: usize = 16;
 const FACES_MAX: usize = 16;
 
+/// What clients are told of a tool in one word, yes or no.
+const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
+
 /// The input schema of a skill that gives none.
 pub const ANY_OBJECT: &str = r#"{"type":"object"}"#;
 
@@ -213,6 +216,19 @@ impl Skill {
         if self.input_schema.is_empty() { ANY_OBJECT } else { &self.input_schema }
     }
 
+    /// The JSON Schema of what it gives, if it says that it gives an object. An agent that was registered with an earlier
+    /// release may say something else, over which hosts give up the whole list.
+    pub fn output(&self) -> Option<Value> {
+        let schema = serde_json::from_str(&self.output_schema).ok();
+        schema.filter(is_of_objects)
+    }
+
+    /// Remarks for clients, if they are such as every host can read.
+    pub fn remarks(&self) -> Option<Value> {
+        let remarks = serde_json::from_str(&self.annotations).ok();
+        remarks.filter(|remarks| check_annotations(remarks).is_ok())
+    }
+
     /// What it takes and what it gives.
     pub(super) fn schemas(&self) -> (&str, &str) {
         (&self.input_schema, &self.output_schema)
@@ -240,8 +256,10 @@ impl Skill {
         let annotations = (!self.annotations.is_empty()).then(|| serde_json::from_str(&self.annotations));
         match annotations {
             None => Ok(()),
-            Some(Ok(found @ Value::Object(_))) => all_seen("annotations", visible::unseen_in_json(&found)),
-            Some(Ok(_)) => Err("annotations: expected a JSON object, found other JSON".to_owned()),
+            Some(Ok(found)) => {
+                check_annotations(&found)?;
+                all_seen("annotations", visible::unseen_in_json(&found))
+            }
             Some(Err(error)) => Err(format!("annotations: expected a JSON object, found: {error}")),
         }
     }
@@ -252,15 +270,16 @@ impl Skill {
             Schema::compile(text).map_err(|malformed| format!("{field}: {malformed}"))
         };
         let input = schema("input_schema", self.input())?;
-        if input.value().get("type").and_then(Value::as_str) != Some("object") {
-            return Err(
-                "input_schema: expected \"type\": \"object\" at the top, found something else".to_owned()
-            );
-        }
+        let of_objects = |field: &str, schema: &Schema| match is_of_objects(schema.value()) {
+            true => Ok(()),
+            false => Err(format!("{field}: expected \"type\": \"object\" at the top, found something else")),
+        };
+        of_objects("input_schema", &input)?;
         let output = match self.output_schema.as_str() {
             "" => None,
             text => Some(schema("output_schema", text)?),
         };
+        output.iter().try_for_each(|output| of_objects("output_schema", output))?;
         headers::of(input.value()).map_err(|what| format!("input_schema: {what}"))?;
         let output = output.map_or(0, |output| output.steps_to_compile());
         Ok(input.steps_to_compile() + output)
@@ -270,6 +289,26 @@ impl Skill {
     pub(super) fn headers(&self) -> Vec<Header> {
         let schema = serde_json::from_str(self.input()).ok();
         schema.and_then(|schema: Value| headers::of(&schema).ok()).unwrap_or_default()
+    }
+}
+
+/// Whether a schema says at its top that it is about objects: hosts take no other for a tool.
+fn is_of_objects(schema: &Value) -> bool {
+    schema.get("type").and_then(Value::as_str) == Some("object")
+}
+
+/// Refuses remarks over which hosts give up the list that they are in: those that MCP knows have the types that it says.
+fn check_annotations(found: &Value) -> Result<(), String> {
+    let Value::Object(found) = found else {
+        return Err("annotations: expected a JSON object, found other JSON".to_owned());
+    };
+    if found.get("title").is_some_and(|title| !title.is_string()) {
+        return Err("annotations: expected title to be a text, found other JSON".to_owned());
+    }
+    let wrong = HINTS.iter().find(|hint| found.get(**hint).is_some_and(|hint| !hint.is_boolean()));
+    match wrong {
+        Some(hint) => Err(format!("annotations: expected {hint} to be true or false, found other JSON")),
+        None => Ok(()),
     }
 }
 

@@ -44,6 +44,18 @@ async fn refused(agent: Agent) -> String {
 }
 
 #[test]
+fn what_an_earlier_release_took_is_left_out_of_what_hosts_cannot_read() {
+    let of = |output: &str, annotations: &str| {
+        let (output_schema, annotations) = (output.to_owned(), annotations.to_owned());
+        let skill = Skill { output_schema, annotations, ..skill("s") };
+        (skill.output().is_some(), skill.remarks().is_some())
+    };
+    assert_eq!(of(r#"{"type":"object"}"#, r#"{"title":"x","readOnlyHint":true,"more":1}"#), (true, true));
+    assert_eq!(of(r#"{"required":["n"]}"#, r#"{"openWorldHint":"no"}"#), (false, false));
+    assert_eq!(of("", ""), (false, false));
+}
+
+#[test]
 fn a_stored_agent_is_read_as_it_was_written() {
     let written = Agent {
         id: "a".to_owned(),
@@ -396,6 +408,18 @@ async fn what_cannot_be_registered_is_refused_by_name_and_field() {
         (with(Skill { answers: 9, ..skill("s") }), "answers"),
         (with(Skill { requires: vec!["a b".to_owned()], ..skill("s") }), "requires"),
         (with(Skill { annotations: "[]".to_owned(), ..skill("s") }), "annotations: expected a JSON object"),
+        (
+            with(Skill { annotations: r#"{"title":5}"#.to_owned(), ..skill("s") }),
+            "annotations: expected title to be a text",
+        ),
+        (
+            with(Skill { annotations: r#"{"x":1,"readOnlyHint":"yes"}"#.to_owned(), ..skill("s") }),
+            "annotations: expected readOnlyHint to be true or false",
+        ),
+        (
+            with(Skill { output_schema: r#"{"type":"array"}"#.to_owned(), ..skill("s") }),
+            "output_schema: expected \"type\": \"object\" at the top",
+        ),
         (with(Skill { annotations: "{".to_owned(), ..skill("s") }), "annotations: expected a JSON object"),
     ];
     for (agent, part) in says {

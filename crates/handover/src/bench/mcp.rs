@@ -128,7 +128,7 @@ const SETTINGS: [(&str, &str); 2] = [
 ];
 
 /// At most so much more processor time than the bare handler, and so much more time.
-const CPU_MAX: f64 = 1.5;
+const CPU_MAX: f64 = 1.3;
 const MEDIAN_MAX: f64 = 2.0;
 
 /// Run the command to its end.
@@ -292,7 +292,7 @@ impl Bench {
         if let Some(cpu) = row["cpu_ratio"].as_f64() {
             let found = format!("{cpu:.2} times");
             self.judge(
-                "a poll costs at most 1.5 times the processor time of a bare handler",
+                "a poll costs at most 1.3 times the processor time of a bare handler",
                 cpu <= CPU_MAX,
                 &found,
             );

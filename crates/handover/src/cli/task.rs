@@ -346,7 +346,7 @@ async fn watch(remote: &Remote, args: &WatchArgs) -> Result<(), Failure> {
         }
         let is_last = page["next"].is_null();
         // The page may be older than the end.
-        if is_last && matches!(page["status"].as_str(), Some("completed" | "failed" | "cancelled")) {
+        if is_last && page["status"].as_str().is_some_and(has_ended) {
             let task = remote.call("task_status", json!({ "task_id": id })).await?;
             if has_ended(state_of(&task)) {
                 return remote.say_end(&task);

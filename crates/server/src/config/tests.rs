@@ -149,6 +149,7 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_TRACES_SERVICE", "handover-eu"),
         ("HANDOVER_MCP_WAIT_SECONDS", "14"),
         ("HANDOVER_MCP_WAIT_WITH_PROGRESS_SECONDS", "24"),
+        ("HANDOVER_MCP_WAIT_FOR_ANSWER_SECONDS", "34"),
         ("HANDOVER_MCP_TTL_MINUTES", "15"),
         ("HANDOVER_MCP_POLL_INTERVAL_MS", "16"),
         ("HANDOVER_MCP_STRICT_HEADERS", "true"),

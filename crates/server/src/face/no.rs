@@ -8,6 +8,37 @@ use handover_desk::follow::Over;
 use handover_kernel::Refusal;
 use serde_json::json;
 
+/// A refusal that the kernel words with a session, worded with a task. What callers said in it stays as they said it.
+fn about_a_task(refusal: Option<&Refusal>) -> Option<String> {
+    Some(match refusal {
+        Some(Refusal::SessionExists) => "a task with this id exists already".to_owned(),
+        Some(Refusal::SessionSuspended) => "the task is paused: resume it first".to_owned(),
+        Some(Refusal::SessionEnded { state }) => format!("the task has ended: it is {state}"),
+        Some(Refusal::NotAuthority { agent }) => format!("{agent} may not bind the outcome of this task"),
+        Some(Refusal::WrongMode { expected }) => {
+            format!("this is a {expected}: what was asked is not about one")
+        }
+        Some(Refusal::AlreadyRequested) => "the task has its one request already".to_owned(),
+        Some(Refusal::NotPaused) => "the task is not paused".to_owned(),
+        Some(Refusal::AlreadyPaused) => "the task is paused already".to_owned(),
+        Some(Refusal::NotRuntime) => "only the server may do this".to_owned(),
+        Some(Refusal::ReservedId { prefix }) => {
+            format!("message ids that begin with {prefix} are reserved for the server")
+        }
+        Some(Refusal::TargetDeclined { agent }) => format!("{agent} has declined an offer of this handoff"),
+        Some(Refusal::TooManyOffers { limit }) => {
+            format!("the handoff has seen {limit} offers and takes no more")
+        }
+        Some(Refusal::TooManySessions { limit }) => {
+            format!("the agent has {limit} open tasks and may start no more")
+        }
+        Some(Refusal::LogFull { limit, unit }) => format!(
+            "the task's log is full: it holds at most {limit} {unit}; the task can still be cancelled, reported or committed"
+        ),
+        Some(_) | None => return None,
+    })
+}
+
 /// A no of the desk.
 #[derive(Clone, Debug)]
 pub(crate) struct No(pub(crate) handover_desk::No);
@@ -45,10 +76,9 @@ impl No {
 
     /// In a sentence, with the words that such protocols have for what the kernel calls a session.
     pub(crate) fn said(&self) -> String {
-        match self.refusal() {
-            _ if self.is_unknown() => "there is no such task".to_owned(),
-            Some(_) => self.message().replace("session", "task").replace("suspended", "paused"),
-            None => self.message(),
+        match self.is_unknown() {
+            true => "there is no such task".to_owned(),
+            false => about_a_task(self.refusal()).unwrap_or_else(|| self.message()),
         }
     }
 
@@ -67,6 +97,32 @@ impl No {
             | handover_desk::No::NotAllowed { .. }
             | handover_desk::No::DoNotDisturb { .. }
             | handover_desk::No::NoSuchAgent { .. } => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_speaks_of_tasks_and_leaves_what_callers_said() {
+        let said = |refusal: Refusal| No(refusal.into()).said();
+        assert_eq!(said(Refusal::SessionSuspended), "the task is paused: resume it first");
+        let theirs = "found the title \"my suspended session\"";
+        assert_eq!(said(Refusal::invalid(theirs)), theirs);
+        for refusal in [
+            Refusal::SessionExists,
+            Refusal::NotPaused,
+            Refusal::AlreadyPaused,
+            Refusal::AlreadyRequested,
+            Refusal::WrongMode { expected: "task" },
+            Refusal::TooManySessions { limit: 1 },
+            Refusal::LogFull { limit: 1, unit: "events" },
+            Refusal::TooManyOffers { limit: 1 },
+        ] {
+            let said = said(refusal);
+            assert!(!said.contains("session") && !said.contains("runtime"), "{said}");
         }
     }
 }

@@ -45,7 +45,8 @@ pub fn preflight(headers: &HeaderMap, named: &[String], setting: &str) -> Respon
     }
     let mut response = StatusCode::NO_CONTENT.into_response();
     let allowed = response.headers_mut();
-    allowed.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, OPTIONS"));
+    allowed
+        .insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE, OPTIONS"));
     allowed.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
         // Which headers there may be depends on the tools: what is let in may send any.

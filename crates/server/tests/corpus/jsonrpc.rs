@@ -4,6 +4,7 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use handover_desk::gate;
 use handover_desk::identity::Identity;
+use handover_desk::identity::Profile;
 use handover_kernel::command::Need;
 use handover_kernel::event::Question;
 use handover_kernel::{Blob, Face, QuestionKey, Text};
@@ -123,7 +124,7 @@ fn request(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Resu
             headers::name_fits(headers, method, about.as_deref(), false)?;
         }
         Era::Handshake if method == "initialize" => {
-            let (result, session) = handshake::initialize(params)?;
+            let (result, session) = handshake::initialize(params, Profile::default())?;
             serde_json::from_str::<Value>(&result).expect("what is initialized is JSON");
             HeaderValue::from_str(&session).expect("a session id is visible ASCII");
             handshake::declared(&session);
@@ -193,7 +194,7 @@ fn answered(asked: &Question, responses: &Map<String, Value>, declared: Declared
     question::can_be_asked(declared, &request);
     question::capability(&request);
     let Some(response) = responses.get(asked.key.as_str()) else { return Ok(()) };
-    let shown = question::shown(&question::reply(asked, response)?);
+    let shown = question::shown(&question::reply(asked, response, "inputResponses")?);
     assert!(shown["action"].is_string(), "{shown}");
     Ok(())
 }

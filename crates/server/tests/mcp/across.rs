@@ -117,10 +117,13 @@ async fn work_through(worker: &Agent, host: &Client, task: &str, told: &mut Repl
     let schema =
         json!({ "type": "object", "properties": { "side": { "type": "string" } }, "required": ["side"] });
     let asks = update("input_required", "Where to?")
-        .with(|ask| ask.partial_output = schema.to_string().into_bytes());
+        .with(|ask| ask.partial_output = schema.to_string().into_bytes())
+        .with(|ask| ask.progress = 0.0);
     worker.ok(envelope(task, asks)).await;
     let shown = host.get(task).await;
     assert_eq!(shown["status"], "input_required");
+    let view = host.tool("task_status", json!({ "task_id": task })).await;
+    assert_eq!(view["progress"], 0.5, "a question without progress is no step back");
     is_told(told, "input_required").await;
     let key = asked(&shown)[0].to_owned();
     assert_eq!(shown["inputRequests"][&key]["params"]["requestedSchema"], schema);
@@ -195,7 +198,7 @@ async fn an_mcp_worker_does_what_a_macp_agent_asks_for() {
     let shown = host.get(macp::SESSION).await;
     assert_eq!(
         (&shown["status"], &shown["statusMessage"]),
-        (&json!("working"), &json!("awaiting the requester's commitment"))
+        (&json!("working"), &json!("reported: the requester has not decided about the result yet"))
     );
     let steer = json!({ "taskId": macp::SESSION, "message": "late" });
     assert_eq!(host.refused("tasks/steer", steer).await.as_pair(), (200, INVALID_PARAMS));

@@ -248,3 +248,16 @@ async fn a_message_that_the_server_does_not_take_is_said_to_be_too_large() {
         assert_eq!(refused["data"]["code"], "PAYLOAD_TOO_LARGE", "{refused}");
     }
 }
+
+#[tokio::test]
+async fn the_address_of_a_bridge_says_how_its_host_is_served() {
+    let stage = Stage::in_memory().await;
+    let address = format!("http://{}?profile=worker", stage.address);
+    let (mut pipes, _trigger) = bridge_to(&address, Some("planner"));
+    let listed = pipes.ask(stage.client("planner").request("tools/list", json!({}))).await;
+    let names: Vec<&str> =
+        listed["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert!(names.contains(&"work_next") && !names.contains(&"delegate_task"), "{names:?}");
+    assert!(pipes.close().await.is_empty());
+    stage.stop().await;
+}

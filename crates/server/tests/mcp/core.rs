@@ -136,7 +136,8 @@ async fn j5_a_skill_with_an_output_schema_returns_what_fits_it() {
     let client = stage.client("planner");
     let listed = client.ok("tools/list", json!({})).await["tools"].clone();
     let count = listed.as_array().unwrap().iter().find(|tool| tool["name"] == "count").unwrap();
-    assert_eq!(count["outputSchema"], schema);
+    let listed = &count["outputSchema"];
+    assert_eq!((&listed["type"], &listed["anyOf"][0]), (&json!("object"), &schema));
     let call = tokio::spawn(client.request("tools/call", json!({ "name": "count" })).answer());
     let job = worker.next().await;
     for wrong in [
@@ -158,13 +159,20 @@ async fn j5_a_skill_with_an_output_schema_returns_what_fits_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn j5_a_handle_is_not_taken_for_the_output_that_a_skill_promises() {
+async fn j5_a_handle_fits_what_a_skill_with_an_output_schema_is_listed_with() {
     let stage = Stage::with(|set| set.waits.plain = std::time::Duration::ZERO).await;
     let skill = skill_with("count", json!({ "outputSchema": { "type": "object", "required": ["n"] } }));
     stage.worker("worker", json!([skill])).await;
-    let handle = stage.client("planner").declaring(json!({})).call("count", json!({})).await;
-    assert_eq!((&handle["isError"], handle.get("structuredContent")), (&json!(true), None), "{handle}");
+    let client = stage.client("planner").declaring(json!({}));
+    let handle = client.call("count", json!({})).await;
+    assert_eq!(handle.get("isError"), None, "hosts would report a failure, and models call again: {handle}");
+    assert_eq!(handle["structuredContent"]["status"], "working", "{handle}");
     assert!(handle["content"][0]["text"].as_str().unwrap().contains("task_wait"));
+    let listed = client.ok("tools/list", json!({})).await["tools"].clone();
+    let count = listed.as_array().unwrap().iter().find(|tool| tool["name"] == "count").unwrap();
+    let schema = jsonschema::draft202012::new(&count["outputSchema"]).unwrap();
+    assert!(schema.is_valid(&handle["structuredContent"]) && schema.is_valid(&json!({ "n": 1 })));
+    assert!(!schema.is_valid(&json!({ "m": 1 })));
     stage.stop().await;
 }
 
@@ -382,6 +390,33 @@ async fn j11_who_has_no_good_token_is_told_where_to_get_one() {
         assert_eq!(said["resource"], format!("{address}/mcp"));
         assert_eq!(said["authorization_servers"], json!([issuer::ISSUER]));
     }
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn j11_a_token_that_is_meant_for_the_endpoint_as_its_metadata_names_it_is_let_in() {
+    const ENDPOINT: &str = "https://agents.example/mcp";
+    let key = Key::ec("e");
+    let audience = vec![ENDPOINT.to_owned(), "handover".to_owned()];
+    let settings = handover_desk::identity::jwt::settings::Settings { audience, ..issuer::settings() };
+    let verifier = Verifier::new(settings);
+    verifier.set_keys(KeySet::parse(issuer::set(&[&key]).as_bytes()).unwrap());
+    let stage = Stage::with(|set| {
+        set.identity = Identity::Jwt(Arc::new(verifier), Arc::default());
+        set.face.resource = Some(ENDPOINT.to_owned());
+    })
+    .await;
+    // A client of MCP's OAuth asks its issuer for a token for exactly what the metadata calls the resource (RFC 8707).
+    let path = "/.well-known/oauth-protected-resource/mcp";
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", stage.address);
+    let answer = raw(stage.address, request.as_bytes()).await;
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let said: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(said["resource"], ENDPOINT);
+    let token = key.token(&claims_with(json!({ "aud": said["resource"] })));
+    stage.client(&token).ok("tools/list", json!({})).await;
+    let beside = key.token(&claims_with(json!({ "aud": format!("{ENDPOINT}/other") })));
+    assert_eq!(stage.client(&beside).ask("tools/list", json!({})).await.status, 401);
     stage.stop().await;
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::access::Access;
 use handover_desk::approvers::Rules;
 use handover_desk::identity::Identity;
 use handover_desk::identity::tokens::{Tokens, hash_text};
@@ -189,6 +190,11 @@ async fn a_page_that_is_let_in_can_read_what_it_is_told() {
         let allowed = answers[0].headers.get("access-control-allow-headers").map(String::as_str);
         assert_eq!(allowed, welcome.then_some("authorization,mcp-param-n"));
     }
+    // So can it when it ends its session, as clients of the handshake revisions do.
+    let asked = request().by("OPTIONS").without("authorization").header("origin", "http://localhost");
+    assert!(asked.send().await.headers["access-control-allow-methods"].contains("DELETE"));
+    let ended = request().by("DELETE").header("origin", "http://localhost").send().await;
+    assert_eq!((ended.status, &*ended.headers["access-control-allow-origin"]), (405, "http://localhost"));
     // A refusal can be read as well: it says where tokens come from.
     let refused = request().header("origin", "http://localhost").without("authorization").send().await;
     assert_eq!(refused.status, 401);
@@ -225,6 +231,17 @@ async fn ids_of_tasks_and_agents_are_completed() {
         );
     }
     assert_eq!(complete("planner", agents(), "id", "").await.refused().code, INVALID_PARAMS);
+    // More than fit on a page of the directory: all of them are looked at.
+    let long = "d".repeat(8000);
+    for number in 0..40 {
+        let agent = json!({ "name": "W", "description": long });
+        stage.client(&format!("agent-{number}")).tool("agent_register", agent).await;
+    }
+    let found = complete("planner", agents(), "agent", "w").await.result();
+    assert_eq!(found["completion"]["values"], json!(["worker"]));
+    let slip = json!({ "title": "t", "instructions": "i", "agent": "wroker" });
+    let warning = planner.tool("delegate_task", slip).await["warning"].clone();
+    assert!(warning.as_str().unwrap().contains("\"worker\""), "{warning}");
     let prompt =
         planner.ok("prompts/get", json!({ "name": "delegate", "arguments": { "agent": "worker" } })).await;
     assert!(prompt["messages"][0]["content"]["text"].as_str().unwrap().ends_with("the agent worker."));
@@ -274,6 +291,53 @@ async fn work_for_an_agent_that_nobody_knows_is_refused_or_warned_of() {
         assert!(said.contains("\"worker\"") && !said.contains("helper"), "{said}");
         stage.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_learns_who_exists_beyond_the_agents_that_it_may_reach() {
+    let rules = r#"[{ agents = ["planner"], delegate = ["writer-*", "helper"] }]"#;
+    let stage = Stage::with(|set| {
+        set.identity = tokens();
+        set.access = Access::parse(rules).unwrap();
+    })
+    .await;
+    let hidden = json!({ "name": "H", "description": "x", "visible_to": ["outsider"] });
+    stage.client("helper").tool("agent_register", hidden).await;
+    let planner = stage.client("planner");
+    let refused = async |agent: &str| {
+        let work = json!({ "title": "t", "instructions": "i", "agent": agent });
+        let refused = planner.call("delegate_task", work).await;
+        assert_eq!(refused["isError"], true, "{refused}");
+        refused["content"][0]["text"].as_str().unwrap().replace(agent, "AGENT")
+    };
+    let forbidden = refused("worker").await;
+    assert!(forbidden.contains("NOT_ALLOWED"), "{forbidden}");
+    assert_eq!(refused("phantom").await, forbidden);
+    // One that it may reach by the list and that shows itself to others alone is as one that is not there.
+    let unseen = refused("helper").await;
+    assert!(unseen.contains("AGENT_NOT_FOUND"), "{unseen}");
+    assert_eq!(refused("writer-1").await, unseen);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_is_sent_again_is_answered_as_it_was_also_when_its_agent_has_left() {
+    let entry = |name: &&str| format!("[[token]]\nsha256 = \"{}\"\nagent = \"{name}\"\n", hash_text(name));
+    let file = |names: &[&str]| names.iter().map(entry).collect::<String>();
+    let tokens = Arc::new(Tokens::parse(&file(&["planner", "worker"])).unwrap());
+    let stage = Stage::with(|set| set.identity = Identity::Tokens(Arc::clone(&tokens))).await;
+    let planner = stage.client("planner");
+    let send = |key: &str| {
+        let work = json!({ "title": "t", "instructions": "i", "agent": "worker" });
+        let call = json!({ "name": "delegate_task", "arguments": work, "_meta": {} });
+        planner.request("tools/call", call).meta("dev.handover/idempotencyKey", json!(key)).answer()
+    };
+    let first = send("once").await.result();
+    tokens.replace(&file(&["planner"])).unwrap();
+    let again = send("once").await.result();
+    assert_eq!(again["structuredContent"]["task_id"], first["structuredContent"]["task_id"], "{again}");
+    assert_eq!(send("twice").await.result()["isError"], true, "a new task finds nobody");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -455,7 +519,7 @@ async fn a_worker_that_breaks_says_so_though_its_task_is_paused() {
     assert_eq!(job.checkpoint_now().await["paused"], true);
     let refused = job.try_tool("work_resume", json!({})).await;
     assert_eq!(refused["isError"], true, "the requester paused it: {refused}");
-    assert_eq!(job.fails("no disk").await["status"], "completed");
+    assert_eq!(job.fails("no disk").await["status"], "failed");
     let ended = planner.get(&task).await;
     assert_eq!((&ended["status"], &ended["result"]["isError"]), (&json!("completed"), &json!(true)));
     stage.stop().await;

@@ -50,6 +50,7 @@ mod listen;
 mod lists;
 mod memory;
 mod meta;
+mod models;
 mod pausing;
 mod registrations;
 mod retold;

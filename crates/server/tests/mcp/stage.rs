@@ -89,7 +89,7 @@ impl Set {
             engine: handover_engine::Settings::default(),
             access: Access::default(),
             approvals: Rules::default(),
-            waits: wait::Settings { plain: PATIENCE, with_progress: PATIENCE },
+            waits: wait::Settings { plain: PATIENCE, with_progress: PATIENCE, for_answer: PATIENCE },
             audit: None,
         }
     }

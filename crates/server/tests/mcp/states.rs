@@ -109,7 +109,7 @@ async fn a_suspended_task_is_paused_to_those_who_know_that_and_as_before_to_othe
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reported_task_is_working_until_somebody_commits() {
-    let waits = ("working", "awaiting the requester's commitment", "");
+    let waits = ("working", "reported: the requester has not decided about the result yet", "");
     shows(Charter::macp(), taken(vec![("worker", acts::complete("{}"))]), waits).await;
     shows(Charter::macp(), taken(vec![("worker", acts::fail("E"))]), waits).await;
 }

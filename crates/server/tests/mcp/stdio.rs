@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use handover_server::face::mcp::caller::Wishes;
 use handover_server::face::mcp::stdio;
 use serde_json::{Value, json};
 
@@ -11,7 +12,9 @@ use super::stage::*;
 /// A client of the server at two pipes.
 fn pipes(stage: &Stage, token: &'static str) -> Pipes {
     let mcp = stage.mcp.clone();
-    Pipes::to(|input, output| async move { stdio::serve(mcp, Some(token), input, output).await })
+    Pipes::to(|input, output| async move {
+        stdio::serve(mcp, Some(token), Wishes::default(), input, output).await
+    })
 }
 
 /// A client that declares forms, and no tasks.
@@ -416,7 +419,41 @@ async fn a_client_that_does_not_read_holds_up_nobody() {
 async fn whoever_is_nobody_is_not_served() {
     let stage = Stage::with(|set| set.identity = tokens()).await;
     let (input, output) = (tokio::io::BufReader::new(tokio::io::empty()), tokio::io::sink());
-    let refused = stdio::serve(stage.mcp.clone(), Some("stranger"), input, output).await.unwrap_err();
+    let refused = stdio::serve(stage.mcp.clone(), Some("stranger"), Wishes::default(), input, output)
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
     assert!(!refused.to_string().contains("stranger"), "{refused}");
+}
+
+#[tokio::test]
+async fn whoever_starts_the_server_says_which_tools_its_host_is_shown() {
+    let stage = Stage::in_memory().await;
+    let mcp = stage.mcp.clone();
+    let wishes = Wishes::of(Some("profile=worker")).ok().unwrap();
+    let mut pipes =
+        Pipes::to(
+            |input, output| async move { stdio::serve(mcp, Some("worker"), wishes, input, output).await },
+        );
+    let listed = pipes.ask(stage.client("worker").request("tools/list", json!({}))).await;
+    let names: Vec<&str> =
+        listed["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert!(names.contains(&"work_next") && !names.contains(&"delegate_task"), "{names:?}");
+    let opened = pipes.ask(Client::modern(stage.address, None).request("server/discover", json!({}))).await;
+    assert!(!opened["instructions"].as_str().unwrap().contains("delegate_task"), "{opened}");
+    assert!(pipes.close().await.is_empty());
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_be_told_of_changes_has_one_answer_to_its_opening() {
+    let stage = Stage::with(|set| set.limits.streams_max = 1).await;
+    let client = stage.handshake("worker", json!({})).await;
+    let mut pipes = pipes(&stage, "worker");
+    pipes.ask(client.request("initialize", client.initialize())).await;
+    // The place that there is has the opening of before.
+    let refused = pipes.refused(client.request("initialize", client.initialize())).await;
+    assert!(refused.is_object(), "{refused}");
+    assert!(pipes.close().await.is_empty(), "a request has one answer");
+    stage.stop().await;
 }

@@ -153,7 +153,7 @@ async fn a_rejected_delegation_is_rejected_on_every_face() {
     assert_eq!(sender.state(&id).await, "rejected");
     assert_eq!(sender.get(&id).await["approval"]["words"], "not there");
     let shown = both.stage.client("planner").tool("task_status", json!({ "task_id": id })).await;
-    assert_eq!((&shown["status"], &shown["result"]["isError"]), (&json!("completed"), &json!(true)));
+    assert_eq!((&shown["status"], &shown["result"]["isError"]), (&json!("rejected"), &json!(true)));
     let said = shown["result"]["content"][0]["text"].as_str().unwrap();
     assert_eq!(said, "lead rejected the request: not there");
     both.stop().await;

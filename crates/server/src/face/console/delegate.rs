@@ -134,9 +134,11 @@ async fn put(console: &Console, asked: &Asked) -> Result<(String, String), No> {
             (input, Some(Arc::clone(&skill.contract)))
         }
     };
+    let key = form.said("key").filter(|key| key.len() <= 64).map(|key| format!("delegate:{key}"));
+    let id = desk.new_id(caller, key.as_deref());
     let odd = match form.get("queue") {
         "true" => None,
-        _ => desk.must_exist(caller, std::slice::from_ref(&agent)).await?,
+        _ => desk.must_exist(caller, &id, std::slice::from_ref(&agent)).await?,
     };
     let silent_after = number("silent_after")?;
     let work = Work {
@@ -152,8 +154,6 @@ async fn put(console: &Console, asked: &Asked) -> Result<(String, String), No> {
         liveness: silence::liveness(silent_after, None).map_err(wrong)?,
         ..Work::default()
     };
-    let key = form.said("key").filter(|key| key.len() <= 64).map(|key| format!("delegate:{key}"));
-    let id = desk.new_id(caller, key.as_deref());
     desk.delegate(caller, &id, key.as_deref(), &PROFILE, work).await?;
     Ok((id, odd.unwrap_or_default()))
 }

@@ -156,9 +156,11 @@ impl Call<'_> {
         let parts = asked.message.some_parts()?;
         let words = parts::to_text(&parts);
         let to = self.node(&asked.to).await?;
+        let key = asked.message_id.as_deref();
+        let id = self.desk.new_id(self.caller, key);
         let warning = match asked.queue {
             true => None,
-            false => self.desk.must_exist(self.caller, std::slice::from_ref(&to)).await?,
+            false => self.desk.must_exist(self.caller, &id, std::slice::from_ref(&to)).await?,
         };
         let plain = matches!(&parts[..], [Part::Text { text }] if !text.is_empty());
         let work = Work {
@@ -181,8 +183,6 @@ impl Call<'_> {
             budget: asked.budget.map(bounds).transpose()?,
             ..Work::default()
         };
-        let key = asked.message_id.as_deref();
-        let id = self.desk.new_id(self.caller, key);
         let accepted = self.desk.delegate(self.caller, &id, key, &PROFILE, work).await?;
         // The message comes after the start.
         self.sent(&accepted, accepted.receipt.seq.next().0, warning)

@@ -303,7 +303,8 @@ fn update(payload: task::TaskUpdatePayload) -> TaskAct {
     };
     let progress = Progress {
         status: Text::from(payload.status),
-        done: Some(payload.progress),
+        // Nothing and none are the same on this wire, and a question is no step back.
+        done: Some(payload.progress).filter(|done| need.is_none() || *done != 0.0),
         message: message.clone(),
         partial: partial.clone(),
     };

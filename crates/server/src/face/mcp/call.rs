@@ -32,6 +32,7 @@ use super::discover::{META, complete};
 use super::message::Error;
 use super::task::{Outcome, asked, outcome};
 use super::tasks::answers;
+use super::tools::requester::USER_ASKED;
 use super::{Mcp, No, Outbox, content, question};
 use crate::face::budget;
 
@@ -243,7 +244,8 @@ impl Mcp {
         let Waiting { caller, tool, id, manner, stay } = call;
         let mut events = self.desk().events(&caller.who, id, 0);
         let mut telling = Telling::new(caller, out);
-        let until = Instant::now() + self.wait_of(caller);
+        let mut until = Instant::now() + self.wait_of(caller);
+        let mut asking = false;
         loop {
             let session = self.task(&caller.who, id).await?;
             telling.up_to(&mut events, session.head.0).await?;
@@ -270,15 +272,25 @@ impl Mcp {
             {
                 return Ok(answer);
             }
+            // A person takes longer than a machine, and the form would be left behind. What a request says itself counts.
+            if telling.is_asking(&session) != asking {
+                asking = !asking;
+                let wait = self.wait_of(caller);
+                until = match (asking, caller.wishes.wait) {
+                    (true, None) => Instant::now() + wait.max(self.desk().wait_for_answer()),
+                    (true, Some(_)) => until,
+                    (false, _) => until.min(Instant::now() + wait),
+                };
+            }
             tokio::select! {
                 biased;
                 over = stay.over() => return match over.no() {
                     Some(no) => Err(No(no).into()),
-                    None => self.handle(caller, tool, &session, manner),
+                    None => self.handle(caller, tool, &session, manner, asking),
                 },
                 () = out.closed() => return Err(Error::invalid("the caller has gone")),
                 told = telling.next(&mut events) => told?,
-                () = sleep_until(until) => return self.handle(caller, tool, &session, manner),
+                () = sleep_until(until) => return self.handle(caller, tool, &session, manner, asking),
             }
         }
     }
@@ -352,32 +364,37 @@ impl Mcp {
                 let required = question::capability(&question::request(question));
                 Err(missing(&required, "what the agent asks for"))
             }
-            None => self.handle(caller, tool, session, manner),
+            None => self.handle(caller, tool, session, manner, false),
         }
     }
 
-    /// The call takes too long for an answer: here is where it goes on.
+    /// The call takes too long for an answer: here is where it goes on, and whether its user was asked something meanwhile.
     fn handle(
         &self,
         caller: &Caller,
         tool: &Tool,
         session: &Session,
         manner: Manner,
+        asking: bool,
     ) -> Result<String, Error> {
         let id = session.binding.id.as_str();
         if manner == Manner::TaskAfterAsking {
             return self.created(caller, session);
         }
-        let view = self.view(caller, session);
-        let how = "it goes on: task_wait waits for it, task_status looks at it; task_answer, task_steer, \
-                   task_pause, task_resume and task_cancel change its course";
-        let mut result = content::text(format!("{} works on task {id}; {how}\n{view}", tool.agent));
-        if tool.skill.output_schema.is_empty() {
-            result.insert("structuredContent".to_owned(), view);
-        } else {
-            // A client may give up a result that is not what the skill promises, unless it is none.
-            result.insert("isError".to_owned(), Value::Bool(true));
+        let mut view = self.view(caller, session);
+        let how = match asking {
+            true => USER_ASKED,
+            false => {
+                "it goes on: task_wait waits for it, task_status looks at it; task_answer, task_steer, task_pause, \
+                 task_resume and task_cancel change its course"
+            }
+        };
+        if asking {
+            view["next_step"] = json!(USER_ASKED);
         }
+        let mut result = content::text(format!("{} works on task {id}; {how}\n{view}", tool.agent));
+        // Also where the skill says what it returns: it is listed with that, or a handle.
+        result.insert("structuredContent".to_owned(), view);
         Ok(complete(caller, result))
     }
 }

@@ -140,7 +140,19 @@ pub struct Wishes {
     pub profile: Option<Profile>,
 }
 
+impl Caller {
+    /// Which tools it is shown.
+    pub fn profile(&self) -> Profile {
+        self.wishes.profile_of(&self.who)
+    }
+}
+
 impl Wishes {
+    /// Which tools a caller is shown that asks for this.
+    pub fn profile_of(self, who: &gate::Caller) -> Profile {
+        self.profile.or(who.allowance.profile).unwrap_or_default()
+    }
+
     /// Those of an address: `profile=requester&wait_seconds=30`. What else it says is passed over.
     pub fn of(query: Option<&str>) -> Result<Wishes, Error> {
         let mut wishes = Wishes::default();
@@ -250,6 +262,11 @@ pub struct Meta<'a> {
 }
 
 impl Meta<'_> {
+    /// What the client calls this request, if it does.
+    pub fn key(&self) -> Result<Option<Box<str>>, Error> {
+        self.idempotency_key.as_deref().map(idempotency_key).transpose()
+    }
+
     /// Whoever asks, as part of the trace that the request itself names, if it does.
     pub fn traces(&self, who: gate::Caller) -> gate::Caller {
         let state = self.tracestate.as_deref().unwrap_or_default();
@@ -481,7 +498,7 @@ pub fn modern(who: gate::Caller, meta: Meta<'_>, wishes: Wishes) -> Result<Calle
         progress: progress_token(meta.progress_token)?,
         log,
         takes_back: true,
-        idempotency_key: meta.idempotency_key.as_deref().map(idempotency_key).transpose()?,
+        idempotency_key: meta.key()?,
         wishes: wishes.or_of(&meta),
     })
 }

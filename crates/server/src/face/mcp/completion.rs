@@ -13,8 +13,9 @@ use super::{Mcp, No, params, prompts};
 /// How many values an answer may have, as the specification says.
 const VALUES_MAX: usize = 100;
 
-/// How many tasks, or agents, are looked at: the newest, and the first.
-const LOOKED_AT_MAX: usize = 1000;
+/// How many tasks, or agents, are looked at: the newest, and the first; and how many at a time.
+const LOOKED_AT_MAX: usize = 10_000;
+const PAGE: usize = 1000;
 
 #[derive(Deserialize)]
 struct Complete {
@@ -45,15 +46,35 @@ impl Mcp {
         let begins = |id: &str| id.starts_with(&argument.value);
         let mut values = match (&of, argument.name.as_str()) {
             (Reference::Resource { uri }, "id") if uri == TEMPLATE => {
-                let page = self.desk().list(&caller.who, TASKS, None, LOOKED_AT_MAX).await.map_err(No)?;
-                let ids = page.items.iter().map(|item| item.id.as_str());
-                ids.filter(|id| begins(id)).map(str::to_owned).collect::<Vec<_>>()
+                let (mut found, mut after, mut looked_at) = (Vec::new(), None::<String>, 0);
+                while looked_at < LOOKED_AT_MAX {
+                    let page =
+                        self.desk().list(&caller.who, TASKS, after.as_deref(), PAGE).await.map_err(No)?;
+                    looked_at += page.items.len();
+                    let ids = page.items.iter().map(|item| item.id.as_str());
+                    found.extend(ids.filter(|id| begins(id)).map(str::to_owned));
+                    match page.next {
+                        Some(next) => after = Some(next),
+                        None => break,
+                    }
+                }
+                found
             }
             (Reference::Prompt { name }, prompts::AGENT) if name == prompts::DELEGATE => {
-                let (agents, _) = self.desk().agents(&caller.who, None, LOOKED_AT_MAX).await.map_err(No)?;
-                let others =
-                    agents.iter().map(|agent| agent.id.as_str()).filter(|id| *id != caller.agent.as_str());
-                others.filter(|id| begins(id)).map(str::to_owned).collect()
+                let (mut found, mut after, mut looked_at) = (Vec::new(), None::<String>, 0);
+                while looked_at < LOOKED_AT_MAX {
+                    let page = self.desk().agents(&caller.who, after.as_deref(), PAGE).await;
+                    let (agents, next) = page.map_err(No)?;
+                    looked_at += agents.len();
+                    let ids = agents.iter().map(|agent| agent.id.as_str());
+                    let others = ids.filter(|id| *id != caller.agent.as_str());
+                    found.extend(others.filter(|id| begins(id)).map(str::to_owned));
+                    match next {
+                        Some(next) => after = Some(next),
+                        None => break,
+                    }
+                }
+                found
             }
             (Reference::Resource { uri: found } | Reference::Prompt { name: found }, name) => {
                 let (found, name) = (shorten(found), shorten(name));

@@ -19,6 +19,7 @@ use super::message::{Error, object};
 use super::tasks::answers;
 use super::{Mcp, No, Parts, discover, params, resources};
 use handover_desk::gate;
+use handover_desk::identity::Profile;
 use handover_desk::memory::Lease;
 
 /// How many sessions' wishes are remembered.
@@ -225,7 +226,7 @@ pub fn declared(session_id: &str) -> Declared {
 }
 
 /// The answer to `initialize`, and the id of the session that it opens.
-pub fn initialize(given: Option<&RawValue>) -> Result<(String, String), Error> {
+pub fn initialize(given: Option<&RawValue>, profile: Profile) -> Result<(String, String), Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Initialize {
@@ -237,7 +238,7 @@ pub fn initialize(given: Option<&RawValue>) -> Result<(String, String), Error> {
     let version = HANDSHAKES.into_iter().find(|known| *known == asked.protocol_version);
     let declared = asked.capabilities.unwrap_or_default().declared();
     let session = session_id(Declared { tasks: false, steer: false, pause: false, ..declared });
-    Ok((discover::initialized(version.unwrap_or(HANDSHAKES[0])), session))
+    Ok((discover::initialized(version.unwrap_or(HANDSHAKES[0]), profile), session))
 }
 
 /// `logging/setLevel`: how much the client wants to be told.

@@ -48,7 +48,7 @@ const PATH: &str = "/mcp";
 /// The routes of the face.
 pub fn router(mcp: Mcp) -> Router {
     Router::new()
-        .route(PATH, post(take).get(hear).options(preflight))
+        .route(PATH, post(take).get(hear).delete(end).options(preflight))
         .route("/.well-known/oauth-protected-resource", get(resource).options(preflight))
         .route("/.well-known/oauth-protected-resource/mcp", get(resource).options(preflight))
         .with_state(mcp)
@@ -71,6 +71,14 @@ async fn resource(State(mcp): State<Mcp>, uri: Uri, headers: HeaderMap) -> Respo
     }));
     let origin = origin::let_in(&headers, &settings.origins);
     origin::share(metadata.into_response(), origin)
+}
+
+/// A client of a handshake revision ends its session, of which nothing is kept that would have to be thrown away.
+async fn end(State(mcp): State<Mcp>, headers: HeaderMap) -> Response {
+    let what = "a session has no end of its own: nothing is kept of it but what its client wants to be told";
+    let mut response = problem(&own::METHOD_NOT_ALLOWED, what);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST, OPTIONS"));
+    origin::share(response, origin::let_in(&headers, &mcp.parts.settings.origins))
 }
 
 /// A browser asks whether a page may ask.
@@ -257,20 +265,20 @@ fn handshaken(
     mcp: &Mcp,
     who: gate::Caller,
     headers: &HeaderMap,
-    progress: Option<Box<RawValue>>,
+    meta: &Meta<'_>,
     wishes: Wishes,
-) -> Caller {
+) -> Result<Caller, Error> {
     let session = text(headers, &SESSION_ID);
-    Caller {
+    Ok(Caller {
         who,
         era: Era::Handshake,
         declared: session.map(handshake::declared).unwrap_or_default(),
-        progress,
+        progress: progress_token(meta.progress_token)?,
         log: Some(mcp.parts.sessions.level(session.unwrap_or_default())),
         takes_back: false,
-        idempotency_key: None,
-        wishes,
-    }
+        idempotency_key: meta.key()?,
+        wishes: wishes.or_of(meta),
+    })
 }
 
 impl Mcp {
@@ -315,7 +323,7 @@ impl Mcp {
                 Err(Error::new(INVALID_REQUEST, "expected a request or a notification, found an answer"))
             }
             Era::Handshake => {
-                let caller = handshaken(self, who, headers, None, Wishes::default());
+                let caller = handshaken(self, who, headers, &Meta::default(), Wishes::default())?;
                 self.take_response(&caller, id, result).await
             }
         }
@@ -354,7 +362,7 @@ impl Mcp {
             }
             Era::Handshake => {
                 if method == "initialize" {
-                    let (result, session) = handshake::initialize(params)?;
+                    let (result, session) = handshake::initialize(params, wishes.profile_of(&who))?;
                     let mut response = answered(200, answer(id, &result), who.held);
                     let session = HeaderValue::from_str(&session).expect("a session id is visible ASCII");
                     response.headers_mut().insert(&SESSION_ID, session);
@@ -379,7 +387,7 @@ impl Mcp {
                     }
                     return Ok(Reply::Message(answer(id, "{}")));
                 }
-                handshaken(self, who, headers, progress_token(meta.progress_token)?, wishes.or_of(&meta))
+                handshaken(self, who, headers, &meta, wishes)?
             }
         };
         if may_stream(method) {

@@ -63,7 +63,19 @@ pub fn malformed(request: &Value) -> Option<&'static str> {
             let address = request.pointer("/params/url").and_then(Value::as_str);
             let address = address.and_then(|address| address.parse::<Uri>().ok());
             let fits = address.is_some_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
-            (!fits).then_some("expected params.url to be an https: address")
+            match fits {
+                true => lacks_message(request),
+                false => Some("expected params.url to be an https: address"),
+            }
+        }
+        Some("elicitation/create") => {
+            let schema = request.pointer("/params/requestedSchema");
+            match schema.is_some_and(is_form) {
+                true => lacks_message(request),
+                false => Some(
+                    "expected params.requestedSchema: an object whose properties are strings, numbers, booleans or lists to choose from",
+                ),
+            }
         }
         Some("sampling/createMessage") => {
             let messages = request.pointer("/params/messages").and_then(Value::as_array);
@@ -95,8 +107,19 @@ fn one_field(title: &str) -> Value {
     json!({ "type": "object", "properties": { ANSWER: { "type": "string", "title": title } }, "required": [ANSWER] })
 }
 
-/// Whether a form can ask for it: an object whose fields are primitive, or lists to choose from.
+fn lacks_message(request: &Value) -> Option<&'static str> {
+    let message = request.pointer("/params/message").and_then(Value::as_str);
+    message.is_none_or(|message| message.trim().is_empty()).then_some("expected params.message, a text")
+}
+
+/// Whether a form can ask for it, and for something.
 fn is_flat(schema: &Value) -> bool {
+    let fields = schema.get("properties").and_then(Value::as_object);
+    is_form(schema) && fields.is_some_and(|fields| !fields.is_empty())
+}
+
+/// Whether a form can ask for it: an object whose fields are primitive, or lists to choose from.
+fn is_form(schema: &Value) -> bool {
     let primitive = |field: &Value| {
         let kind = field.get("type").and_then(Value::as_str);
         matches!(kind, Some("string" | "number" | "integer" | "boolean"))
@@ -109,7 +132,7 @@ fn is_flat(schema: &Value) -> bool {
         && schema
             .get("properties")
             .and_then(Value::as_object)
-            .is_some_and(|fields| !fields.is_empty() && fields.values().all(primitive))
+            .is_some_and(|fields| fields.values().all(primitive))
 }
 
 /// Whether the caller said that it can be asked so.
@@ -137,8 +160,9 @@ pub fn capability(request: &Value) -> Value {
 }
 
 /// What a client answered. Whether it fits what was asked for is the desk's to say, when the answer is put.
-pub fn reply(question: &Question, response: &Value) -> Result<Reply, Error> {
-    let wrong = |what: String| Error::invalid(format!("inputResponses.{}: {what}", question.key));
+/// The answers are the caller's `field`.
+pub fn reply(question: &Question, response: &Value, field: &str) -> Result<Reply, Error> {
+    let wrong = |what: String| Error::invalid(format!("{field}.{}: {what}", question.key));
     let request = request(question);
     let response = response.as_object().ok_or_else(|| wrong("expected an object".to_owned()))?;
     match request.get("method").and_then(Value::as_str) {
@@ -243,7 +267,7 @@ mod tests {
     }
 
     fn kept(question: &Question, response: &Value) -> Result<String, String> {
-        match reply(question, response).map_err(|error| error.message.into_owned())? {
+        match reply(question, response, "answers").map_err(|error| error.message.into_owned())? {
             Reply::Content(bytes) => Ok(String::from_utf8(bytes.to_vec()).unwrap()),
             Reply::Refused => Ok("refused".to_owned()),
             Reply::Dismissed => Ok("dismissed".to_owned()),
@@ -300,8 +324,9 @@ mod tests {
     fn what_a_client_could_not_make_sense_of_is_not_asked() {
         let sampling = |params: Value| json!({ "method": "sampling/createMessage", "params": params });
         let message = || json!({ "role": "user", "content": { "type": "text", "text": "x" } });
-        let url =
-            |url: &str| json!({ "method": "elicitation/create", "params": { "mode": "url", "url": url } });
+        let url = |url: &str| json!({ "method": "elicitation/create", "params": { "mode": "url", "message": "x", "url": url } });
+        let form = |params: Value| json!({ "method": "elicitation/create", "params": params });
+        let fields = |kind: &str| json!({ "type": "object", "properties": { "a": { "type": kind } } });
         for (request, fits) in [
             (sampling(json!({ "messages": [message()], "maxTokens": 5 })), true),
             (sampling(json!({ "messages": [message()] })), false),
@@ -313,7 +338,17 @@ mod tests {
             (url("http://pay.example/x"), false),
             (url("javascript:alert(1)"), false),
             (url("https:"), false),
-            (json!({ "method": "elicitation/create", "params": { "mode": "url" } }), false),
+            (form(json!({ "mode": "url", "message": "x" })), false),
+            (form(json!({ "mode": "url", "url": "https://pay.example/x" })), false),
+            (form(json!({ "message": "x", "requestedSchema": fields("string") })), true),
+            (
+                form(json!({ "message": "x", "requestedSchema": { "type": "object", "properties": {} } })),
+                true,
+            ),
+            (form(json!({ "message": "x", "requestedSchema": fields("object") })), false),
+            (form(json!({ "message": "", "requestedSchema": fields("string") })), false),
+            (form(json!({ "requestedSchema": fields("string") })), false),
+            (form(json!({ "message": "x" })), false),
             (json!({ "method": "roots/list" }), true),
         ] {
             assert_eq!(malformed(&request).is_none(), fits, "{request}");

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::caller::{Caller, Era};
 use super::discover::{cacheable, complete};
 use super::message::{Error, shorten};
+use super::task::word;
 use super::tools::requester::EVERYTHING;
 use super::{Mcp, No, params};
 use handover_desk::codes::own;
@@ -138,7 +139,7 @@ impl Mcp {
         let events: Vec<Value> = history.events.iter().map(|event| timeline::entry(session, event)).collect();
         let mut transcript = json!({
             "task_id": task,
-            "status": self.shown(session, EVERYTHING, &caller.who).map(|shown| shown.status),
+            "status": self.shown(session, EVERYTHING, &caller.who).map(|shown| word(session, shown.status)),
             "requester": session.binding.requester.as_str(),
             "created_at": rfc3339(session.binding.created_at),
             "events": events,

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::caller::{Caller, Declared, Era, Level, Wishes, era, meta_of, modern, progress_token};
+use super::caller::{Caller, Declared, Era, Level, Meta, Wishes, era, meta_of, modern, progress_token};
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
 use super::{Mcp, No, Outbox, handshake};
 use crate::queue::queue;
@@ -42,10 +42,11 @@ struct Shaken {
     level: Level,
 }
 
-/// Serve one client until its end of the pipe is closed or the server stops.
+/// Serve one client, as it wants it, until its end of the pipe is closed or the server stops.
 pub async fn serve(
     mcp: Mcp,
     token: Option<&str>,
+    wishes: Wishes,
     input: impl AsyncBufRead + Unpin,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
@@ -61,6 +62,7 @@ pub async fn serve(
         mcp,
         who,
         lines,
+        wishes,
         shaken: Shaken { declared: Declared::default(), level: Level::Info },
         running: Running::default(),
         long: Arc::new(Semaphore::new(LONG_MAX)),
@@ -88,6 +90,7 @@ struct Connection {
     mcp: Mcp,
     who: gate::Caller,
     lines: Outbox,
+    wishes: Wishes,
     shaken: Shaken,
     running: Running,
     long: Arc<Semaphore>,
@@ -160,39 +163,43 @@ impl Connection {
                 }
             }
             (Ok(Incoming::Response { id, result }), None) => {
-                let caller = self.handshaken(None, Wishes::default());
-                if let Err(error) = self.mcp.take_response(&caller, &id, result).await {
+                let answered = match self.handshaken(&Meta::default()) {
+                    Ok(caller) => self.mcp.take_response(&caller, &id, result).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = answered {
                     tracing::debug!(error = %error.message, "an answer of the client was refused");
                 }
             }
         }
     }
 
-    fn handshaken(&self, progress: Option<Box<RawValue>>, wishes: Wishes) -> Caller {
-        Caller {
+    fn handshaken(&self, meta: &Meta<'_>) -> Result<Caller, Error> {
+        Ok(Caller {
             who: self.who.clone(),
             era: Era::Handshake,
             declared: self.shaken.declared,
-            progress,
+            progress: progress_token(meta.progress_token)?,
             log: Some(self.shaken.level),
             takes_back: true,
-            idempotency_key: None,
-            wishes,
-        }
+            idempotency_key: meta.key()?,
+            wishes: self.wishes.or_of(meta),
+        })
     }
 
     /// Begin a request. What it comes to is written by a task of its own.
     async fn begin(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<(), Error> {
         let meta = meta_of(params)?;
         let caller = match era(method, &meta, None)? {
-            Era::Modern => modern(meta.traces(self.who.clone()), meta, Wishes::default())?,
+            Era::Modern => modern(meta.traces(self.who.clone()), meta, self.wishes)?,
             Era::Handshake => match method {
                 "initialize" => {
-                    let (result, session) = handshake::initialize(params)?;
-                    self.shaken.declared = handshake::declared(&session);
-                    self.send(answer(id, &result)).await;
+                    let (result, session) = handshake::initialize(params, self.wishes.profile_of(&self.who))?;
+                    // Before anything is answered: a request has one answer, and this may be refused.
                     let telling =
                         self.mcp.tell_of_changes(&self.who, self.wanted.subscribe(), self.lines.clone())?;
+                    self.shaken.declared = handshake::declared(&session);
+                    self.send(answer(id, &result)).await;
                     // A client that opens again is told once.
                     if let Some(before) = self.telling.replace(tokio::spawn(telling).abort_handle()) {
                         before.abort();
@@ -210,7 +217,7 @@ impl Connection {
                     self.send(answer(id, "{}")).await;
                     return Ok(());
                 }
-                _ => self.handshaken(progress_token(meta.progress_token)?, Wishes::default().or_of(&meta)),
+                _ => self.handshaken(&meta)?,
             },
         };
         let place = self.place(method).await?;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use handover_kernel::id::Face;
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{Phase, Report, Task};
-use handover_kernel::{AgentId, Session, Timestamp};
+use handover_kernel::{Session, Timestamp};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -22,6 +22,7 @@ use handover_desk::clock::now;
 use handover_desk::codes::own;
 use handover_desk::directory::Directory;
 use handover_desk::payload;
+use handover_desk::state::State;
 use handover_desk::waiting::cycle;
 
 /// A task as one caller sees it.
@@ -297,6 +298,15 @@ fn quote(text: &str, json: &mut String) {
     }
 }
 
+/// The word for where a task is on the tools of ours. How it ended has a word of its own, which the status of the extension
+/// has not: there, a call is completed that has a result, good or bad.
+pub fn word(session: &Session, status: Status) -> &'static str {
+    match session.lifecycle.is_terminal() {
+        true => State::of(session).name(),
+        false => status.name(),
+    }
+}
+
 /// What an ended session is called here.
 pub fn ended(state: &str) -> &'static str {
     match state {
@@ -311,15 +321,7 @@ const NAMED_MAX: usize = 5;
 
 /// For whom a task waits that nobody has taken, whether they are there, and since when.
 fn waiting(session: &Session, task: &Task, directory: &Directory, tenant: &str) -> String {
-    let named = task.phase.request().and_then(|request| request.assignee.as_ref());
-    let all = match named {
-        Some(named) => std::slice::from_ref(named),
-        None => &session.binding.participants[..],
-    };
-    let could = |agent: &&AgentId| {
-        !task.declined.contains_key(*agent) && (named.is_some() || **agent != session.binding.requester)
-    };
-    let mut left = all.iter().filter(could);
+    let mut left = task.takers(&session.binding);
     let shown: Vec<String> = left
         .by_ref()
         .take(NAMED_MAX)
@@ -394,7 +396,7 @@ fn message<'a>(
             Some(Cow::Owned(format!("{} waits for a message of the requester", assignee())))
         }
         Standing::ReportedComplete | Standing::ReportedFail => {
-            Some(Cow::Borrowed("awaiting the requester's commitment"))
+            Some(Cow::Borrowed("reported: the requester has not decided about the result yet"))
         }
         Standing::Suspended => match &session.lifecycle {
             Lifecycle::Suspended { reason, .. } if reason.is_empty() => {

@@ -182,7 +182,10 @@ pub(super) fn answers(session: &Session, responses: &Map<String, Value>) -> Resu
         .iter()
         .filter_map(|question| Some((question, responses.get(question.key.as_str())?)))
         .map(|(question, response)| {
-            Ok(Answer { key: question.key.clone(), reply: question::reply(question, response)? })
+            Ok(Answer {
+                key: question.key.clone(),
+                reply: question::reply(question, response, "inputResponses")?,
+            })
         })
         .collect()
 }

@@ -201,7 +201,7 @@ impl Mcp {
         let List { cursor } = params(given)?;
         let catalogue =
             self.desk().directory.skills(&caller.tenant, &caller.agent).await.map_err(No::from)?;
-        let profile = caller.wishes.profile.or(caller.allowance.profile).unwrap_or_default();
+        let profile = caller.profile();
         // The tool that a page ended with may be gone by now.
         let after = page::name(cursor.as_deref()).map_err(No)?;
         let after = after.as_deref();
@@ -307,20 +307,19 @@ impl Tooled<'_> {
 
 fn listed_skill(tool: &Tool) -> Value {
     let skill = &tool.skill;
-    let json = |text: &str| serde_json::from_str::<Value>(text).ok();
     let mut listed = json!({
         "name": &*tool.name,
         "description": format!("{} (a skill of {})", skill.description, tool.agent),
-        "inputSchema": json(skill.input()),
+        "inputSchema": serde_json::from_str::<Value>(skill.input()).ok(),
         "_meta": described_by(Some(tool.agent.as_str())),
     });
     if !skill.title.is_empty() {
         listed["title"] = json!(skill.title);
     }
-    if let Some(schema) = json(&skill.output_schema) {
-        listed["outputSchema"] = schema;
+    if let Some(schema) = skill.output() {
+        listed["outputSchema"] = shape::or_handle(schema);
     }
-    if let Some(annotations) = json(&skill.annotations) {
+    if let Some(annotations) = skill.remarks() {
         listed["annotations"] = annotations;
         // Hosts may act on hints: these are as good as whoever gave them.
         listed["_meta"]["dev.handover/annotatedBy"] = json!({ "kind": "agent", "id": tool.agent.as_str() });
@@ -333,6 +332,24 @@ mod tests {
     use handover_desk::directory::listed::is_reserved;
 
     use super::*;
+
+    #[test]
+    fn a_model_is_told_of_every_tool_that_its_profile_shows_and_of_no_other() {
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '*';
+        for profile in [Profile::All, Profile::Requester, Profile::Worker, Profile::Conversation] {
+            let text = super::super::discover::instructions(profile);
+            let words: Vec<&str> = text.split(|letter| !is_letter(letter)).collect();
+            let is_told = |name: &str| {
+                words.iter().any(|word| match word.strip_suffix('*') {
+                    Some(beginning) => name.starts_with(beginning),
+                    None => *word == name,
+                })
+            };
+            for (name, (tool, _)) in BUILTINS.iter() {
+                assert_eq!(is_told(name), tool.run.is_for(profile), "{profile:?}: {name}");
+            }
+        }
+    }
 
     #[test]
     fn no_skill_can_be_listed_as_a_tool_of_ours() {

@@ -74,6 +74,12 @@ impl<'a> Telling<'a> {
         }
     }
 
+    /// Whether the client shows one of the open questions now.
+    pub(super) fn is_asking(&self, session: &Session) -> bool {
+        let questions = session.task().map_or(&[][..], |task| task.phase.questions());
+        questions.iter().any(|question| self.asked.contains(question.key.as_str()))
+    }
+
     /// Put questions as requests of ours, each once.
     pub(super) async fn ask(&mut self, session: &Session, asked: Map<String, Value>) {
         let questions = session.task().map_or(&[][..], |task| task.phase.questions());

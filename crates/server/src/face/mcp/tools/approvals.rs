@@ -27,7 +27,7 @@ fn changes() -> Value {
         "title": { "type": "string", "description": "Another title of the task" },
         "instructions": { "type": "string", "description": "Other instructions" },
         "input": { "description": "Another input: any JSON" },
-        "reason": { "type": "string", "description": "Another reason, of an offer or a commitment" },
+        "reason": { "type": "string", "description": "Another reason, of an offer or of an outcome" },
     })
 }
 

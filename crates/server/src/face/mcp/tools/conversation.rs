@@ -12,7 +12,7 @@ use crate::face::grid::{self, methods::Method};
 use crate::face::mcp::Mcp;
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
-use crate::face::mcp::message::shorten;
+use crate::face::mcp::message::{Error, shorten};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,21 @@ pub(in crate::face::mcp) enum Tool {
 const FOUND_MAX: usize = 100;
 
 /// What holds JSON of others, whose names are left as they are.
-const FOREIGN: [&str; 4] = ["data", "schema", "file", "inputSchema"];
+const FOREIGN: [&str; 13] = [
+    "data",
+    "schema",
+    "file",
+    "inputSchema",
+    "outputSchema",
+    "annotations",
+    "used",
+    "numbers",
+    "input",
+    "output",
+    "proposed",
+    "arguments",
+    "content",
+];
 
 impl Tool {
     /// The method that it is, unless it is about agents.
@@ -167,10 +181,10 @@ impl Mcp {
     ) -> Done {
         let desk = self.desk();
         if let Some(method) = tool.method() {
-            let spelt = Map::from_iter(given.into_iter().map(|(name, value)| (camel(&name), value)));
-            let given = to_raw_value(&spelt).map_err(|error| Trouble::Told(error.to_string()))?;
+            let given = to_raw_value(&respelt(Value::Object(given), &camel))
+                .map_err(|error| Trouble::Told(error.to_string()))?;
             let answered = grid::answer(desk, &caller.who, method, Some(&given)).await;
-            let answer = answered.map_err(|refused| Trouble::from(refused.0))?;
+            let answer = answered.map_err(|refused| told(refused.0))?;
             let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
             return Ok(structured(respelt(answer, &snake)));
         }
@@ -209,6 +223,15 @@ struct Search {
     query: String,
     cursor: Option<String>,
     max: Option<usize>,
+}
+
+/// What is said of a refusal: in the result, as of all tools, unless the server could not do it.
+fn told(error: Error) -> Trouble {
+    let limited = error.data.as_ref().is_some_and(|data| data.get("retryAfterMs").is_some());
+    match &error.name {
+        Some(code) if limited => Trouble::Told(format!("{} ({code})", error.message)),
+        Some(_) | None => Trouble::from(error),
+    }
 }
 
 /// `taskId` as `task_id`.
@@ -275,6 +298,14 @@ mod tests {
         let task = json!({ "taskId": "t", "parts": [{ "type": "data", "data": { "aB": 1 } }] });
         let spelt = respelt(task, &snake);
         assert_eq!(spelt, json!({ "task_id": "t", "parts": [{ "type": "data", "data": { "aB": 1 } }] }));
+        let others =
+            json!({ "used": { "inputTokens": 1, "a_b": 2 }, "budget": { "numbers": { "costUsd": 3 } } });
+        assert_eq!(respelt(others.clone(), &snake), others);
+        assert_eq!(respelt(others.clone(), &camel), others);
+        assert_eq!(
+            respelt(json!({ "budget": { "time_ms": 1 } }), &camel),
+            json!({ "budget": { "timeMs": 1 } })
+        );
     }
 
     #[test]

@@ -1,32 +1,31 @@
 //! Tools to hand out work and watch over it.
 //!
 //! - `table`: what they are called, and for what
+//! - `shown`: how a task looks to a model
 //! - `lists`: lists of tasks, and what happened in one
 
 mod lists;
+mod shown;
 mod table;
 
-use handover_desk::approvals::sees_approval;
-use handover_desk::calendar::rfc3339;
 use handover_desk::delegate::Work;
 use handover_desk::look::HISTORY_MAX;
 use handover_desk::payload;
-use handover_desk::state::{State, waits_for};
-use handover_desk::timeline;
 use handover_desk::waiting::Edge;
 use handover_kernel::command::{Act, Answer, CheckInTerms, Next, TaskAct};
-use handover_kernel::session::Lifecycle;
+use handover_kernel::session::Standing;
 use handover_kernel::{AgentId, Blob, QuestionKey, Session, SessionId, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+pub(in crate::face::mcp) use self::shown::USER_ASKED;
+use self::shown::may_ask_user;
 pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, read_arguments};
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
-use crate::face::mcp::task::{Status, asker};
 use crate::face::mcp::{Mcp, question};
-use crate::face::{approval, budget, silence};
+use crate::face::{budget, silence};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,15 +64,26 @@ fn queueable(trouble: Trouble) -> Trouble {
     }
 }
 
-/// What a model can do about a task that has not ended.
-fn next_step(status: Status) -> Option<&'static str> {
-    match status {
-        Status::Working => Some(
-            "call task_wait with this task_id until status is another; task_steer changes its course, task_cancel ends it",
-        ),
-        Status::InputRequired => Some("answer `questions` with task_answer, then call task_wait"),
-        Status::Paused => Some("call task_resume to let it go on, or task_cancel to end it"),
-        Status::Completed | Status::Failed | Status::Cancelled => None,
+/// Whether nobody works on a task meanwhile, which those who wait for it want to know.
+fn stops(session: &Session) -> bool {
+    stops_at(session.standing()) || session.proposal.is_some()
+}
+
+fn stops_at(standing: Standing) -> bool {
+    match standing {
+        Standing::WaitingInput
+        | Standing::WaitingAuthorization
+        | Standing::WaitingReply
+        | Standing::ReportedComplete
+        | Standing::ReportedFail
+        | Standing::Suspended => true,
+        Standing::Pending
+        | Standing::Requested
+        | Standing::Working
+        | Standing::ResolvedPositive
+        | Standing::ResolvedNegative
+        | Standing::Expired
+        | Standing::Cancelled => false,
     }
 }
 
@@ -131,84 +141,6 @@ impl Mcp {
         }
     }
 
-    /// Where a task is, for a model.
-    pub(in crate::face::mcp) fn view(&self, caller: &Caller, session: &Session) -> Value {
-        let Some(shown) = self.shown(session, EVERYTHING, &caller.who) else {
-            return json!({});
-        };
-        let task = session.task();
-        let questions: Map<String, Value> = task
-            .map_or(&[][..], |task| task.phase.questions())
-            .iter()
-            .map(|question| {
-                (question.key.to_string(), question::put(question, asker(session))["params"].take())
-            })
-            .collect();
-        let title = session.wanted().map(|request| request.title.to_string());
-        let mut view = json!({
-            "task_id": shown.task_id,
-            "status": shown.status,
-            "state": State::of(session).name(),
-            "title": title,
-            "requester": session.binding.requester.as_str(),
-            "face": timeline::face(session.binding.face),
-            "created_at": shown.created_at,
-            "updated_at": shown.last_updated_at,
-        });
-        // For whose approval it waits is told to those who may see that.
-        let told = |what| what != "approval" || sees_approval(&caller.who, session);
-        if let Some((what, agents)) = waits_for(session).filter(|(what, _)| told(*what)) {
-            let agents: Vec<&str> = agents.iter().take(WAITED_FOR_MAX).map(|agent| agent.as_str()).collect();
-            view["waits_for"] = json!({ "what": what, "agents": agents });
-        }
-        if let Some(parent) = &session.binding.parent {
-            view["parent_task_id"] = json!(parent.as_str());
-        }
-        if let Some(task) = task.filter(|task| !task.children.is_empty()) {
-            let children = task.children.iter().map(|(_, child)| child.as_str());
-            view["subtasks"] = json!(children.collect::<Vec<_>>());
-        }
-        if let Some(message) = &shown.status_message {
-            view["message"] = json!(message);
-        }
-        if let Some(assignee) = task.and_then(|task| task.phase.assignee()) {
-            let presence = self.desk().directory.presence(&caller.tenant, assignee);
-            view["assignee"] = json!(assignee.as_str());
-            view["assignee_seen_at"] = json!(presence.last_seen.map(rfc3339));
-        }
-        if let Some(since) = task.and_then(|task| task.signs.silent_since) {
-            view["silent_since"] = json!(rfc3339(since));
-        }
-        if let Some(approval) = approval::shown_to(&caller.who, session) {
-            view["approval"] = approval.for_tools();
-        }
-        if let Some(budget) = budget::shown(session) {
-            view["budget"] = json!(budget);
-        }
-        if let Some(used) = budget::used(session) {
-            view["used"] = json!(used);
-        }
-        if let Some(done) = task.and_then(|task| task.phase.progress().and_then(|progress| progress.done)) {
-            view["progress"] = json!(done);
-        }
-        if !questions.is_empty() && !session.lifecycle.is_terminal() {
-            view["questions"] = Value::Object(questions);
-        }
-        if let Some(key) = task.and_then(|task| task.outcome_key()) {
-            view["outcome_key"] = json!(key);
-        }
-        if let Some(step) = next_step(shown.status) {
-            view["next_step"] = json!(step);
-        }
-        if let Some(result) = shown.result {
-            view["result"] = Value::Object(result);
-        }
-        if let Some(error) = shown.error {
-            view["error"] = json!(error);
-        }
-        view
-    }
-
     async fn status(&self, caller: &Caller, task_id: &str) -> Done {
         let session = self.task(&caller.who, task_id).await?;
         let mut view = self.view(caller, &session);
@@ -241,9 +173,13 @@ impl Mcp {
                 "expected agents that could do it, found none in the directory".to_owned(),
             ));
         }
+        let id = self.new_id(caller);
         let warning = match anybody || asked.queue {
             true => None,
-            false => self.desk().must_exist(&caller.who, &agents).await.map_err(|no| queueable(no.into()))?,
+            false => {
+                let known = self.desk().must_exist(&caller.who, &id, &agents).await;
+                known.map_err(|no| queueable(no.into()))?
+            }
         };
         let work = Work {
             agents,
@@ -260,7 +196,6 @@ impl Mcp {
             budget: budget::budget(asked.budget.as_ref()).map_err(Trouble::Told)?,
             ..Work::default()
         };
-        let id = self.new_id(caller);
         let mut view = self.view(caller, &self.begin(caller, &id, work).await?.session);
         if let Some(warning) = warning {
             view["warning"] = json!(format!("{warning}; the task waits until an agent of that name comes"));
@@ -273,13 +208,11 @@ impl Mcp {
         let mut session = self.task(&caller.who, &asked.task_id).await?;
         let mut stay = self.desk().stay(&caller.who)?;
         let mut events = self.desk().events(&caller.who, &asked.task_id, session.head.0);
-        loop {
-            let waits = session.task().is_some_and(|task| !task.phase.questions().is_empty());
-            let paused = matches!(session.lifecycle, Lifecycle::Suspended { .. });
-            let sent_back = session.proposal.as_ref().is_some_and(|proposal| proposal.was_refused());
-            if session.lifecycle.is_terminal() || waits || paused || sent_back {
-                return Ok(structured(self.view(caller, &session)));
-            }
+        // What was so already is no news, unless it is for the caller to do something about it: else one that calls this
+        // again and again would never wait.
+        let before = session.standing();
+        let mut is_news = self.is_callers_turn(caller, &session);
+        while !session.lifecycle.is_terminal() && !is_news {
             let happened = match stay.next_by(&mut events, until).await {
                 Ok(event) => event.is_some(),
                 Err(over) => over.no().map_or(Ok(false), Err)?,
@@ -287,8 +220,37 @@ impl Mcp {
             session = self.task(&caller.who, &asked.task_id).await?;
             // Whatever else ended the listening, the task is what it is.
             if !happened {
-                return Ok(structured(self.view(caller, &session)));
+                break;
             }
+            is_news = self.is_callers_turn(caller, &session)
+                || (session.standing() != before && (stops(&session) || stops_at(before)));
+        }
+        Ok(structured(self.view(caller, &session)))
+    }
+
+    /// Whether the task waits for the caller of `task_wait` to do something.
+    fn is_callers_turn(&self, caller: &Caller, session: &Session) -> bool {
+        let who = &caller.who;
+        if let Some(proposal) = &session.proposal {
+            return match proposal.is_open() {
+                true => proposal.by != who.agent && session.approvers().contains(&who.agent),
+                false => proposal.by == who.agent,
+            };
+        }
+        let is_requester = session.binding.requester == who.agent;
+        match session.standing() {
+            // Its client asks its user by itself.
+            Standing::WaitingInput | Standing::WaitingAuthorization => is_requester && !may_ask_user(session),
+            Standing::WaitingReply => is_requester,
+            Standing::ReportedComplete | Standing::ReportedFail => self.may_commit(who, session),
+            Standing::Pending
+            | Standing::Requested
+            | Standing::Working
+            | Standing::Suspended
+            | Standing::ResolvedPositive
+            | Standing::ResolvedNegative
+            | Standing::Expired
+            | Standing::Cancelled => false,
         }
     }
 
@@ -300,7 +262,7 @@ impl Mcp {
             let open = questions.iter().find(|question| question.key.as_str() == key);
             let question =
                 open.ok_or_else(|| Trouble::Told(format!("no open question has the key {key:?}")))?;
-            let reply = question::reply(question, response)?;
+            let reply = question::reply(question, response, "answers")?;
             answers.push(Answer { key: QuestionKey::from(key.as_str()), reply });
         }
         if answers.is_empty() {

@@ -103,7 +103,7 @@ fn yes_or_no() -> Value {
 }
 
 fn status() -> Value {
-    json!({ "enum": ["working", "input_required", "paused", "completed", "failed", "cancelled"] })
+    json!({ "enum": ["working", "input_required", "paused", "completed", "failed", "rejected", "cancelled", "expired"] })
 }
 
 fn task() -> Value {
@@ -142,6 +142,52 @@ fn task() -> Value {
     )
 }
 
+/// What a call of a skill returns that says what it gives: that, or a handle if it takes longer than a call waits. A client
+/// may give up a result that is neither.
+pub(super) fn or_handle(mut own: Value) -> Value {
+    let handle = object(
+        json!({
+            "task_id": text(),
+            "status": status(),
+            "next_step": json!({ "type": "string", "description": "What to call for the result" }),
+        }),
+        &["task_id", "status", "next_step"],
+    );
+    let mut listed = json!({ "type": "object" });
+    if let Some(dialect) = own.as_object_mut().and_then(|own| own.remove("$schema")) {
+        listed["$schema"] = dialect;
+    }
+    moved(&mut own);
+    listed["anyOf"] = json!([own, handle]);
+    listed
+}
+
+/// Let what refers to a place in this schema refer to it in the list of which the schema is now the first.
+fn moved(schema: &mut Value) {
+    match schema {
+        // One that has an address of its own refers to itself wherever it is.
+        Value::Object(fields) if fields.contains_key("$id") => {}
+        Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| match (name.as_str(), value) {
+            ("$ref" | "$dynamicRef", Value::String(place)) => {
+                if let Some(pointer) = place.strip_prefix('#')
+                    && (pointer.is_empty() || pointer.starts_with('/'))
+                {
+                    *place = format!("#/anyOf/0{pointer}");
+                }
+            }
+            // What is data refers to nothing, and the names of fields are no words of a schema.
+            ("const" | "enum" | "default" | "examples", _) => {}
+            (
+                "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions",
+                Value::Object(named),
+            ) => named.values_mut().for_each(moved),
+            (_, value) => moved(value),
+        }),
+        Value::Array(items) => items.iter_mut().for_each(moved),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 fn work() -> Value {
     object(
         json!({
@@ -167,6 +213,8 @@ fn safe_point(more: Value) -> Value {
         "ended": yes_or_no(),
         "status": status(),
         "more_orders": yes_or_no(),
+        "recorded": json!({ "type": "boolean", "description": "False if what you said was not taken, because the task is paused" }),
+        "note": text(),
         "next_after": { "type": "integer" },
     });
     if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {
@@ -255,6 +303,41 @@ pub(super) fn returns(run: Run) -> Value {
                 | handoffs::Tool::Decline
                 | handoffs::Tool::Commit => handoff,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_that_refers_to_itself_does_so_beside_a_handle() {
+        let own = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "$defs": { "pair": { "type": "array", "maxItems": 2 } },
+            "properties": {
+                "pair": { "$ref": "#/$defs/pair" },
+                "below": { "$ref": "#" },
+                "default": { "$ref": "#/$defs/pair" },
+                "says": { "const": { "$ref": "#/$defs/pair" } },
+            },
+            "required": ["pair"],
+        });
+        let schema = jsonschema::draft202012::new(&or_handle(own)).unwrap();
+        let handle = json!({ "task_id": "t", "status": "working", "next_step": "task_wait", "more": 1 });
+        for (value, fits) in [
+            (json!({ "pair": [1, 2] }), true),
+            (json!({ "pair": [1, 2, 3] }), false),
+            (json!({ "pair": [], "below": { "pair": [] } }), true),
+            (json!({ "pair": [], "below": { "pair": 1 } }), false),
+            (json!({ "pair": [], "says": { "$ref": "#/$defs/pair" } }), true),
+            (json!({ "pair": [], "default": [1, 2, 3] }), false),
+            (json!({ "task_id": "t" }), false),
+            (handle, true),
+        ] {
+            assert_eq!(schema.is_valid(&value), fits, "{value}");
         }
     }
 }

@@ -13,6 +13,7 @@ use handover_desk::contract::skill_of;
 use handover_desk::follow::{Events, Stay};
 use handover_desk::orders::Told;
 use handover_desk::payload;
+use handover_desk::state::State;
 use handover_desk::{Accepted, WaitKind};
 use handover_kernel::budget::Amounts;
 use handover_kernel::command::{Act, Command, Failure, Need, NewQuestion, Progress, TaskAct};
@@ -31,7 +32,7 @@ use crate::face::budget::{self, Numbers};
 use crate::face::mcp::call::{ASKING, FOLLOWED};
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::{self, structured};
-use crate::face::mcp::task::ended;
+use crate::face::mcp::task::{ended, word};
 use crate::face::mcp::{Mcp, No, question};
 
 /// Which tool.
@@ -152,10 +153,12 @@ impl Mcp {
         match self.put(caller, &asked.task_id, command).await {
             Ok(accepted) => Ok(structured(safe_point(&accepted, &Told::default()))),
             Err(no) => match no.refusal() {
-                Some(Refusal::SessionSuspended) => {
-                    Ok(structured(json!({ "orders": [], "paused": true, "ended": false })))
+                Some(Refusal::SessionSuspended) => Ok(structured(json!({
+                    "orders": [], "paused": true, "ended": false, "recorded": false, "note": NOT_RECORDED,
+                }))),
+                Some(Refusal::SessionEnded { state }) => {
+                    Ok(structured(self.over(caller, &asked.task_id, state).await))
                 }
-                Some(Refusal::SessionEnded { state }) => Ok(structured(over(state))),
                 Some(_) | None => Err(no.into()),
             },
         }
@@ -172,10 +175,20 @@ impl Mcp {
         let mut stay =
             asked.wait_ms.filter(|wait| *wait > 0).map(|_| self.desk().stay(&caller.who)).transpose()?;
         let checkpoint = || taking_orders(caller, Act::Task(TaskAct::Checkpoint));
-        let mut command = Command { used: told_used(asked.used)?, ..caller.name(checkpoint()) };
+        let mut used = told_used(asked.used)?;
+        let mut command = caller.name(checkpoint());
         loop {
             let mut last = json!({ "orders": [], "paused": true, "ended": false });
-            match self.put(caller, &asked.task_id, command).await {
+            // A paused task does not take it: it is said again until the task goes on, and then once.
+            command.used = used.clone();
+            let answer = self.put(caller, &asked.task_id, command).await;
+            if answer.is_ok() {
+                used = Amounts::default();
+            } else if used != Amounts::default() {
+                last["recorded"] = json!(false);
+                last["note"] = json!(NOT_RECORDED);
+            }
+            match answer {
                 Ok(accepted) if accepted.receipt.duplicate => {
                     told = self.desk().told_again(&caller.who, &accepted, told).await?;
                     last = safe_point(&accepted, &told);
@@ -198,7 +211,9 @@ impl Mcp {
                         say_what_follows(&mut last, &told);
                         return Ok(structured(last));
                     }
-                    Some(Refusal::SessionEnded { state }) => return Ok(structured(over(state))),
+                    Some(Refusal::SessionEnded { state }) => {
+                        return Ok(structured(self.over(caller, &asked.task_id, state).await));
+                    }
                     Some(_) | None => return Err(no.into()),
                 },
             }
@@ -207,6 +222,13 @@ impl Mcp {
             }
             command = checkpoint();
         }
+    }
+
+    /// The task is over, whatever its worker was about to say.
+    async fn over(&self, caller: &Caller, task_id: &str, state: &str) -> Value {
+        let session = self.task(&caller.who, task_id).await.ok();
+        let status = session.map_or_else(|| ended(state), |session| State::of(&session).name());
+        json!({ "orders": [], "paused": false, "ended": true, "status": status })
     }
 
     /// What happens to a task from now on.
@@ -277,7 +299,7 @@ impl Mcp {
                 Err(no) => match no.refusal() {
                     Some(Refusal::SessionSuspended) => last["paused"] = json!(true),
                     Some(Refusal::SessionEnded { state }) => {
-                        last = over(state);
+                        last = self.over(caller, &asked.task_id, state).await;
                         break;
                     }
                     Some(_) | None => return Err(no.into()),
@@ -370,18 +392,19 @@ impl Mcp {
         let mut command = Command { used, ..caller.name(caller.command(Act::Task(act))) };
         command.verbatim = verbatim;
         let accepted = self.put(caller, task_id, command).await?;
-        let status =
-            self.shown(&accepted.session, Declared::default(), &caller.who).map(|shown| shown.status);
+        let session = &accepted.session;
+        let shown = self.shown(session, Declared::default(), &caller.who);
+        let status = shown.map(|shown| word(session, shown.status));
         Ok(structured(json!({ "reported": true, "task_id": task_id, "status": status })))
     }
 }
 
-/// What a worker says that it has used.
 /// Whether the task may be another's by now, and not the server busy.
 fn is_passed_over(no: &No) -> bool {
     no.refusal().is_some_and(|refusal| *refusal != Refusal::Busy)
 }
 
+/// What a worker says that it has used.
 fn told_used(used: Option<Numbers>) -> Result<Amounts, Trouble> {
     budget::amounts("used", used).map_err(Trouble::Told)
 }
@@ -442,11 +465,6 @@ fn say_what_follows(shown: &mut Value, told: &Told) {
     }
 }
 
-/// The task is over, whatever its worker was about to say.
-fn over(state: &str) -> Value {
-    json!({ "orders": [], "paused": false, "ended": true, "status": ended(state) })
-}
-
 fn order(order: &Order) -> Value {
     let seq = order.seq.0;
     match &order.what {
@@ -489,6 +507,10 @@ fn sort_orders(
         }
     }
 }
+
+/// What a worker is told whose task is paused.
+const NOT_RECORDED: &str = "the task is paused, and what you said was not recorded: call work_checkpoint until paused is false, \
+    then say it again";
 
 /// What a worker is told whose question may be shown to nobody.
 const SEEN_BY_NOBODY: &str = "the requester's client follows this task and did not say that it can show questions, so that \
@@ -544,10 +566,7 @@ fn new_question(session: &Session, key: &str, asked: &AskOne) -> Result<NewQuest
     if let Some(what) = question::malformed(request) {
         return Err(wrong(what.to_owned()));
     }
-    if method == "elicitation/create" && !url {
-        let schema = request
-            .pointer("/params/requestedSchema")
-            .ok_or_else(|| wrong("expected params.requestedSchema".to_owned()))?;
+    if let Some(schema) = request.pointer("/params/requestedSchema").filter(|_| !url) {
         // Whoever answers, on whatever face, answers to this.
         question.schema = Blob::from(schema.to_string().into_bytes());
     }

@@ -1,20 +1,17 @@
 //! Lists of tasks, and what happened in one.
 
-use handover_desk::calendar::rfc3339;
 use handover_desk::converse::{Tasks, unread};
 use handover_desk::look::{HISTORY_MAX, Query};
 use handover_desk::state::State;
-use handover_kernel::session::Standing;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{Done, Trouble};
-use super::{EVERYTHING, LIST_MAX};
+use super::LIST_MAX;
 use crate::face::mcp::Mcp;
 use crate::face::mcp::caller::Caller;
 use crate::face::mcp::content::structured;
 use crate::face::mcp::resources::TASKS;
-use crate::face::mcp::task::Status;
 
 impl Mcp {
     pub(super) async fn task_timeline(&self, caller: &Caller, asked: Timeline) -> Done {
@@ -65,45 +62,12 @@ impl Mcp {
         if asked.unread {
             return self.unread_list(caller, asked.cursor.as_deref(), max).await;
         }
-        if asked.details || asked.states.is_some() {
-            return self.detailed_list(caller, asked, max).await;
-        }
-        let page = self.desk().list(&caller.who, TASKS, asked.cursor.as_deref(), max).await?;
-        let mut tasks = Vec::new();
-        for item in &page.items {
-            let status = match item.standing {
-                Some(Standing::WaitingInput | Standing::WaitingAuthorization) => Some(Status::InputRequired),
-                Some(Standing::Suspended) => Some(Status::Paused),
-                Some(Standing::ResolvedPositive) => Some(Status::Completed),
-                Some(Standing::Expired) => Some(Status::Failed),
-                // What such a task came to is only in the task itself.
-                Some(Standing::ResolvedNegative | Standing::Cancelled) | None => {
-                    let session = self.task(&caller.who, item.id.as_str()).await.ok();
-                    session.and_then(|session| Some(self.shown(&session, EVERYTHING, &caller.who)?.status))
-                }
-                Some(
-                    Standing::Pending
-                    | Standing::Requested
-                    | Standing::Working
-                    | Standing::WaitingReply
-                    | Standing::ReportedComplete
-                    | Standing::ReportedFail,
-                ) => Some(Status::Working),
-            };
-            tasks.push(json!({
-                "task_id": item.id.as_str(),
-                "status": status,
-                "title": item.summary.title,
-                "requester": &*item.requester,
-                "assignee": item.summary.assignee,
-                "created_at": rfc3339(item.created_at),
-            }));
-        }
-        Ok(structured(json!({ "tasks": tasks, "next_cursor": page.next })))
+        self.stated_list(caller, asked, max).await
     }
 
-    /// The tasks in some states, or all, as task_status shows them, without their results.
-    async fn detailed_list(&self, caller: &Caller, asked: TaskList, max: usize) -> Done {
+    /// The tasks in some states, or all; with details as task_status shows them, without their results.
+    async fn stated_list(&self, caller: &Caller, asked: TaskList, max: usize) -> Done {
+        let details = asked.details || asked.states.is_some();
         let mut wanted = Vec::new();
         for name in asked.states.unwrap_or_default() {
             let unknown = || {
@@ -117,6 +81,9 @@ impl Mcp {
         let (found, next) = self.desk().sessions(&caller.who, query, asked.cursor.as_deref(), max).await?;
         let found = found.iter().filter(|session| wanted.is_empty() || wanted.contains(&State::of(session)));
         let tasks = found.map(|session| {
+            if !details {
+                return self.listed(caller, session);
+            }
             let mut view = self.view(caller, session);
             if let Some(fields) = view.as_object_mut() {
                 for field in ["result", "next_step"] {
@@ -133,17 +100,9 @@ impl Mcp {
         let wanted = Tasks { unread: true, ..Tasks::default() };
         let (found, next) = self.desk().tasks(&caller.who, &wanted, after, max).await?;
         let tasks = found.iter().map(|session| {
-            let task = session.task();
-            let title = task.and_then(|task| task.phase.request()).map(|request| request.title.to_string());
-            json!({
-                "task_id": session.binding.id.as_str(),
-                "status": self.shown(session, EVERYTHING, &caller.who).map(|shown| shown.status),
-                "title": title,
-                "requester": session.binding.requester.as_str(),
-                "assignee": task.and_then(|task| task.phase.assignee()).map(|agent| agent.as_str()),
-                "created_at": rfc3339(session.binding.created_at),
-                "unread_count": unread(session, &caller.agent).len(),
-            })
+            let mut row = self.listed(caller, session);
+            row["unread_count"] = json!(unread(session, &caller.agent).len());
+            row
         });
         Ok(structured(json!({ "tasks": tasks.collect::<Vec<_>>(), "next_cursor": next })))
     }

@@ -72,8 +72,8 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     Builtin {
         name: "task_wait",
         title: "Wait for a task",
-        description: "Wait until a task has ended, asks something or is paused, or until the time is up; then say where it is, like \
-            task_status. If it still works, call it again.",
+        description: "Wait until a task has ended, asks you something, stops or goes on, or until the time is up; then say where it is, \
+            like task_status. Follow `next_step` in the answer: if it says so, call this again.",
         arguments: || {
             object(
                 json!({
@@ -95,7 +95,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
                     "cursor": { "type": "string", "description": "next_cursor of the last list" },
                     "max": { "type": "integer", "minimum": 1, "maximum": LIST_MAX },
                     "unread": { "type": "boolean", "description": "Only tasks with messages that you have not read, the oldest first" },
-                    "details": { "type": "boolean", "description": "Show of each task what task_status shows, without its result" },
+                    "details": { "type": "boolean", "description": "Show of each task all that task_status shows, without its result" },
                     "states": { "type": "array", "items": { "enum": State::ALL.map(State::name) }, "description": "Only tasks in these states, with details; a page may have fewer than there are" },
                 }),
                 &[],
@@ -193,7 +193,7 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     Builtin {
         name: "task_commit",
         title: "Commit a task's outcome",
-        description: "Bind the outcome of a task that waits for your word after its agent has reported (only tasks that were not started over MCP do).",
+        description: "Bind the outcome of a task that waits for your word after its agent has reported: `next_step` says so. Most tasks end by themselves.",
         arguments: || {
             object(
                 json!({

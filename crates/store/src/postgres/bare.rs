@@ -20,6 +20,8 @@ impl Bare {
         let link = Link::new(options.database, &options.schema, "bare", options.patience)?;
         let session = link.connect(options.patience).map_err(|error| fault("connecting", error))?;
         let bare = Bare { link, session, last: 0 };
+        let schema = format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", bare.link.schema());
+        bare.ask(&schema, Vec::new())?;
         bare.ask("DROP TABLE IF EXISTS @bare", Vec::new())?;
         bare.ask("CREATE TABLE @bare (key bigint PRIMARY KEY, bytes bytea NOT NULL)", Vec::new())?;
         Ok(bare)

@@ -377,15 +377,20 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     IF p_anew THEN
-        DELETE FROM lists o USING unnest(p_sid) AS i (sid), listed l
-        WHERE l.sid = i.sid AND o.tenant = l.tenant AND o.agent = ANY (l.agents) AND o.born = l.born;
+        DELETE FROM lists o USING (
+            SELECT l.tenant, a.agent, l.born FROM unnest(p_sid) AS i (sid), listed l, unnest(l.agents) AS a (agent)
+            WHERE l.sid = i.sid OFFSET 0) gone
+        WHERE o.tenant = gone.tenant AND o.agent = gone.agent AND o.born = gone.born;
     END IF;
     IF true = ANY (p_has_row) THEN
         IF false = ANY (stays) THEN
-            DELETE FROM inbox b USING generate_subscripts(p_sid, 1) AS i (item), listed l, unnest(l.waiters) AS w (agent)
-            WHERE won[i.item] AND p_has_row[i.item] AND NOT is_new[i.item] AND NOT stays[i.item] AND l.sid = p_sid[i.item]
-            AND w.agent <> ALL (p_waiters[i.item]::text[])
-            AND b.tenant = l.tenant AND b.agent = w.agent AND b.born = l.born;
+            -- Apart, so that whatever is planned looks for each of these by its whole key.
+            DELETE FROM inbox b USING (
+                SELECT l.tenant, w.agent, l.born
+                FROM generate_subscripts(p_sid, 1) AS i (item), listed l, unnest(l.waiters) AS w (agent)
+                WHERE won[i.item] AND p_has_row[i.item] AND NOT is_new[i.item] AND NOT stays[i.item] AND l.sid = p_sid[i.item]
+                AND w.agent <> ALL (p_waiters[i.item]::text[]) OFFSET 0) gone
+            WHERE b.tenant = gone.tenant AND b.agent = gone.agent AND b.born = gone.born;
             INSERT INTO inbox (tenant, agent, born, sid, kinds)
             SELECT p_tenant[i.item], w.agent, p_born[i.item], p_sid[i.item], bit_or(w.kinds)
             FROM generate_subscripts(p_sid, 1) AS i (item)

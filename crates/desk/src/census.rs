@@ -103,8 +103,13 @@ fn look(store: &dyn Store, key: &SessionKey) -> Result<Option<Look>, Fault> {
     let Some(label) = label(&row) else { return Ok(None) };
     let (mut wait, mut idle_since, mut before) = (Wait::for_(label.1), None, head);
     while before > 0 && before + EVENTS_MAX > head && !wait.is_found {
-        let from = before.saturating_sub(EVENTS);
-        let page = store.read(key, from, (before - from) as usize)?;
+        let mut from = before.saturating_sub(EVENTS);
+        let mut page = store.read(key, from, (before - from) as usize)?;
+        if (page.len() as u64) < before - from {
+            // It was cut by bytes, and the newest are what matters.
+            from = before - 1;
+            page = store.read(key, from, 1)?;
+        }
         let events: Option<Vec<Event>> = page.iter().map(|event| codec::decode(&event.bytes).ok()).collect();
         // What cannot be read is told of where somebody asks for it.
         let Some(events) = events else { break };

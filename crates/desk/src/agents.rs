@@ -19,7 +19,7 @@ use crate::{Desk, page};
 const PAGE: usize = 256;
 
 /// How many agents are looked at for names that are near, and how many are told.
-const LOOKED_AT_MAX: usize = 10_000;
+const LOOKED_AT_MAX: usize = 1000;
 const NEAREST_MAX: usize = 3;
 
 /// How many words of agents are searched where the search is asked for: a fraction of a millisecond.

@@ -14,8 +14,8 @@ use super::{Mcp, No, params, prompts};
 const VALUES_MAX: usize = 100;
 
 /// How many tasks, or agents, are looked at: the newest, and the first; and how many at a time.
-const LOOKED_AT_MAX: usize = 10_000;
-const PAGE: usize = 1000;
+const LOOKED_AT_MAX: usize = 1000;
+const PAGE: usize = 250;
 
 #[derive(Deserialize)]
 struct Complete {

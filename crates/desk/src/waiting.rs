@@ -17,7 +17,6 @@ use handover_store::SessionKey;
 use crate::Desk;
 use crate::approvals::sees_approval;
 use crate::caller::{Caller, sees};
-use crate::converse::Branch;
 use crate::no::No;
 
 /// How many tasks of one agent, and how many subtasks of one task, are looked at.
@@ -94,10 +93,10 @@ impl Desk {
     }
 
     /// The same of all tasks of a tree, each wait once, as far as there is time to look at them.
-    pub async fn waits_among(&self, caller: &Caller, tree: &[Branch]) -> Result<Vec<Edge>, No> {
+    pub async fn waits_among(&self, caller: &Caller, tree: &[Arc<Session>]) -> Result<Vec<Edge>, No> {
         let (mut edges, mut looks): (Vec<Edge>, usize) = (Vec::new(), LOOKS_MAX);
-        for branch in tree.iter().take(TASKS_MAX) {
-            for edge in self.edges_in(&caller.tenant, &branch.session, &mut looks, Some(caller)).await? {
+        for session in tree.iter().take(TASKS_MAX) {
+            for edge in self.edges_in(&caller.tenant, session, &mut looks, Some(caller)).await? {
                 let is_it = |known: &Edge| {
                     (&known.from, &known.to, known.why, &known.on)
                         == (&edge.from, &edge.to, edge.why, &edge.on)

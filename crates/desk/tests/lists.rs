@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use handover_desk::approvers::Rules;
 use handover_desk::caller::Caller;
 use handover_desk::clock::now;
+use handover_desk::converse::Branch;
 use handover_desk::delegate::{Profile, Responsibility, Work};
 use handover_desk::find::Wanted;
 use handover_desk::identity::Identity;
@@ -17,7 +19,7 @@ use handover_desk::{Data, Desk, Settings, WaitKind, gate};
 use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, CheckInTerms, Next, Progress, TaskAct};
-use handover_kernel::{AgentId, Face, SessionId, Text};
+use handover_kernel::{AgentId, Face, Session, SessionId, Text};
 
 const PROFILE: Profile =
     Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
@@ -46,6 +48,10 @@ fn id(name: &str) -> String {
 
 async fn in_time<T>(play: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), play).await.expect("waited in vain")
+}
+
+fn sessions(tree: &[Branch]) -> Vec<Arc<Session>> {
+    tree.iter().map(|branch| Arc::clone(&branch.session)).collect()
 }
 
 /// Have a task delegated.
@@ -180,7 +186,7 @@ async fn what_is_held_back_from_an_agent_is_in_no_tree_and_no_wait_that_it_sees(
         assert!(!more);
         let session = desk.session(&caller, &id("root")).await.unwrap();
         let waits = desk.waits_in(&caller, &session).await.unwrap();
-        assert_eq!(waits, desk.waits_among(&caller, &tree).await.unwrap());
+        assert_eq!(waits, desk.waits_among(&caller, &sessions(&tree)).await.unwrap());
         (tree.len(), waits.len())
     };
     assert_eq!(looks("lead").await, (2, 1), "it proposed it, and waits for the approval");
@@ -201,7 +207,7 @@ async fn who_waits_for_whom_is_told_of_all_tasks_of_a_tree() {
     in_hand(&desk, "helper", "other", "a1x", Some("a1")).await;
     let planner = agent("planner");
     let (tree, _) = desk.tree(&planner, &id("root"), 10).await.unwrap();
-    let waits = desk.waits_among(&planner, &tree).await.unwrap();
+    let waits = desk.waits_among(&planner, &sessions(&tree)).await.unwrap();
     let shown: Vec<_> = waits.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
     assert_eq!(shown, [("lead", "left"), ("left", "helper"), ("helper", "other")]);
 }

@@ -245,7 +245,10 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let circle = session.task().map_or(&[][..], |task| &task.cycle);
     let waits = match tree.is_empty() {
         true => desk.waits_in(caller, session).await?,
-        false => desk.waits_among(caller, &tree).await?,
+        false => {
+            let all: Vec<_> = tree.iter().map(|branch| Arc::clone(&branch.session)).collect();
+            desk.waits_among(caller, &all).await?
+        }
     };
     let opens = |id: &SessionId| {
         let session = tree.iter().map(|branch| &branch.session).find(|session| session.binding.id == *id);

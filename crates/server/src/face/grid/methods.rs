@@ -376,6 +376,9 @@ pub struct One {
     /// Who waits for whom because of it: told by `task/get`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) waits: Vec<Waits>,
+    /// What you should know, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) warning: Option<String>,
 }
 
 /// One agent waits for another.

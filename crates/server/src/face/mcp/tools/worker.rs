@@ -8,6 +8,7 @@ mod table;
 
 use std::collections::BTreeSet;
 
+use handover_desk::answerable;
 use handover_desk::calendar::rfc3339;
 use handover_desk::contract::skill_of;
 use handover_desk::follow::{Events, Stay};
@@ -29,7 +30,7 @@ use self::arguments::{
 pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, read_arguments};
 use crate::face::budget::{self, Numbers};
-use crate::face::mcp::call::{ASKING, FOLLOWED};
+use crate::face::mcp::call::ASKING;
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::{self, structured};
 use crate::face::mcp::task::{ended, word};
@@ -282,9 +283,9 @@ impl Mcp {
         };
         say_what_follows(&mut last, &told);
         sort_orders(told.orders, &mut open, &mut answers, &mut orders);
-        let unseen = asked.questions.values().any(|question| is_seen_by_nobody(&session, question));
+        let unseen = asked.questions.values().any(is_plain) && answerable::is_seen_by_nobody(&session);
         if unseen {
-            last["note"] = json!(SEEN_BY_NOBODY);
+            last["note"] = json!(format!("{}: {GO_ON}", answerable::SEEN_BY_NOBODY));
         }
         while !unseen
             && !open.is_empty()
@@ -512,19 +513,16 @@ fn sort_orders(
 const NOT_RECORDED: &str = "the task is paused, and what you said was not recorded: call work_checkpoint until paused is false, \
     then say it again";
 
-/// What a worker is told whose question may be shown to nobody.
-const SEEN_BY_NOBODY: &str = "the requester's client follows this task and did not say that it can show questions, so that \
-    nobody may ever see yours: go on without the answer if you can, and take one that comes all the same with \
-    work_checkpoint; otherwise end with work_fail and say what you need";
+/// What a worker can do whose question may be shown to nobody.
+const GO_ON: &str = "go on without the answer if you can, and take one that comes all the same with work_checkpoint; otherwise \
+    end with work_fail and say what you need";
 
-/// Whether nobody at the other end will be shown a question: a client that follows the task and shows no forms.
-fn is_seen_by_nobody(session: &Session, asked: &AskOne) -> bool {
-    let has = |name: &str| session.binding.extension_keys.iter().any(|key| **key == *name);
-    let is_form = asked.request.as_ref().is_none_or(|request| {
+/// Whether a question asks for a form. Whatever else it asks for, the client said that it can do.
+fn is_plain(asked: &AskOne) -> bool {
+    asked.request.as_ref().is_none_or(|request| {
         request.get("method").and_then(Value::as_str) == Some("elicitation/create")
             && request.pointer("/params/mode").and_then(Value::as_str) != Some("url")
-    });
-    is_form && has(FOLLOWED) && !has("mcp.elicitation")
+    })
 }
 
 /// A question as the kernel takes it. What can only be asked of a client that can do it is refused for others.

@@ -1,5 +1,6 @@
 //! How a task looks to a model: where it is, in one word for each state, and what to call next.
 
+use handover_desk::answerable;
 use handover_desk::approvals::sees_approval;
 use handover_desk::calendar::rfc3339;
 use handover_desk::state::{State, waits_for};
@@ -14,9 +15,6 @@ use crate::face::mcp::caller::Caller;
 use crate::face::mcp::task::{Shown, asker, word};
 use crate::face::mcp::{Mcp, question};
 use crate::face::{approval, budget};
-
-/// What a requester's client said that it can do, if it can show forms.
-const SHOWS_FORMS: &str = "mcp.elicitation";
 
 /// What the model is told whose user has the question already.
 pub(in crate::face::mcp) const USER_ASKED: &str = "your user has been asked: call task_wait with this task_id and do not \
@@ -201,5 +199,5 @@ impl Mcp {
 
 /// Whether the client of whoever began the task can show questions to its user by itself.
 pub(super) fn may_ask_user(session: &Session) -> bool {
-    session.binding.extension_keys.iter().any(|key| **key == *SHOWS_FORMS)
+    answerable::shows_questions(session)
 }

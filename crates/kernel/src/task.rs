@@ -269,6 +269,11 @@ impl Task {
         })
     }
 
+    /// Whether it is requested and nobody is left who could take it.
+    pub(crate) fn is_untaken(&self, binding: &Binding) -> bool {
+        matches!(self.phase, Phase::Requested { .. }) && !self.anybody_left(binding)
+    }
+
     fn anybody_left(&self, binding: &Binding) -> bool {
         self.takers(binding).next().is_some()
     }

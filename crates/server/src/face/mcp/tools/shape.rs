@@ -112,7 +112,7 @@ fn task() -> Value {
             "task_id": text(),
             "status": status(),
             "state": json!({ "enum": State::ALL.map(State::name), "description": "Where it is, in the words that people read" }),
-            "waits_for": json!({ "type": "object", "description": "What it waits for (answer, reply, review, accept), and which agents can do that" }),
+            "waits_for": json!({ "type": "object", "description": "What it waits for (answer, reply, review, accept), which agents can do that, and since when it waits" }),
             "face": json!({ "type": "string", "description": "Which way it was begun: macp, mcp, grid, console or cli" }),
             "parent_task_id": text(),
             "subtasks": list(text()),

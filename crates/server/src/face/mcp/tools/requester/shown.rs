@@ -3,7 +3,7 @@
 use handover_desk::answerable;
 use handover_desk::approvals::sees_approval;
 use handover_desk::calendar::rfc3339;
-use handover_desk::state::{State, waits_for};
+use handover_desk::state::{State, Wait, waits_for};
 use handover_desk::{gate, timeline};
 use handover_kernel::command::Act;
 use handover_kernel::session::Standing;
@@ -39,10 +39,11 @@ impl Mcp {
             row["message"] = json!(message);
         }
         // For whose approval it waits is told to those who may see that.
-        let told = |what| what != "approval" || sees_approval(&caller.who, session);
-        if let Some((what, agents)) = waits_for(session).filter(|(what, _)| told(*what)) {
-            let agents: Vec<&str> = agents.iter().take(WAITED_FOR_MAX).map(|agent| agent.as_str()).collect();
-            row["waits_for"] = json!({ "what": what, "agents": agents });
+        let told = |wait: &Wait| wait.what != "approval" || sees_approval(&caller.who, session);
+        if let Some(wait) = waits_for(session).filter(told) {
+            let agents = wait.agents.iter().take(WAITED_FOR_MAX).map(|agent| agent.as_str());
+            let agents: Vec<&str> = agents.collect();
+            row["waits_for"] = json!({ "what": wait.what, "agents": agents, "since": rfc3339(wait.since) });
         }
         row
     }

@@ -45,6 +45,8 @@ pub struct Task {
     pub ledger: Ledger,
     /// Whether its assignee is there.
     pub signs: Signs,
+    /// The event with which it was taken last.
+    pub taken: Option<Seq>,
     /// The agents that were found to wait for each other, its assignee among them, unless somebody has acted since.
     pub cycle: Vec<AgentId>,
     /// Every key that a question ever had.

@@ -334,7 +334,9 @@ impl Call<'_> {
         let read = self.desk.read_by(self.caller, &asked.task_id, max, until).await?;
         let shown = |event: &_| message::of(&read.session, event, &self.caller.agent);
         let messages = read.events.iter().filter_map(|event| shown(event)).collect();
-        Ok(WasRead { task: self.view(&read.session)?, messages, more: read.more })
+        let trace = self.desk.trace_for_worker(self.caller, &read.session).await;
+        let traceparent = trace.map(|trace| trace.parent.to_string());
+        Ok(WasRead { task: self.view(&read.session)?, messages, more: read.more, traceparent })
     }
 
     /// `message/ack`.

@@ -420,6 +420,9 @@ pub struct WasRead {
     pub(super) messages: Vec<Message>,
     /// Whether there is more to read.
     pub(super) more: bool,
+    /// For the receiver: the W3C trace context of its work, as the parent of its own spans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) traceparent: Option<String>,
 }
 
 /// What was said.

@@ -71,7 +71,10 @@ impl Mcp {
             }
             Tool::Accept => {
                 let OnlyTask { task_id } = read_arguments(given)?;
-                Ok(structured(shown(&self.accept(caller, &task_id).await?.session)))
+                let accepted = self.accept(caller, &task_id).await?;
+                let work = self.handed(caller, &accepted.session).await;
+                let meta = traced(std::slice::from_ref(&work));
+                Ok(with_meta(structured(work), meta))
             }
             Tool::Decline => {
                 let Reasoned { task_id, reason } = read_arguments(given)?;
@@ -104,6 +107,15 @@ impl Mcp {
         self.act(caller, task_id, Act::Task(act)).await
     }
 
+    /// A task as the one that is to do it sees it, with the trace that what it does is part of.
+    async fn handed(&self, caller: &Caller, session: &Session) -> Value {
+        let mut shown = shown(session);
+        if let Some(trace) = self.desk().trace_for_worker(&caller.who, session).await {
+            shown["traceparent"] = json!(&*trace.parent);
+        }
+        shown
+    }
+
     async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
         let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
         let until = self.until(caller, asked.wait_ms);
@@ -114,11 +126,11 @@ impl Mcp {
             let mut work = Vec::new();
             for session in &offers {
                 if !asked.accept {
-                    work.push(shown(session));
+                    work.push(self.handed(caller, session).await);
                     continue;
                 }
                 match self.accept(caller, session.binding.id.as_str()).await {
-                    Ok(accepted) => work.push(shown(&accepted.session)),
+                    Ok(accepted) => work.push(self.handed(caller, &accepted.session).await),
                     Err(no) if is_passed_over(&no) && refused.len() < PASSED_OVER_MAX => {
                         refused.insert(session.binding.id.clone());
                     }
@@ -128,7 +140,8 @@ impl Mcp {
                 }
             }
             if !work.is_empty() || offers.is_empty() {
-                return Ok(structured(json!({ "work": work })));
+                let meta = traced(&work);
+                return Ok(with_meta(structured(json!({ "work": work })), meta));
             }
         }
     }
@@ -398,6 +411,17 @@ impl Mcp {
         let status = shown.map(|shown| word(session, shown.status));
         Ok(structured(json!({ "reported": true, "task_id": task_id, "status": status })))
     }
+}
+
+/// The trace of the only task that is handed out, where clients look for it (SEP-414).
+fn traced(work: &[Value]) -> Option<Value> {
+    let [one] = work else { return None };
+    one.get("traceparent").map(|parent| json!({ "traceparent": parent }))
+}
+
+fn with_meta(mut result: Map<String, Value>, meta: Option<Value>) -> Map<String, Value> {
+    result.extend(meta.map(|meta| ("_meta".to_owned(), meta)));
+    result
 }
 
 /// Whether the task may be another's by now, and not the server busy.

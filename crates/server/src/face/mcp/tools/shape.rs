@@ -119,6 +119,7 @@ fn task() -> Value {
             "title": text_or_none(),
             "requester": text(),
             "assignee": text(),
+            "assignee_online": json!({ "type": "boolean", "description": "Whether that agent waits for work or follows something now" }),
             "assignee_seen_at": json!({ "type": ["string", "null"], "description": "The last sign of life of the agent that works on it" }),
             "silent_since": json!({ "type": "string", "description": "Since when the agent that works on it has shown no sign of life, though it should" }),
             "approval": json!({ "type": "object", "description": "What waits for somebody's approval, or was not approved" }),
@@ -201,6 +202,7 @@ fn work() -> Value {
             "arguments": {},
             "paused": yes_or_no(),
             "caller": { "type": "object" },
+            "traceparent": json!({ "type": "string", "description": "W3C trace context, for tracing tools" }),
         }),
         &["task_id", "requester", "created_at", "paused"],
     )

@@ -71,6 +71,7 @@ impl Mcp {
         }
         if let Some(assignee) = task.and_then(|task| task.phase.assignee()) {
             let presence = self.desk().directory.presence(&caller.tenant, assignee);
+            view["assignee_online"] = json!(presence.online);
             view["assignee_seen_at"] = json!(presence.last_seen.map(rfc3339));
         }
         if let Some(since) = task.and_then(|task| task.signs.silent_since) {

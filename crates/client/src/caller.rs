@@ -89,12 +89,19 @@ impl std::error::Error for Error {}
 /// Whoever calls a server.
 pub struct Caller {
     endpoint: Endpoint,
+    /// `traceparent` of what calls it.
+    trace: Option<String>,
 }
 
 impl Caller {
     /// Of the server at this endpoint.
     pub fn new(endpoint: Endpoint) -> Caller {
-        Caller { endpoint }
+        Caller { endpoint, trace: None }
+    }
+
+    /// As part of a trace: its `traceparent` goes with each call.
+    pub fn traced(self, trace: Option<String>) -> Caller {
+        Caller { trace, ..self }
     }
 
     /// Where it is.
@@ -133,6 +140,9 @@ impl Caller {
         });
         if let Some(key) = key {
             meta["dev.handover/idempotencyKey"] = json!(key);
+        }
+        if let Some(trace) = &self.trace {
+            meta["traceparent"] = json!(trace);
         }
         params["_meta"] = meta;
         let mut all = HeaderMap::new();

@@ -255,7 +255,7 @@ impl Desk {
             return Ok(());
         }
         let expected = format!("expected {TASK_SCOPE_PREFIX}{scope} to hand on a task, or a scope in words");
-        Err(Refusal::invalid(format!("{expected}, found the id of a session")).into())
+        Err(Refusal::invalid(format!("{expected}, found the id of a task or handoff")).into())
     }
 }
 

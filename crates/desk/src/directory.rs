@@ -104,6 +104,8 @@ pub struct Directory {
 struct Inner {
     store: Arc<dyn Store>,
     access: Access,
+    /// How many names its skills may be listed under.
+    names: listed::Bounds,
     tenants: Mutex<BTreeMap<Box<str>, Arc<Tenant>>>,
     seen: Arc<Seen>,
     /// Knows what other nodes did; none where there are none.
@@ -146,13 +148,18 @@ struct Entry {
 impl Directory {
     /// The directory in a store, in which everybody reaches everybody.
     pub fn new(store: Arc<dyn Store>) -> Directory {
-        Directory::with(store, Access::default(), None)
+        Directory::with(store, Access::default(), listed::Bounds::default(), None)
     }
 
     /// The directory in a store, under this access list.
-    pub fn with(store: Arc<dyn Store>, access: Access, engine: Option<Engine>) -> Directory {
+    pub fn with(
+        store: Arc<dyn Store>,
+        access: Access,
+        names: listed::Bounds,
+        engine: Option<Engine>,
+    ) -> Directory {
         let (tenants, seen) = (Mutex::default(), Arc::new(Seen::default()));
-        Directory { inner: Arc::new(Inner { store, access, tenants, seen, engine }) }
+        Directory { inner: Arc::new(Inner { store, access, names, tenants, seen, engine }) }
     }
 
     /// Another node changed something of a tenant, or of any.
@@ -560,7 +567,7 @@ impl Inner {
             }
             roll.date(&mut agent, before);
             roll.has_room_for(&agent, before)?;
-            let mut changes = roll.name_new(name, &id, &agent)?;
+            let mut changes = roll.name_new(name, &id, &agent, self.names)?;
             let entry = Entry::new(agent, before, &read(&roll.names));
             changes.push(put(SPACE, name, &id, entry.agent.encode_to_vec()));
             let mut agents = roll.agents.clone();
@@ -683,14 +690,20 @@ impl Roll {
     }
 
     /// Give names to those skills of an agent that have none, and say what is to be stored of it.
-    fn name_new(&self, tenant: &str, id: &AgentId, agent: &Agent) -> Result<Vec<Change>, Denied> {
+    fn name_new(
+        &self,
+        tenant: &str,
+        id: &AgentId,
+        agent: &Agent,
+        bounds: listed::Bounds,
+    ) -> Result<Vec<Change>, Denied> {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         let unnamed = agent.skills.iter().filter(|skill| names.of(id, &skill.name).is_none());
         let unnamed: Vec<&str> = unnamed.map(|skill| skill.name.as_str()).collect();
         if unnamed.is_empty() {
             return Ok(Vec::new());
         }
-        names.has_room_for(id, unnamed.len()).map_err(invalid)?;
+        names.has_room_for(id, unnamed.len(), bounds).map_err(invalid)?;
         for skill in unnamed {
             names.give(id, skill);
         }

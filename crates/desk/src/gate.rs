@@ -432,7 +432,8 @@ impl Gate {
 
     /// A session of the caller's tenant, if it may see it.
     pub async fn session(&self, caller: &Caller, session_id: &str) -> Result<Arc<Session>, Denied> {
-        names::check("a session id", session_id).map_err(|_| Denied::Refused(Refusal::SessionNotFound))?;
+        names::check("the id of a task or handoff", session_id)
+            .map_err(|_| Denied::Refused(Refusal::SessionNotFound))?;
         let key = SessionKey::new(caller.tenant.clone(), session_id);
         let denied = match self.inner.engine.session(key).await? {
             None => Refusal::SessionNotFound,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use handover_engine::Denied;
 use handover_engine::view::{self, WaitKind};
-use handover_kernel::{AgentId, Event, Fact, Session, SessionId, Timestamp};
+use handover_kernel::{AgentId, Fact, Session, SessionId, Timestamp};
 use tokio::time::Instant;
 
 use crate::caller::Caller;
@@ -99,7 +99,7 @@ impl Desk {
             let page = self.history_before(caller, session.binding.id.as_str(), before, many).await?;
             for event in page.events.iter().rev() {
                 oldest = event.at;
-                let began = |kind: &WaitKind| begins_wait(session, *kind, event);
+                let began = |kind: &WaitKind| begins(&event.fact) == Some(*kind);
                 if left.iter().any(began) {
                     since = Some(since.map_or(event.at, |since| since.min(event.at)));
                     left.retain(|kind| !began(kind));
@@ -165,36 +165,22 @@ impl Desk {
 }
 
 /// Since when a session waits for a reason, where it knows that itself.
-fn known_since(session: &Session, kind: WaitKind) -> Option<Timestamp> {
+pub fn known_since(session: &Session, kind: WaitKind) -> Option<Timestamp> {
     match kind {
         WaitKind::Approval | WaitKind::Proposed => session.proposal.as_ref().map(|proposal| proposal.at),
         WaitKind::Silent => session.task()?.signs.silent_since,
-        WaitKind::HandoffOffer | WaitKind::Offered => {
-            session.handoff()?.outstanding().map(|offer| offer.offered_at)
-        }
-        WaitKind::TaskOffer
-        | WaitKind::InHand
+        WaitKind::HandoffOffer
+        | WaitKind::Offered
+        | WaitKind::TaskOffer
         | WaitKind::Question
-        | WaitKind::Review
+        | WaitKind::Reply
+        | WaitKind::Review => Some(session.stands_since),
+        WaitKind::InHand
         | WaitKind::Unread
         | WaitKind::CheckInMissed
         | WaitKind::Orders
-        | WaitKind::Reply
         | WaitKind::Revision => None,
     }
-}
-
-/// Whether a session waits for this reason since this event: for an answer since the oldest question that is open was asked.
-fn begins_wait(session: &Session, kind: WaitKind, event: &Event) -> bool {
-    if begins(&event.fact) != Some(kind) {
-        return false;
-    }
-    if let Fact::Said { awaits_reply, .. } = &event.fact {
-        return *awaits_reply;
-    }
-    let Fact::Asked { questions, .. } = &event.fact else { return true };
-    let open = session.task().and_then(|task| task.phase.questions().first());
-    open.is_some_and(|open| questions.iter().any(|question| question.key == open.key))
 }
 
 /// Why a session waits for an agent.

@@ -25,6 +25,7 @@
 //! - [`announce`], `claim`: what newly waits, for whoever tells it elsewhere, and which of several nodes does
 //! - `others`: what the desks of several nodes tell each other
 //! - [`orders`]: what waits for an assignee
+//! - [`answerable`]: whether what a worker asks is shown to somebody
 //! - [`errands`]: what an act brings about in other sessions
 //! - [`delegate`]: handing out work and responsibility, and settling it
 //! - [`converse`]: a task as two agents talk about it
@@ -56,6 +57,7 @@ pub mod act;
 pub mod admin;
 pub mod agents;
 pub mod announce;
+pub mod answerable;
 pub mod approvals;
 pub mod approvers;
 pub mod audit;

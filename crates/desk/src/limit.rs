@@ -214,8 +214,8 @@ impl fmt::Display for Limited {
             }
             Limited::Storage { whose, max } => {
                 let whose = match whose {
-                    Whose::Agent => "sessions that the same agent started",
-                    Whose::Tenant | Whose::Server => "the sessions of this tenant",
+                    Whose::Agent => "the tasks and handoffs that the same agent started",
+                    Whose::Tenant | Whose::Server => "the tasks and handoffs of this tenant",
                 };
                 write!(f, "expected at most {max} bytes stored of {whose}, found more")
             }

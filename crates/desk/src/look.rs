@@ -328,7 +328,7 @@ impl Desk {
         if session.head.0 > WHOLE_EVENTS_MAX || session.log_bytes > WHOLE_BYTES_MAX {
             let found = format!("{} events of {} bytes", session.head, session.log_bytes);
             return Err(Refusal::invalid(format!(
-                "expected a session of at most {WHOLE_EVENTS_MAX} events and {WHOLE_BYTES_MAX} bytes, found {found}"
+                "expected a history of at most {WHOLE_EVENTS_MAX} events and {WHOLE_BYTES_MAX} bytes, found {found}"
             ))
             .into());
         }

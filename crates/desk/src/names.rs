@@ -32,7 +32,7 @@ fn at_most(max: usize, what: &str, found: &str) -> Result<(), Refusal> {
 
 /// Whether all ids and names that a command brings along can be such.
 pub(crate) fn check_all(session: &str, command: &Command) -> Result<(), Refusal> {
-    check("a session id", session)?;
+    check("the id of a task or handoff", session)?;
     if let Some(id) = &command.id {
         check("an id of a message, or an idempotency key,", id.as_str())?;
     }
@@ -93,7 +93,9 @@ fn check_commitment(commitment: &Commitment) -> Result<(), Refusal> {
     check("a configuration_version", &commitment.configuration_version)?;
     check("a policy_version", &commitment.policy_version)?;
     let supersedes = commitment.supersedes.iter();
-    supersedes.map(|other| other.session.as_str()).try_for_each(|other| check("a session id", other))
+    supersedes
+        .map(|other| other.session.as_str())
+        .try_for_each(|other| check("the id of a task or handoff", other))
 }
 
 fn check_task_act(act: &TaskAct) -> Result<(), Refusal> {
@@ -107,9 +109,11 @@ fn check_task_act(act: &TaskAct) -> Result<(), Refusal> {
             answers.iter().try_for_each(|answer| check("the key of a question", answer.key.as_str()))
         }
         TaskAct::SetKey { key } => key.iter().try_for_each(|key| check("a session key", key)),
-        TaskAct::HandOn { handoff, .. } => check("a session id", handoff.as_str()),
-        TaskAct::AddChild { child } | TaskAct::Reserve { child, .. } => check("a session id", child.as_str()),
-        TaskAct::Spend { from, .. } => check("a session id", from.as_str()),
+        TaskAct::HandOn { handoff, .. } => check("the id of a task or handoff", handoff.as_str()),
+        TaskAct::AddChild { child } | TaskAct::Reserve { child, .. } => {
+            check("the id of a task or handoff", child.as_str())
+        }
+        TaskAct::Spend { from, .. } => check("the id of a task or handoff", from.as_str()),
         TaskAct::Accept { .. }
         | TaskAct::Decline { .. }
         | TaskAct::Update { .. }

@@ -22,7 +22,7 @@ use crate::audit::{self, Audit, Record};
 use crate::checks::{self, Checks};
 use crate::contract::Contracts;
 use crate::counters::Counters;
-use crate::directory::Directory;
+use crate::directory::{Directory, listed};
 use crate::gate::lender::Lender;
 use crate::gate::{self, Gate};
 use crate::id::Secret;
@@ -51,6 +51,8 @@ pub struct Settings {
     pub approvals: Rules,
     /// What checks of values against schemas may use.
     pub checks: checks::Settings,
+    /// How many names skills may be listed under.
+    pub names: listed::Bounds,
     /// How long calls wait.
     pub waits: wait::Settings,
     /// The file of the audit log and how many bytes it may have; none keeps none.
@@ -200,6 +202,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         directory: Directory::with(
             Arc::clone(&store),
             settings.access,
+            settings.names,
             engine.slot().map(|_| engine.clone()),
         ),
         keys: Arc::new(Keys::new(Arc::clone(&store))),

@@ -5,10 +5,11 @@ use std::ops::RangeInclusive;
 use handover_engine::view::{WaitKind, status_number, waits};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{Phase, REJECTED, Report};
-use handover_kernel::{AgentId, Session};
+use handover_kernel::{AgentId, Session, Timestamp};
 
 use crate::Desk;
 use crate::caller::Caller;
+use crate::inbox::known_since;
 use crate::no::No;
 
 /// Where a task is.
@@ -149,8 +150,19 @@ impl Desk {
     }
 }
 
-/// What a session waits for, with the agents that can do it; none while somebody works, or after its end.
-pub fn waits_for(session: &Session) -> Option<(&'static str, Vec<AgentId>)> {
+/// What a session waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// In a word: `approval`, `answer`, `reply`, `review` or `accept`.
+    pub what: &'static str,
+    /// The agents that can do it.
+    pub agents: Vec<AgentId>,
+    /// When it began to wait for that.
+    pub since: Timestamp,
+}
+
+/// What a session waits for; none while somebody works, or after its end.
+pub fn waits_for(session: &Session) -> Option<Wait> {
     const KINDS: [(WaitKind, &str); 5] = [
         (WaitKind::Approval, "approval"),
         (WaitKind::Question, "answer"),
@@ -159,9 +171,10 @@ pub fn waits_for(session: &Session) -> Option<(&'static str, Vec<AgentId>)> {
         (WaitKind::TaskOffer, "accept"),
     ];
     let all = waits(session);
-    KINDS.into_iter().find_map(|(kind, word)| {
+    KINDS.into_iter().find_map(|(kind, what)| {
         let agents = all.iter().filter(|waits| waits.kinds & kind.bit() != 0);
         let agents: Vec<AgentId> = agents.map(|waits| AgentId::from(&*waits.agent)).collect();
-        (!agents.is_empty()).then_some((word, agents))
+        let since = known_since(session, kind).unwrap_or(session.stands_since);
+        (!agents.is_empty()).then_some(Wait { what, agents, since })
     })
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use handover_engine::codec;
-use handover_kernel::Event;
+use handover_kernel::{Event, Session, Trace};
 use handover_store::{Fault, Feed, FeedItem, Place, Position, Put, Record, SessionKey, Slot, Store};
 
 use crate::Desk;
+use crate::caller::Caller;
 use crate::no::No;
 use crate::reading::blocking;
 
@@ -62,6 +63,20 @@ impl Desk {
     /// Spans of what happens from where they were left; from now on if nobody ever asked.
     pub fn traces(&self) -> Traces {
         Traces { desk: self.clone(), teller: None }
+    }
+
+    /// The trace of a task and the span of the work on it, for what its worker does itself. None if it cannot be read now: work
+    /// goes on without it.
+    pub async fn trace_for_worker(&self, caller: &Caller, session: &Session) -> Option<Trace> {
+        let task = session.task().filter(|task| task.is_receiver(&session.binding, &caller.agent))?;
+        let taken = task.taken.filter(|_| task.phase.assignee().is_some());
+        let key = SessionKey::new(caller.tenant.clone(), session.binding.id.as_str());
+        let store = Arc::clone(&self.store);
+        let read = move || {
+            let Some(first) = first(&*store, &key)? else { return Ok(None) };
+            Ok(root(&*store, &key, &first)?.passed_on(&key, &first, taken))
+        };
+        blocking(read).await.ok().flatten()
     }
 }
 
@@ -201,7 +216,7 @@ impl Teller {
             Some(story) => story,
             None => {
                 let Some(first) = first(&*self.store, key)? else { return Ok(None) };
-                let root = self.root(key, &first)?;
+                let root = root(&*self.store, key, &first)?;
                 match Story::begin(key, &first, root) {
                     Some(story) => story,
                     None => return Ok(None),
@@ -227,30 +242,30 @@ impl Teller {
         if let Some(task) = story::offered_task(event) {
             let key = SessionKey::new(key.tenant.clone(), task.as_str());
             if let Some(first) = first(&*self.store, &key)? {
-                story.is_about(self.root(&key, &first)?.link());
+                story.is_about(root(&*self.store, &key, &first)?.link());
             }
         }
         Ok(story.take(event))
     }
+}
 
-    /// What a session is part of: the trace of its caller, or else that of the task above it, or else one of its own.
-    fn root(&self, key: &SessionKey, first: &Event) -> Result<Root, Fault> {
-        let mut above = vec![(key.clone(), story::without_content(first))];
-        let mut parent = story::parent(first).cloned();
-        while above.len() < LEVELS_MAX {
-            let is_told = above.last().is_some_and(|(_, event)| event.trace.is_some());
-            let Some(id) = parent.filter(|_| !is_told) else { break };
-            let key = SessionKey::new(key.tenant.clone(), id.as_str());
-            let Some(first) = self::first(&*self.store, &key)? else { break };
-            parent = story::parent(&first).cloned();
-            above.push((key, story::without_content(&first)));
-        }
-        let mut root = None;
-        for (key, event) in above.iter().rev() {
-            root = Some(Root::of(key, event, root.as_ref()));
-        }
-        Ok(root.unwrap_or_else(|| Root::of(key, first, None)))
+/// What a session is part of: the trace of its caller, or else that of the task above it, or else one of its own.
+fn root(store: &dyn Store, key: &SessionKey, first: &Event) -> Result<Root, Fault> {
+    let mut above = vec![(key.clone(), story::without_content(first))];
+    let mut parent = story::parent(first).cloned();
+    while above.len() < LEVELS_MAX {
+        let is_told = above.last().is_some_and(|(_, event)| event.trace.is_some());
+        let Some(id) = parent.filter(|_| !is_told) else { break };
+        let key = SessionKey::new(key.tenant.clone(), id.as_str());
+        let Some(first) = self::first(store, &key)? else { break };
+        parent = story::parent(&first).cloned();
+        above.push((key, story::without_content(&first)));
     }
+    let mut root = None;
+    for (key, event) in above.iter().rev() {
+        root = Some(Root::of(key, event, root.as_ref()));
+    }
+    Ok(root.unwrap_or_else(|| Root::of(key, first, None)))
 }
 
 fn first(store: &dyn Store, key: &SessionKey) -> Result<Option<Event>, Fault> {

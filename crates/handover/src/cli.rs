@@ -69,6 +69,9 @@ pub struct Common {
     pub no_input: bool,
 }
 
+/// The environment variable that says which trace a program is part of (W3C Trace Context).
+pub const TRACEPARENT: &str = "TRACEPARENT";
+
 /// A server, and whoever sits in front of it.
 pub struct Remote {
     caller: Caller,
@@ -88,7 +91,8 @@ impl Common {
             note(&format!("the token goes to {} in the clear: use https", endpoint.url()));
         }
         let asks = !self.no_input && !self.json && std::io::stdin().is_terminal();
-        Ok(Remote { caller: Caller::new(endpoint), json: self.json, asks })
+        let trace = std::env::var(TRACEPARENT).ok().filter(|parent| !parent.is_empty());
+        Ok(Remote { caller: Caller::new(endpoint).traced(trace), json: self.json, asks })
     }
 
     /// The address of the server, as it was given.

@@ -89,7 +89,9 @@ impl Commitment {
 impl Supersedes {
     fn check(&self) -> Result<(), Refusal> {
         if self.session.as_str().trim().is_empty() {
-            return Err(Refusal::invalid("expected a session id in supersedes, found nothing"));
+            return Err(Refusal::invalid(
+                "expected the id of a task or handoff in supersedes, found nothing",
+            ));
         }
         let digits = self.hash.strip_prefix("sha256:").unwrap_or_default();
         let is_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);

@@ -147,7 +147,7 @@ impl Handoff {
             HandoffAct::Accept { handoff, by, reason, implicit } => {
                 if *implicit {
                     return Err(Refusal::invalid(
-                        "expected implicit = false, found true: only the runtime may set it",
+                        "expected implicit = false, found true: only the server may set it",
                     ));
                 }
                 self.check_answer(handoff, by, agent)?;

@@ -23,7 +23,7 @@ use crate::orders::Order;
 use crate::refusal::Refusal;
 use crate::seen::Seen;
 use crate::session::decide::accept;
-use crate::task::{NO_ASSIGNEE, Task};
+use crate::task::{NO_ASSIGNEE, Phase, Task};
 
 pub use crate::session::apply::apply;
 pub(crate) use crate::session::decide::{Decision, Draft};
@@ -147,7 +147,7 @@ impl std::error::Error for Unreadable {}
 
 /// The layout of a serialised [`Session`]: raised whenever it changes, so that a snapshot of another layout is thrown away
 /// and the session read from its log instead.
-pub const SNAPSHOT_LAYOUT: u32 = 8;
+pub const SNAPSHOT_LAYOUT: u32 = 9;
 
 /// One session. It can be serialised and read back, as a snapshot that saves replaying its log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -176,6 +176,9 @@ pub struct Session {
     pub errands: Vec<Errand>,
     /// What was proposed last, if it has not taken effect.
     pub proposal: Option<Box<Proposal>>,
+    /// Since when its task or handoff is where it is, and waits for whom it waits for if it waits: neither a suspension nor a
+    /// question more begins that anew.
+    pub stands_since: Timestamp,
     /// What it is about.
     pub mode: Mode,
     seen: Seen,
@@ -405,6 +408,18 @@ impl Session {
             Lifecycle::Resolved { .. } => Standing::ResolvedNegative,
             Lifecycle::Expired { .. } => Standing::Expired,
             Lifecycle::Cancelled { .. } => Standing::Cancelled,
+        }
+    }
+
+    /// Where its task or handoff is, as far as that says for whom it waits: all that it can ask of its requester is one, and a
+    /// request that nobody is left to take is another than one that somebody can.
+    fn place(&self) -> (Standing, bool) {
+        match &self.mode {
+            Mode::Task(task) if matches!(task.phase, Phase::Waiting { .. }) => {
+                (Standing::WaitingReply, false)
+            }
+            Mode::Task(task) => (task.standing(), task.is_untaken(&self.binding)),
+            Mode::Handoff(handoff) => (handoff.standing(), false),
         }
     }
 

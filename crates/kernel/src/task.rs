@@ -45,6 +45,8 @@ pub struct Task {
     pub ledger: Ledger,
     /// Whether its assignee is there.
     pub signs: Signs,
+    /// The event with which it was taken last.
+    pub taken: Option<Seq>,
     /// The agents that were found to wait for each other, its assignee among them, unless somebody has acted since.
     pub cycle: Vec<AgentId>,
     /// Every key that a question ever had.
@@ -267,6 +269,11 @@ impl Task {
         binding.participants.iter().filter(move |agent| {
             request.is_some_and(|request| self.is_free_for(binding, request, agent).is_ok())
         })
+    }
+
+    /// Whether it is requested and nobody is left who could take it.
+    pub(crate) fn is_untaken(&self, binding: &Binding) -> bool {
+        matches!(self.phase, Phase::Requested { .. }) && !self.anybody_left(binding)
     }
 
     fn anybody_left(&self, binding: &Binding) -> bool {

@@ -4,6 +4,7 @@ mod stage;
 
 use std::sync::Arc;
 
+use handover_kernel::charter::{Liveness, OnSilence};
 use handover_kernel::command::{
     Answer, Contract, HandoffAct, ModeKind, Need, Reply, Request, Start, TaskAct,
 };
@@ -950,4 +951,37 @@ mod replaying {
         assert_eq!(stage.the("Said").verbatim, Some(blob("wire")));
         assert_eq!(stage.the("Accepted").verbatim, None);
     }
+}
+
+#[test]
+fn a_wait_begins_when_the_task_comes_to_it_and_not_with_every_event_of_it() {
+    let since = |stage: &Stage| stage.session().stands_since;
+    let mut stage = Stage::requested(Charter::mcp());
+    let requested = stage.last().at;
+    assert_eq!(since(&stage), requested);
+    stage.wait(10).ok("planner", steer("deeper"));
+    stage.wait(10).ok("helper", decline());
+    stage.wait(10).ok("planner", pause());
+    stage.wait(10).ok("planner", resume());
+    assert_eq!(since(&stage), requested, "others can take it still");
+    stage.wait(10).ok("worker", accept());
+    assert_eq!(since(&stage), stage.last().at);
+    stage.wait(10).ok("worker", ask("q"));
+    let asked = stage.last().at;
+    stage.wait(10).ok("worker", ask_permission("p"));
+    stage.wait(10).ok("planner", answer("q"));
+    assert_eq!(since(&stage), asked, "it waits for an answer all the time");
+    stage.wait(10).ok("planner", answer("p"));
+    stage.wait(10).ok("worker", fail("no"));
+    assert_eq!(since(&stage), stage.the("Failed").at);
+}
+
+#[test]
+fn a_task_that_is_given_back_waits_since_then() {
+    let charter =
+        Charter { liveness: Some(Liveness { window_ms: 1000, then: OnSilence::Free }), ..Charter::mcp() };
+    let mut stage = Stage::working(charter);
+    assert!(stage.wait(1000).tick().contains(&"Declined"));
+    assert_eq!(stage.standing(), Standing::Requested);
+    assert_eq!(stage.session().stands_since, stage.the("Declined").at);
 }

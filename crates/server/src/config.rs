@@ -180,6 +180,10 @@ keys! {
         checks_max: usize = 64, number(1..=100_000);
         /// How long a check may wait for a thread.
         check_wait_ms: u64 = 2000, number(1..=60_000);
+        /// How many names the skills of an agent may have been listed under as tools, past ones included.
+        listed_names_per_agent_max: usize = 1024, number(1..=1_000_000);
+        /// How many those of all agents of a tenant together.
+        listed_names_per_tenant_max: usize = 100_000, number(1..=10_000_000);
         /// How many streams and watches an agent may have open.
         streams_per_agent_max: usize = 1000, number(1..=1_000_000);
         /// How many bytes may be in memory on behalf of an agent: requests, answers and streams that are not read yet.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover_desk::checks;
+use handover_desk::directory::listed;
 use handover_desk::gate::{self, Rates};
 use handover_desk::identity::Identity;
 use handover_desk::memory;
@@ -194,6 +195,10 @@ pub fn desk_settings(config: &Config, identity: &Identity) -> handover_desk::Set
             queue_max: limits.checks_max,
             wait: Duration::from_millis(limits.check_wait_ms),
             steps_max: limits.check_steps_max,
+        },
+        names: listed::Bounds {
+            per_agent: limits.listed_names_per_agent_max,
+            per_tenant: limits.listed_names_per_tenant_max,
         },
         waits: wait::Settings {
             plain: Duration::from_secs(config.mcp.wait_seconds),

@@ -17,10 +17,20 @@ use super::agent::is_name;
 /// How long a listed name may be.
 pub const NAME_CHARS_MAX: usize = 64;
 
-/// How many names an agent may hold, and all agents of a tenant together: they are kept when their skills go.
-pub const NAMES_PER_AGENT_MAX: usize = 1024;
-/// See [`NAMES_PER_AGENT_MAX`].
-pub const NAMES_MAX: usize = 100_000;
+/// How many names may be held: they are kept when their skills go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// By an agent.
+    pub per_agent: usize,
+    /// By all agents of a tenant together.
+    pub per_tenant: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { per_agent: 1024, per_tenant: 100_000 }
+    }
+}
 
 /// What every name is that is this server's own, now or later.
 const RESERVED_PREFIXES: [&str; 4] = ["task_", "work_", "agent_", "handoff_"];
@@ -134,17 +144,18 @@ impl Names {
     }
 
     /// Whether there is room for so many more names of an agent, or else what was expected.
-    pub(super) fn has_room_for(&self, agent: &AgentId, more: usize) -> Result<(), String> {
+    pub(super) fn has_room_for(&self, agent: &AgentId, more: usize, bounds: Bounds) -> Result<(), String> {
+        let Bounds { per_agent, per_tenant } = bounds;
         let own = self.held.get(agent).map_or(0, BTreeMap::len) + more;
-        if own > NAMES_PER_AGENT_MAX {
+        if own > per_agent {
             return Err(format!(
-                "expected at most {NAMES_PER_AGENT_MAX} names of skills for an agent, past ones included, found {own}; an \
+                "expected at most {per_agent} names of skills for an agent, past ones included, found {own}; an \
                  operator can free them"
             ));
         }
-        if self.count + more > NAMES_MAX {
+        if self.count + more > per_tenant {
             return Err(format!(
-                "expected at most {NAMES_MAX} names of skills in a tenant, past ones included, found more; an operator can \
+                "expected at most {per_tenant} names of skills in a tenant, past ones included, found more; an operator can \
                  free them"
             ));
         }

@@ -308,6 +308,18 @@ async fn there_is_an_end_to_the_names_of_an_agent() {
 }
 
 #[tokio::test]
+async fn the_operator_says_how_many_names_there_may_be() {
+    let bounds = listed::Bounds { per_agent: 2, per_tenant: 3 };
+    let directory = Directory::with(Arc::new(MemoryStore::new()), Access::default(), bounds, None);
+    register(&directory, TENANT, agent("a", &["one", "two"])).await.unwrap();
+    let refused = register(&directory, TENANT, agent("a", &["three"])).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("at most 2 names"), "{refused:?}");
+    let refused = register(&directory, TENANT, agent("b", &["one", "two"])).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("at most 3 names"), "{refused:?}");
+    register(&directory, TENANT, agent("b", &["one"])).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_skill_is_kept_while_it_stays_the_same() {
     let directory = directory();
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}});

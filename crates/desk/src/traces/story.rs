@@ -2,7 +2,7 @@
 
 use handover_kernel::command::ModeKind;
 use handover_kernel::handoff::task_of_scope;
-use handover_kernel::{AgentId, Event, Face, Fact, Seq, SessionId, Text, Timestamp};
+use handover_kernel::{AgentId, Event, Face, Fact, Seq, SessionId, Text, Timestamp, Trace};
 use handover_store::SessionKey;
 use sha2::{Digest, Sha256};
 
@@ -115,6 +115,14 @@ impl Root {
         }
     }
 
+    /// What is passed on to whoever works on the session, so that its own spans are part of the work that it took with this
+    /// event, or of the whole session.
+    pub(super) fn passed_on(&self, key: &SessionKey, first: &Event, taken: Option<Seq>) -> Option<Trace> {
+        let span = taken.map_or_else(|| self.id.clone(), |taken| work(key, first, taken));
+        let flags = if self.is_sampled { "01" } else { "00" };
+        Trace::new(&format!("00-{}-{span}-{flags}", self.trace), &self.state)
+    }
+
     /// The span of the whole session, as spans of other traces name it.
     pub(super) fn link(&self) -> Link {
         Link { trace: self.trace.clone(), id: self.id.clone() }
@@ -167,6 +175,11 @@ fn digest(key: &SessionKey, first: &Event, seq: u64, what: &str) -> String {
 
 fn id(key: &SessionKey, first: &Event, seq: u64, what: &str) -> String {
     digest(key, first, seq, what)[..16].to_owned()
+}
+
+/// The id of the work that was taken with an event.
+fn work(key: &SessionKey, first: &Event, taken: Seq) -> String {
+    id(key, first, taken.0, "work")
 }
 
 /// The work that an agent has in hand.
@@ -295,7 +308,7 @@ impl Story {
             ended.push(Span { id, parent, state, links: self.about.iter().cloned().collect(), ..span });
         }
         if taken {
-            let id = id(&self.key, &self.first, event.seq.0, "work");
+            let id = work(&self.key, &self.first, event.seq);
             self.work = Some(Work { agent: author.cloned(), since: at, id });
             self.assignee = author.cloned();
         }

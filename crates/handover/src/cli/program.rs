@@ -18,7 +18,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{JSON_VERSION, Remote, note, text};
+use super::{JSON_VERSION, Remote, TRACEPARENT, note, text};
 use crate::Failure;
 
 /// How many bytes the result may have.
@@ -65,7 +65,7 @@ pub async fn run(remote: Arc<Remote>, terms: Arc<Terms>, id: &str, task: Value) 
     if !terms.is_json {
         note(&format!("{}  began: {title}", text::short(id)));
     }
-    let mut running = Running::start(&remote, &terms, id)?;
+    let mut running = Running::start(&remote, &terms, id, task["traceparent"].as_str())?;
     let mut task = task;
     task["version"] = json!(JSON_VERSION);
     running.tell(&task.to_string()).await;
@@ -119,7 +119,12 @@ struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    fn start(remote: &'a Arc<Remote>, terms: &Terms, id: &'a str) -> Result<Running<'a>, Failure> {
+    fn start(
+        remote: &'a Arc<Remote>,
+        terms: &Terms,
+        id: &'a str,
+        traceparent: Option<&str>,
+    ) -> Result<Running<'a>, Failure> {
         let (program, arguments) =
             terms.command.split_first().ok_or_else(|| Failure::Usage("expected a command".to_owned()))?;
         let mut command = Command::new(program);
@@ -127,6 +132,7 @@ impl<'a> Running<'a> {
             .args(arguments)
             .env("HANDOVER_TASK", id)
             .env("HANDOVER_SERVER", remote.url())
+            .envs(traceparent.map(|parent| (TRACEPARENT, parent)))
             .process_group(0)
             .kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

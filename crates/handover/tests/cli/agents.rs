@@ -157,6 +157,19 @@ fn a_worker_of_one_task_ends_with_its_outcome_and_a_limit_ends_a_program() {
 }
 
 #[test]
+fn a_program_is_told_the_trace_of_whoever_sent_its_task() {
+    let desk = Desk::open();
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let mut send = desk.command("ops", &["task", "send", "--queue", "--to", "analyst", "x"]);
+    let sent = send.env("TRACEPARENT", format!("00-{trace}-00f067aa0ba902b7-01")).output().unwrap();
+    let id = String::from_utf8(sent.stdout).unwrap();
+    desk.good("analyst", &["agent", "work", "--once", "--", "sh", "-c", "echo \"$TRACEPARENT\""]);
+    let shown = desk.until_state(id.trim(), "completed");
+    let told = shown["task"]["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.starts_with(&format!("00-{trace}-")) && !told.contains("00f067aa0ba902b7"), "{told}");
+}
+
+#[test]
 fn skills_are_registered_from_a_file() {
     let desk = Desk::open();
     let skills = desk.script("skills.json", r#"[{"name":"trend","description":"Finds the trend"}]"#);

@@ -62,6 +62,7 @@ impl Session {
             activity: Activities::default(),
             errands,
             proposal: None,
+            stands_since: event.at,
             mode: match start.mode {
                 ModeKind::Task => Mode::Task(Box::default()),
                 ModeKind::Handoff => Mode::Handoff(Box::default()),
@@ -74,7 +75,7 @@ impl Session {
     }
 
     pub(super) fn apply(&mut self, event: &Event) {
-        let before = self.standing();
+        let (before, place) = (self.standing(), self.place());
         self.note(event);
         let binding = Arc::clone(&self.binding);
         match &event.fact {
@@ -171,6 +172,9 @@ impl Session {
         match &mut self.mode {
             Mode::Task(task) => task.apply(&binding, event),
             Mode::Handoff(handoff) => handoff.apply(event),
+        }
+        if self.place() != place {
+            self.stands_since = event.at;
         }
         if binding.charter.notices
             && self.standing() != before

@@ -64,6 +64,7 @@ impl Task {
                 self.conversation.expect_check_in(seq, event.at, terms);
             }
             Fact::Accepted { .. } => {
+                self.taken = Some(event.seq);
                 if let (Phase::Requested { request }, Some(agent)) = (&self.phase, event.author.agent()) {
                     let request = Arc::clone(request);
                     self.phase = Phase::Working { request, assignee: agent.clone(), progress: None };

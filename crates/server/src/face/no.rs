@@ -14,7 +14,10 @@ fn about_a_task(refusal: Option<&Refusal>) -> Option<String> {
         Some(Refusal::SessionExists) => "a task with this id exists already".to_owned(),
         Some(Refusal::SessionSuspended) => "the task is paused: resume it first".to_owned(),
         Some(Refusal::SessionEnded { state }) => format!("the task has ended: it is {state}"),
-        Some(Refusal::NotAuthority { agent }) => format!("{agent} may not bind the outcome of this task"),
+        Some(Refusal::NotParticipant { agent }) => format!("{agent} has no part in this task or handoff"),
+        Some(Refusal::NotAuthority { agent }) => {
+            format!("{agent} may not decide about the result of this task")
+        }
         Some(Refusal::WrongMode { expected }) => {
             format!("this is a {expected}: what was asked is not about one")
         }
@@ -120,9 +123,13 @@ mod tests {
             Refusal::TooManySessions { limit: 1 },
             Refusal::LogFull { limit: 1, unit: "events" },
             Refusal::TooManyOffers { limit: 1 },
+            Refusal::NotParticipant { agent: "worker".into() },
+            Refusal::NotAuthority { agent: "worker".into() },
         ] {
             let said = said(refusal);
-            assert!(!said.contains("session") && !said.contains("runtime"), "{said}");
+            for ours in ["session", "runtime", "outcome"] {
+                assert!(!said.contains(ours), "{said}");
+            }
         }
     }
 }

@@ -566,3 +566,37 @@ async fn a_host_holds_a_whole_conversation_with_a_grid_agent_through_tools() {
     assert!(refused["message"].as_str().unwrap().contains("at lunch"), "{refused}");
     stage.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_is_told_the_trace_of_its_work_and_the_sender_is_not() {
+    let stage = Stage::in_memory().await;
+    let (sender, receiver) = (Node::new(&stage, "planner"), registered(&stage, "digger").await);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let sends = sender.request("task/send", json!({ "to": "digger", "message": "dig" }));
+    let sent =
+        sends.header("traceparent", &format!("00-{trace}-00f067aa0ba902b7-01")).answer().await.result();
+    let task = sent["task"]["taskId"].clone();
+    let read =
+        async |node: &Node| node.ok("task/read", json!({ "taskId": task })).await["traceparent"].clone();
+    let offered = read(&receiver).await;
+    assert!(offered.as_str().is_some_and(|parent| parent.contains(trace)), "{offered}");
+    receiver.ok("task/update", json!({ "taskId": task, "state": "working" })).await;
+    // By now there is a span of its work.
+    let worked = read(&receiver).await;
+    assert!(worked.as_str().is_some_and(|parent| parent.contains(trace)) && worked != offered, "{worked}");
+    assert_eq!(read(&sender).await, Value::Null);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_only_polls_has_been_seen() {
+    let stage = Stage::in_memory().await;
+    let planner = stage.client("planner");
+    let work = json!({ "title": "t", "instructions": "i", "agent": "poller", "queue": true });
+    let begun = planner.tool("delegate_task", work).await;
+    assert!(begun["message"].as_str().unwrap().contains("poller, never seen"), "{begun}");
+    Node::new(&stage, "poller").ok("task/list", json!({})).await;
+    let shown = planner.tool("task_status", json!({ "task_id": begun["task_id"] })).await;
+    assert!(shown["message"].as_str().unwrap().contains("poller, last seen"), "{shown}");
+    stage.stop().await;
+}

@@ -358,6 +358,7 @@ async fn a_status_says_who_is_waited_for_and_what_was_heard_of_them() {
     planner.tool("task_steer", json!({ "task_id": task, "message": "left" })).await;
     let again = planner.tool("task_status", json!({ "task_id": task })).await;
     assert!(seen["assignee_seen_at"].is_string());
+    assert_eq!(seen["assignee_online"], false, "nothing of it is open");
     assert_eq!(again["assignee_seen_at"], seen["assignee_seen_at"], "a requester's act is no sign of it");
     let question = json!({ "task_id": task, "questions": { "q": { "message": "which?" } }, "wait_ms": 0 });
     analyst.tool("work_ask", question).await;

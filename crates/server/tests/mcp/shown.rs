@@ -17,7 +17,10 @@ async fn a_task_has_a_word_for_where_it_is_and_says_whom_it_waits_for() {
     let id = task["task_id"].clone();
     assert_eq!(
         (&task["state"], &task["waits_for"]),
-        (&json!("requested"), &json!({ "what": "accept", "agents": ["analyst"] }))
+        (
+            &json!("requested"),
+            &json!({ "what": "accept", "agents": ["analyst"], "since": task["created_at"] })
+        )
     );
     let mut below = asked.clone();
     below["parent_task_id"] = id.clone();
@@ -33,6 +36,13 @@ async fn a_task_has_a_word_for_where_it_is_and_says_whom_it_waits_for() {
         .await;
     let task = ops.tool("task_status", json!({ "task_id": id })).await;
     assert_eq!((&task["state"], &task["waits_for"]["what"]), (&json!("waiting"), &json!("answer")));
+    let asked_at = task["updated_at"].clone();
+    ops.tool("task_steer", json!({ "task_id": id, "message": "deeper" })).await;
+    let task = ops.tool("task_status", json!({ "task_id": id })).await;
+    assert_eq!(
+        task["waits_for"]["since"], asked_at,
+        "it waits since the question, whatever happened after it"
+    );
 
     let listed = ops.tool("task_list", json!({ "details": true })).await;
     assert_eq!(words(&listed["tasks"], "state"), ["requested", "waiting"]);

@@ -1,5 +1,6 @@
 //! The trace that a request is part of is kept with what was accepted, on whatever face it came.
 
+use handover_desk::traces::What;
 use handover_engine::codec;
 use handover_kernel::Event;
 use handover_store::SessionKey;
@@ -11,6 +12,7 @@ use super::both::*;
 use super::macp::{self, envelope};
 use super::scene::*;
 use super::stage::*;
+use super::worker::skill;
 
 const ONE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
@@ -87,6 +89,58 @@ async fn a_call_that_begins_a_task_is_kept_with_its_first_event() {
     let events: Vec<Event> = stored.iter().map(|stored| codec::decode(&stored.bytes).unwrap()).collect();
     assert_eq!(events.iter().map(kept).collect::<Vec<_>>(), [Some((ONE, "")), None]);
     stage.stop().await;
+}
+
+/// The trace and the span that a `traceparent` names.
+fn named(parent: &str) -> (&str, &str) {
+    (&parent[3..35], &parent[36..52])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_told_the_trace_of_its_task_and_the_span_of_its_work() {
+    let both = Both::open().await;
+    let stage = &both.stage;
+    stage.worker("worker", json!([skill("dig")])).await;
+    let worker = stage.client("worker");
+    let mut traces = stage.desk.traces();
+    // Spans are told from when somebody asks for them first.
+    let page = traces.next().await.unwrap();
+    traces.done(page, 0).await.unwrap();
+    for (caller, sampled) in [(Some(ONE), "-01"), (None, "-01"), (Some(OTHER), "-00")] {
+        let mut call =
+            stage.client("planner").request("tools/call", json!({ "name": "dig", "arguments": {} }));
+        if let Some(caller) = caller {
+            call = call.header("traceparent", caller);
+        }
+        let task = call.answer().await.result()["taskId"].as_str().unwrap().to_owned();
+        // Not taken yet, it is the span of the whole task; in the same trace.
+        let offered = worker.call("work_next", json!({ "wait_ms": 0 })).await;
+        let taken = worker.call("work_accept", json!({ "task_id": task })).await;
+        let offered = offered["_meta"]["traceparent"].as_str().unwrap().to_owned();
+        let told = taken["_meta"]["traceparent"].as_str().unwrap().to_owned();
+        assert_eq!(taken["structuredContent"]["traceparent"], told);
+        assert!(told.ends_with(sampled) && offered.ends_with(sampled), "{offered} {told}");
+        let (trace, span) = named(&told);
+        assert_eq!((named(&offered).0, named(&offered).1 == span), (trace, false));
+        if let Some(caller) = caller {
+            assert_eq!(trace, named(caller).0);
+        }
+        // The same on MACP, and for nobody else.
+        let get = || handover_server::face::macp::proto::v1::GetSessionRequest { session_id: task.clone() };
+        let got = both.macp("worker").macp.get_session(get()).await.unwrap();
+        assert_eq!(got.metadata().get("traceparent").unwrap(), told.as_str());
+        let got = both.macp("planner").macp.get_session(get()).await.unwrap();
+        assert!(got.metadata().get("traceparent").is_none());
+
+        worker.tool("work_complete", json!({ "task_id": task, "output": "dug" })).await;
+        let page = traces.next().await.unwrap();
+        let work = page.spans.iter().find(|found| found.what == What::Work);
+        let found = work.map(|work| (work.trace.clone(), work.id.clone()));
+        let expected = (sampled == "-01").then(|| (trace.to_owned(), span.to_owned()));
+        assert_eq!(found, expected);
+        traces.done(page, 0).await.unwrap();
+    }
+    both.stop().await;
 }
 
 /// A request with this metadata.

@@ -6,6 +6,7 @@
 //! - [`acts`]: what the two sides do, one function for each column of the matrix
 //! - [`approvals`]: what needs somebody's approval, whoever asks, works and decides
 //! - [`successors`]: a call that is handed on to an agent that its skill names
+//! - [`unseen`]: questions that nobody will be shown
 //! - [`waiting`]: who waits for whom, and circles
 //! - [`matrix`]: the run, and the page that shows what came of it
 
@@ -24,6 +25,7 @@ mod checker;
 mod matrix;
 mod requester;
 mod successors;
+mod unseen;
 mod waiting;
 mod worker;
 

@@ -197,11 +197,11 @@ impl Worker {
 }
 
 /// The requester's name for a task, which every envelope of it repeats.
-async fn task_name(agent: &Agent, task: &str) -> String {
+pub async fn task_name(agent: &Agent, task: &str) -> String {
     payload::<TaskRequestPayload>(&transcript(agent, task, 2).await[1]).task_id
 }
 
-async fn macp_update(agent: &Agent, task: &str, status: &str, text: &str) -> SessionState {
+pub async fn macp_update(agent: &Agent, task: &str, status: &str, text: &str) -> SessionState {
     let (task_id, message) = (task_name(agent, task).await, text.to_owned());
     let update = TaskUpdatePayload { task_id, message, ..macp::update(status) };
     agent.ok(envelope(task, update)).await.session_state()

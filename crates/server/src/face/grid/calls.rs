@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use handover_desk::answerable::{SEEN_BY_NOBODY, is_seen_by_nobody};
 use handover_desk::caller::Caller;
 use handover_desk::converse::{Saying, Tasks};
 use handover_desk::delegate::{Profile, Work};
@@ -128,6 +129,10 @@ struct Step {
     may_be_silent: bool,
 }
 
+/// What a receiver can do whose question may be shown to nobody.
+const GO_ON: &str =
+    "go on without the answer if you can, otherwise set the state to failed and say what you need";
+
 /// One caller at the desk.
 pub struct Call<'a> {
     /// The desk.
@@ -143,12 +148,20 @@ impl Call<'_> {
     }
 
     pub(super) fn one(&self, accepted: &Accepted) -> Result<One, Refused> {
-        Ok(One { task: self.view(&accepted.session)?, waits: Vec::new() })
+        Ok(One { task: self.view(&accepted.session)?, waits: Vec::new(), warning: None })
     }
 
     fn sent(&self, accepted: &Accepted, sequence: u64, warning: Option<String>) -> Result<Sent, Refused> {
         let task = self.view(&accepted.session)?;
         Ok(Sent { task, sequence, duplicate: accepted.receipt.duplicate, warning })
+    }
+
+    /// What a receiver is told whose question may be shown to nobody.
+    fn unseen(&self, accepted: &Accepted, state: Option<State>) -> Option<String> {
+        let asks = matches!(state, Some(State::InputRequired | State::AuthRequired));
+        let of_receiver = accepted.session.binding.requester != self.caller.agent;
+        (asks && of_receiver && is_seen_by_nobody(&accepted.session))
+            .then(|| format!("{SEEN_BY_NOBODY}: {GO_ON}"))
     }
 
     /// `task/send`.
@@ -212,7 +225,8 @@ impl Call<'_> {
         let SendMessage { state, message: words, schema, message_id: id, used, .. } = asked;
         let step = Step { id, state, words, schema, check_in, used, may_be_silent: false };
         let accepted = self.step(&task, step).await?;
-        self.sent(&accepted, accepted.receipt.seq.0, None)
+        let warning = self.unseen(&accepted, state);
+        self.sent(&accepted, accepted.receipt.seq.0, warning)
     }
 
     /// Say something, lead a task to a state, or both.
@@ -320,7 +334,9 @@ impl Call<'_> {
         let read = self.desk.read_by(self.caller, &asked.task_id, max, until).await?;
         let shown = |event: &_| message::of(&read.session, event, &self.caller.agent);
         let messages = read.events.iter().filter_map(|event| shown(event)).collect();
-        Ok(WasRead { task: self.view(&read.session)?, messages, more: read.more })
+        let trace = self.desk.trace_for_worker(self.caller, &read.session).await;
+        let traceparent = trace.map(|trace| trace.parent.to_string());
+        Ok(WasRead { task: self.view(&read.session)?, messages, more: read.more, traceparent })
     }
 
     /// `message/ack`.
@@ -339,7 +355,7 @@ impl Call<'_> {
             why: edge.why.name(),
             task_id: edge.on.to_string(),
         });
-        Ok(One { task: self.view(&session)?, waits: waits.collect() })
+        Ok(One { task: self.view(&session)?, waits: waits.collect(), warning: None })
     }
 
     /// `task/list`.
@@ -381,7 +397,7 @@ impl Call<'_> {
         if asked.state.is_none() && asked.used.is_some() {
             return Err(Refused::invalid("used: expected a state with it, found none"));
         }
-        let mut changed = None;
+        let (mut changed, mut warning) = (None, None);
         if let Some(key) = asked.session_key {
             let key = (!key.is_empty()).then(|| Text::from(key));
             changed = Some(self.put(task, None, Act::Task(TaskAct::SetKey { key })).await?);
@@ -391,9 +407,11 @@ impl Call<'_> {
             let (id, check_in, may_be_silent) = (asked.message_id, CheckInTerms::default(), true);
             let used = asked.used;
             let step = Step { id, state, words, schema, check_in, used, may_be_silent };
-            changed = Some(self.step(task, step).await?);
+            let accepted = self.step(task, step).await?;
+            warning = self.unseen(&accepted, state);
+            changed = Some(accepted);
         }
-        self.one(&changed.expect("a state or a key was set"))
+        Ok(One { warning, ..self.one(&changed.expect("a state or a key was set"))? })
     }
 
     /// `task/complete`.

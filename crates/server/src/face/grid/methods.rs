@@ -376,6 +376,9 @@ pub struct One {
     /// Who waits for whom because of it: told by `task/get`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) waits: Vec<Waits>,
+    /// What you should know, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) warning: Option<String>,
 }
 
 /// One agent waits for another.
@@ -417,6 +420,9 @@ pub struct WasRead {
     pub(super) messages: Vec<Message>,
     /// Whether there is more to read.
     pub(super) more: bool,
+    /// For the receiver: the W3C trace context of its work, as the parent of its own spans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) traceparent: Option<String>,
 }
 
 /// What was said.

@@ -68,7 +68,15 @@ impl MacpRuntimeService for Macp {
         let caller = self.caller(&request)?;
         let id = request.into_inner().session_id;
         let session = self.session(&caller, &id).await?;
-        Ok(Response::new(v1::GetSessionResponse { metadata: Some(render::metadata(&session)) }))
+        let mut answer = Response::new(v1::GetSessionResponse { metadata: Some(render::metadata(&session)) });
+        let assigned = session.task().and_then(|task| task.phase.assignee()) == Some(&caller.agent);
+        if assigned
+            && let Some(trace) = self.desk.trace_for_worker(&caller, &session).await
+            && let Ok(parent) = trace.parent.parse()
+        {
+            answer.metadata_mut().insert("traceparent", parent);
+        }
+        Ok(answer)
     }
 
     async fn cancel_session(

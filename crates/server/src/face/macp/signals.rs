@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 
 use futures_core::Stream;
+use handover_desk::answerable::{SEEN_BY_NOBODY, asks_nobody};
 use handover_desk::approvals::decides;
 use handover_desk::calendar::rfc3339;
 use handover_desk::caller::Caller;
@@ -31,6 +32,9 @@ use crate::queue::{self, queue};
 
 /// How many tasks in hand are looked at together.
 const PAGE: usize = 256;
+
+/// What a worker can do whose question may be shown to nobody.
+const GO_ON: &str = "go on without the answer if you can, otherwise send TaskFail and say what you need";
 
 /// What the requester of a task is told of it: the type of the signal, and its data.
 fn news(fact: &Fact) -> Option<(&'static str, String)> {
@@ -111,6 +115,7 @@ impl Macp {
                     } else if let Fact::Proposed { .. } | Fact::Decided { .. } = delivery.event.fact {
                         self.tell_of_approval(caller, id, &delivery.event, out).await?;
                     } else if may_free_orders(&delivery) {
+                        self.tell_asker(caller, id, &delivery.event, out).await?;
                         self.hand_over(caller, id, None, out).await?;
                     }
                 }
@@ -135,6 +140,21 @@ impl Macp {
             let envelope = Some(signal(&session, seq, name, data.into_bytes()));
             let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
             // A listener that has gone away is noticed by the loop.
+            _ = out.send(Ok(told)).await;
+        }
+        Ok(())
+    }
+
+    /// Tell a worker that what it has asked may be shown to nobody, so that it does not wait for it.
+    async fn tell_asker(&self, caller: &Caller, id: &str, event: &Event, out: &Out) -> Result<(), Status> {
+        if !matches!(event.fact, Fact::Asked { .. }) || event.author.agent() != Some(&caller.agent) {
+            return Ok(());
+        }
+        let session = self.desk.session_at_last(caller, id).await.map_err(Refused::from)?;
+        if asks_nobody(&session, event) {
+            let data = format!("{SEEN_BY_NOBODY}: {GO_ON}").into_bytes();
+            let envelope = Some(signal(&session, event.seq, "task.unseen", data));
+            let told = WatchSignalsResponse { envelope, sender_authenticated: caller.proven };
             _ = out.send(Ok(told)).await;
         }
         Ok(())

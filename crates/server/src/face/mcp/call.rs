@@ -11,6 +11,7 @@ mod telling;
 use std::sync::Arc;
 
 use handover_desk::Accepted;
+use handover_desk::answerable::{FOLLOWS, SHOWS_QUESTIONS};
 use handover_desk::contract::skill_of;
 use handover_desk::delegate::{Profile, Work};
 use handover_desk::directory::{Answers, Skill, Tool};
@@ -42,9 +43,6 @@ const AT_ONCE_TTL_MS: u64 = 60 * 60 * 1000;
 /// What the sessions of this face are bound to.
 pub(super) const PROFILE: Profile =
     Profile { charter: Charter::mcp, policy: MCP_POLICY, configuration: "mcp" };
-
-/// What a session remembers of a call whose client follows it as a task.
-pub(super) const FOLLOWED: &str = "mcp.tasks";
 
 /// The status of a worker that asks.
 pub(super) const ASKING: &str = "input_required";
@@ -164,7 +162,7 @@ impl Mcp {
                         ttl_ms
                     },
                     // Its client follows the task, and nobody reads what a call answers.
-                    able: if manner == Manner::Plain { Vec::new() } else { vec![Text::from(FOLLOWED)] },
+                    able: if manner == Manner::Plain { Vec::new() } else { vec![Text::from(FOLLOWS)] },
                     budget,
                     ..Work::default()
                 };
@@ -449,7 +447,7 @@ fn must_be_able(caller: &Caller, tool: &Tool) -> Result<(), Error> {
 /// What the caller can be asked, as the session remembers it.
 fn capability_names(declared: Declared) -> Vec<Text> {
     [
-        (declared.form, "mcp.elicitation"),
+        (declared.form, SHOWS_QUESTIONS),
         (declared.url, "mcp.elicitation.url"),
         (declared.sampling, "mcp.sampling"),
         (declared.roots, "mcp.roots"),

@@ -336,7 +336,7 @@ fn waiting(session: &Session, task: &Task, directory: &Directory, tenant: &str) 
             format!("{agent}, {seen}")
         })
         .collect();
-    let since = clock(session.binding.created_at);
+    let since = clock(session.stands_since);
     let others = match left.count() {
         0 => String::new(),
         count => format!(" or {count} others"),

@@ -8,6 +8,7 @@ mod table;
 
 use std::collections::BTreeSet;
 
+use handover_desk::answerable;
 use handover_desk::calendar::rfc3339;
 use handover_desk::contract::skill_of;
 use handover_desk::follow::{Events, Stay};
@@ -29,7 +30,7 @@ use self::arguments::{
 pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, read_arguments};
 use crate::face::budget::{self, Numbers};
-use crate::face::mcp::call::{ASKING, FOLLOWED};
+use crate::face::mcp::call::ASKING;
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::{self, structured};
 use crate::face::mcp::task::{ended, word};
@@ -70,7 +71,10 @@ impl Mcp {
             }
             Tool::Accept => {
                 let OnlyTask { task_id } = read_arguments(given)?;
-                Ok(structured(shown(&self.accept(caller, &task_id).await?.session)))
+                let accepted = self.accept(caller, &task_id).await?;
+                let work = self.handed(caller, &accepted.session).await;
+                let meta = traced(std::slice::from_ref(&work));
+                Ok(with_meta(structured(work), meta))
             }
             Tool::Decline => {
                 let Reasoned { task_id, reason } = read_arguments(given)?;
@@ -103,6 +107,15 @@ impl Mcp {
         self.act(caller, task_id, Act::Task(act)).await
     }
 
+    /// A task as the one that is to do it sees it, with the trace that what it does is part of.
+    async fn handed(&self, caller: &Caller, session: &Session) -> Value {
+        let mut shown = shown(session);
+        if let Some(trace) = self.desk().trace_for_worker(&caller.who, session).await {
+            shown["traceparent"] = json!(&*trace.parent);
+        }
+        shown
+    }
+
     async fn work_next(&self, caller: &Caller, asked: WorkNext) -> Done {
         let max = asked.max.unwrap_or(1).clamp(1, NEXT_MAX);
         let until = self.until(caller, asked.wait_ms);
@@ -113,11 +126,11 @@ impl Mcp {
             let mut work = Vec::new();
             for session in &offers {
                 if !asked.accept {
-                    work.push(shown(session));
+                    work.push(self.handed(caller, session).await);
                     continue;
                 }
                 match self.accept(caller, session.binding.id.as_str()).await {
-                    Ok(accepted) => work.push(shown(&accepted.session)),
+                    Ok(accepted) => work.push(self.handed(caller, &accepted.session).await),
                     Err(no) if is_passed_over(&no) && refused.len() < PASSED_OVER_MAX => {
                         refused.insert(session.binding.id.clone());
                     }
@@ -127,7 +140,8 @@ impl Mcp {
                 }
             }
             if !work.is_empty() || offers.is_empty() {
-                return Ok(structured(json!({ "work": work })));
+                let meta = traced(&work);
+                return Ok(with_meta(structured(json!({ "work": work })), meta));
             }
         }
     }
@@ -282,9 +296,9 @@ impl Mcp {
         };
         say_what_follows(&mut last, &told);
         sort_orders(told.orders, &mut open, &mut answers, &mut orders);
-        let unseen = asked.questions.values().any(|question| is_seen_by_nobody(&session, question));
+        let unseen = asked.questions.values().any(is_plain) && answerable::is_seen_by_nobody(&session);
         if unseen {
-            last["note"] = json!(SEEN_BY_NOBODY);
+            last["note"] = json!(format!("{}: {GO_ON}", answerable::SEEN_BY_NOBODY));
         }
         while !unseen
             && !open.is_empty()
@@ -397,6 +411,17 @@ impl Mcp {
         let status = shown.map(|shown| word(session, shown.status));
         Ok(structured(json!({ "reported": true, "task_id": task_id, "status": status })))
     }
+}
+
+/// The trace of the only task that is handed out, where clients look for it (SEP-414).
+fn traced(work: &[Value]) -> Option<Value> {
+    let [one] = work else { return None };
+    one.get("traceparent").map(|parent| json!({ "traceparent": parent }))
+}
+
+fn with_meta(mut result: Map<String, Value>, meta: Option<Value>) -> Map<String, Value> {
+    result.extend(meta.map(|meta| ("_meta".to_owned(), meta)));
+    result
 }
 
 /// Whether the task may be another's by now, and not the server busy.
@@ -512,19 +537,16 @@ fn sort_orders(
 const NOT_RECORDED: &str = "the task is paused, and what you said was not recorded: call work_checkpoint until paused is false, \
     then say it again";
 
-/// What a worker is told whose question may be shown to nobody.
-const SEEN_BY_NOBODY: &str = "the requester's client follows this task and did not say that it can show questions, so that \
-    nobody may ever see yours: go on without the answer if you can, and take one that comes all the same with \
-    work_checkpoint; otherwise end with work_fail and say what you need";
+/// What a worker can do whose question may be shown to nobody.
+const GO_ON: &str = "go on without the answer if you can, and take one that comes all the same with work_checkpoint; otherwise \
+    end with work_fail and say what you need";
 
-/// Whether nobody at the other end will be shown a question: a client that follows the task and shows no forms.
-fn is_seen_by_nobody(session: &Session, asked: &AskOne) -> bool {
-    let has = |name: &str| session.binding.extension_keys.iter().any(|key| **key == *name);
-    let is_form = asked.request.as_ref().is_none_or(|request| {
+/// Whether a question asks for a form. Whatever else it asks for, the client said that it can do.
+fn is_plain(asked: &AskOne) -> bool {
+    asked.request.as_ref().is_none_or(|request| {
         request.get("method").and_then(Value::as_str) == Some("elicitation/create")
             && request.pointer("/params/mode").and_then(Value::as_str) != Some("url")
-    });
-    is_form && has(FOLLOWED) && !has("mcp.elicitation")
+    })
 }
 
 /// A question as the kernel takes it. What can only be asked of a client that can do it is refused for others.

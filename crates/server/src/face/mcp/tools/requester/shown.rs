@@ -1,8 +1,9 @@
 //! How a task looks to a model: where it is, in one word for each state, and what to call next.
 
+use handover_desk::answerable;
 use handover_desk::approvals::sees_approval;
 use handover_desk::calendar::rfc3339;
-use handover_desk::state::{State, waits_for};
+use handover_desk::state::{State, Wait, waits_for};
 use handover_desk::{gate, timeline};
 use handover_kernel::command::Act;
 use handover_kernel::session::Standing;
@@ -14,9 +15,6 @@ use crate::face::mcp::caller::Caller;
 use crate::face::mcp::task::{Shown, asker, word};
 use crate::face::mcp::{Mcp, question};
 use crate::face::{approval, budget};
-
-/// What a requester's client said that it can do, if it can show forms.
-const SHOWS_FORMS: &str = "mcp.elicitation";
 
 /// What the model is told whose user has the question already.
 pub(in crate::face::mcp) const USER_ASKED: &str = "your user has been asked: call task_wait with this task_id and do not \
@@ -41,10 +39,11 @@ impl Mcp {
             row["message"] = json!(message);
         }
         // For whose approval it waits is told to those who may see that.
-        let told = |what| what != "approval" || sees_approval(&caller.who, session);
-        if let Some((what, agents)) = waits_for(session).filter(|(what, _)| told(*what)) {
-            let agents: Vec<&str> = agents.iter().take(WAITED_FOR_MAX).map(|agent| agent.as_str()).collect();
-            row["waits_for"] = json!({ "what": what, "agents": agents });
+        let told = |wait: &Wait| wait.what != "approval" || sees_approval(&caller.who, session);
+        if let Some(wait) = waits_for(session).filter(told) {
+            let agents = wait.agents.iter().take(WAITED_FOR_MAX).map(|agent| agent.as_str());
+            let agents: Vec<&str> = agents.collect();
+            row["waits_for"] = json!({ "what": wait.what, "agents": agents, "since": rfc3339(wait.since) });
         }
         row
     }
@@ -72,6 +71,7 @@ impl Mcp {
         }
         if let Some(assignee) = task.and_then(|task| task.phase.assignee()) {
             let presence = self.desk().directory.presence(&caller.tenant, assignee);
+            view["assignee_online"] = json!(presence.online);
             view["assignee_seen_at"] = json!(presence.last_seen.map(rfc3339));
         }
         if let Some(since) = task.and_then(|task| task.signs.silent_since) {
@@ -201,5 +201,5 @@ impl Mcp {
 
 /// Whether the client of whoever began the task can show questions to its user by itself.
 pub(super) fn may_ask_user(session: &Session) -> bool {
-    session.binding.extension_keys.iter().any(|key| **key == *SHOWS_FORMS)
+    answerable::shows_questions(session)
 }

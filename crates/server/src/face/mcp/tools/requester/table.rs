@@ -192,8 +192,8 @@ pub(in crate::face::mcp::tools) const TOOLS: &[Builtin] = &[
     },
     Builtin {
         name: "task_commit",
-        title: "Commit a task's outcome",
-        description: "Bind the outcome of a task that waits for your word after its agent has reported: `next_step` says so. Most tasks end by themselves.",
+        title: "Decide about a task's result",
+        description: "Decide whether a task has succeeded, after its agent has reported: only where `next_step` says so. Most tasks end by themselves.",
         arguments: || {
             object(
                 json!({

@@ -164,7 +164,7 @@ impl Desk {
             return Ok(None);
         }
         for id in agents {
-            if self.is_known_to(caller, id).await? {
+            if self.is_known(caller, id).await? {
                 continue;
             }
             let mut what = format!("nobody has heard of an agent {:?}", cut(id.as_str(), 64));
@@ -180,12 +180,9 @@ impl Desk {
         Ok(None)
     }
 
-    /// Whether there is an agent of this name, as far as the caller may know: one that shows itself only to others is not
-    /// there.
-    async fn is_known_to(&self, caller: &Caller, id: &AgentId) -> Result<bool, No> {
-        if let Some(agent) = self.directory.get(&caller.tenant, id).await? {
-            return Ok(agent.seen_by(&caller.agent));
-        }
+    /// Whether anybody has heard of an agent of this name. One that shows itself only to others is refused as such, as
+    /// everywhere.
+    async fn is_known(&self, caller: &Caller, id: &AgentId) -> Result<bool, No> {
         let has_token = self.gate.tokens().is_some_and(|tokens| tokens.has_agent(&caller.tenant, id));
         Ok(has_token || self.directory.knows(&caller.tenant, id).await?)
     }

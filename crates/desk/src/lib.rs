@@ -90,6 +90,7 @@ mod others;
 pub mod page;
 pub mod payload;
 pub mod policies;
+pub mod portable;
 pub mod private;
 mod reading;
 pub mod schema;

@@ -74,9 +74,9 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup.
     Restore(backup::RestoreArgs),
-    /// Write all sessions to a portable archive.
+    /// Write sessions, agents, policies and keys to a portable archive.
     Export(archive::ExportArgs),
-    /// Import the sessions of an archive into a data directory.
+    /// Import an archive into a data directory or a database.
     Import(archive::ImportArgs),
     /// List the nodes that share a database.
     Nodes(database::NodesArgs),

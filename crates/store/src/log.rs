@@ -522,6 +522,9 @@ pub struct Lent {
 /// How long a writer may keep what it was lent. What it does not use until then is lost.
 pub const LENT_FOR: Duration = Duration::from_secs(60);
 
+/// What records are of, and whose: a space and a tenant.
+pub type Space = (Box<str>, Box<str>);
+
 /// What stays of a session that was deleted: its id is not free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
@@ -691,7 +694,7 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<Record>, Fault>;
 
     /// Every space and tenant that has records, in the order of their names. Reads the names of all records.
-    fn spaces(&self) -> Result<Vec<(Box<str>, Box<str>)>, Fault>;
+    fn spaces(&self) -> Result<Vec<Space>, Fault>;
 
     /// Remove a record, durably. False if there was none.
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {

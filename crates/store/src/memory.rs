@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use crate::fault::Fault;
 use crate::log::{
     Append, Change, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    Listed, News, OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Store, StoredBytes,
+    Listed, News, OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Space, Store, StoredBytes,
     StoredEvent, Tombstone, Waiting, Wake, cut, placed,
 };
 use crate::place::{Place, Position, Slot};
@@ -455,7 +455,7 @@ impl Store for MemoryStore {
         cut(records.take_while(|found| &*found.space == space && &*found.tenant == tenant).take(max).map(Ok))
     }
 
-    fn spaces(&self) -> Result<Vec<(Box<str>, Box<str>)>, Fault> {
+    fn spaces(&self) -> Result<Vec<Space>, Fault> {
         let mut spaces: Vec<_> =
             self.data().records.keys().map(|(space, tenant, _)| (space.clone(), tenant.clone())).collect();
         spaces.dedup();

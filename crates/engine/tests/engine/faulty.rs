@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use handover_store::{
     Append, Change, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    MemoryStore, News, OpenCount, Order, Outcome, Page, Place, Record, SessionKey, Slot, Snapshot, Store,
-    StoredBytes, StoredEvent, Tombstone, Wake,
+    MemoryStore, News, OpenCount, Order, Outcome, Page, Place, Record, SessionKey, Slot, Snapshot, Space,
+    Store, StoredBytes, StoredEvent, Tombstone, Wake,
 };
 
 /// How an append fails.
@@ -276,7 +276,7 @@ impl Store for Faulty {
         self.inner.tombstone(key)
     }
 
-    fn spaces(&self) -> Result<Vec<(Box<str>, Box<str>)>, Fault> {
+    fn spaces(&self) -> Result<Vec<Space>, Fault> {
         self.inner.spaces()
     }
 

@@ -49,8 +49,8 @@ pub use self::slot::{Node, Says, nodes};
 use crate::fault::Fault;
 use crate::log::{
     Append, Ask, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    LENT_FOR, Lent, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot, Standing,
-    Store, StoredBytes, StoredEvent, Tombstone, Wake, cut,
+    LENT_FOR, Lent, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot, Space,
+    Standing, Store, StoredBytes, StoredEvent, Tombstone, Wake, cut,
 };
 use crate::number::{natural, signed};
 use crate::place::{Place, Position, Slot};
@@ -718,7 +718,7 @@ impl Store for PostgresStore {
         }))
     }
 
-    fn spaces(&self) -> Result<Vec<(Box<str>, Box<str>)>, Fault> {
+    fn spaces(&self) -> Result<Vec<Space>, Fault> {
         self.inner.read_spaces()
     }
 

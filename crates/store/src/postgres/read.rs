@@ -8,8 +8,8 @@ use crate::checksum::{Found, check, checked, checksum};
 use crate::fault::Fault;
 use crate::log::{
     Cursor, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, Listed, News, OpenCount,
-    Order, PAGE_BYTES_MAX, Page, SessionKey, Snapshot, StoredEvent, Tombstone, Waiting, Waits, cut, is_full,
-    placed,
+    Order, PAGE_BYTES_MAX, Page, SessionKey, Snapshot, Space, StoredEvent, Tombstone, Waiting, Waits, cut,
+    is_full, placed,
 };
 use crate::place::{Place, Position, Slot};
 
@@ -379,7 +379,7 @@ impl Inner {
     }
 
     /// The spaces and tenants of records.
-    pub(super) fn read_spaces(&self) -> Result<Vec<(Box<str>, Box<str>)>, Fault> {
+    pub(super) fn read_spaces(&self) -> Result<Vec<Space>, Fault> {
         let sql = "SELECT DISTINCT space, tenant FROM @records ORDER BY space, tenant";
         let within = self.options.patience * LONG_PATIENCES;
         let found = self.read_within(within, "reading which records there are", sql, Vec::new)?;

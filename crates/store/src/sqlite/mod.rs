@@ -41,7 +41,7 @@ use crate::checksum::checksum;
 use crate::fault::Fault;
 use crate::log::{
     Append, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Store, StoredBytes, StoredEvent,
+    OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Space, Store, StoredBytes, StoredEvent,
     Tombstone, Wake,
 };
 use crate::number::{natural, signed};
@@ -393,7 +393,7 @@ impl Store for SqliteStore {
         self.readers_at_once()?.records(space, tenant, after, max)
     }
 
-    fn spaces(&self) -> Result<Vec<(Box<str>, Box<str>)>, Fault> {
+    fn spaces(&self) -> Result<Vec<Space>, Fault> {
         self.readers_at_once()?.spaces()
     }
 

@@ -10,7 +10,7 @@ use super::{Options, agents, checksum, fault, natural, schema, signed};
 use crate::checksum::{Found, check, checked};
 use crate::fault::Fault;
 use crate::log::{
-    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Record, SessionKey, Snapshot,
+    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Record, SessionKey, Snapshot, Space,
     StoredBytes, StoredEvent, Tombstone, Weight, cut, is_full,
 };
 use crate::place::Position;
@@ -243,7 +243,7 @@ impl Readers {
         })
     }
 
-    pub(super) fn spaces(&self) -> Result<Vec<(Box<str>, Box<str>)>, Fault> {
+    pub(super) fn spaces(&self) -> Result<Vec<Space>, Fault> {
         self.ask("reading which records there are", |connection| {
             let sql = "SELECT DISTINCT space, tenant FROM records ORDER BY space, tenant";
             let mut select = connection.prepare_cached(sql)?;

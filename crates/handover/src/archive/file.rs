@@ -328,3 +328,115 @@ fn end_of(line: &str) -> Option<End> {
 fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: &str) -> Record {
+        Record { space: "agent".into(), tenant: "t".into(), key: key.into(), value: vec![0, 255] }
+    }
+
+    fn archive(write: impl FnOnce(&mut Writer<Vec<u8>>)) -> Vec<u8> {
+        let mut writer = Writer::begin(Vec::new()).unwrap();
+        write(&mut writer);
+        writer.end().unwrap().0
+    }
+
+    /// What is read of an archive, or why it is refused.
+    fn read(bytes: &[u8]) -> Result<(Vec<String>, End), String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("archive");
+        std::fs::write(&path, bytes).unwrap();
+        let mut file = File::open(&path).unwrap();
+        let mut read = || {
+            let mut reader = Reader::begin(&mut file, &path, "reading")?;
+            let mut items = Vec::new();
+            while let Some(item) = reader.next()? {
+                items.push(match item {
+                    Item::Record(record) => format!("record {} {:?}", record.key, record.value),
+                    Item::Deleted(Tombstone { key, deleted_at }) => format!("deleted {key} {deleted_at}"),
+                    Item::Session(Archived { key, events }) => format!("session {key} {events:?}"),
+                });
+            }
+            Ok((items, reader.end()))
+        };
+        read().map_err(|failure: Failure| failure.to_string())
+    }
+
+    #[test]
+    fn what_was_written_in_pages_is_read_whole() {
+        let bytes = archive(|writer| {
+            writer.record(record("a")).unwrap();
+            writer.record(record("b")).unwrap();
+            writer.deleted(Tombstone { key: SessionKey::new("t", "gone"), deleted_at: 7 }).unwrap();
+            for session in ["one", "two"] {
+                writer.session(&SessionKey::new("t", session)).unwrap();
+                writer.events(vec![vec![1], vec![]]).unwrap();
+                writer.events(vec![vec![3]]).unwrap();
+            }
+        });
+        let (items, end) = read(&bytes).unwrap();
+        let expected = [
+            "record a [0, 255]",
+            "record b [0, 255]",
+            "deleted t/gone 7",
+            "session t/one [[1], [], [3]]",
+            "session t/two [[1], [], [3]]",
+        ];
+        assert_eq!(items, expected);
+        assert_eq!((end.records, end.deleted, end.sessions, end.events), (2, 1, 2, 6));
+        for length in 0..bytes.len() {
+            assert!(read(&bytes[..length]).is_err(), "cut after {length}");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(read(&changed).is_err(), "changed at {at}");
+        }
+    }
+
+    #[test]
+    fn what_stands_in_the_wrong_place_is_refused() {
+        let key = SessionKey::new("t", "one");
+        let tombstone = || Tombstone { key: key.clone(), deleted_at: 7 };
+        let twice = archive(|writer| (0..2).for_each(|_| writer.record(record("a")).unwrap()));
+        assert!(
+            read(&twice)
+                .unwrap_err()
+                .contains("line 3: expected an archive of handover export, found a record")
+        );
+        let late = archive(|writer| {
+            writer.deleted(tombstone()).unwrap();
+            writer.record(record("a")).unwrap();
+        });
+        assert!(read(&late).unwrap_err().contains("record in the wrong place"));
+        let late = archive(|writer| {
+            writer.session(&key).unwrap();
+            writer.deleted(tombstone()).unwrap();
+        });
+        assert!(read(&late).unwrap_err().contains("deleted session in the wrong place"));
+        let nobodys = archive(|writer| writer.events(vec![vec![1]]).unwrap());
+        assert!(read(&nobodys).unwrap_err().contains("events of no session"));
+    }
+
+    #[test]
+    fn version_1_is_read_and_has_nothing_of_version_2() {
+        let whole = |lines: &str| {
+            let mut hash = Sha256::new();
+            hash.update(lines);
+            let end = format!(r#"{{"end":{{"sessions":1,"events":2,"sha256":"{}"}}}}"#, hex(hash));
+            format!("{lines}{end}\n").into_bytes()
+        };
+        let session = r#"{"tenant":"t","session":"one","events":["AQ==",""]}"#;
+        let (items, end) = read(&whole(&format!("{{\"handover_archive\":1}}\n{session}\n"))).unwrap();
+        assert_eq!(items, ["session t/one [[1], []]"]);
+        assert_eq!((end.records, end.deleted, end.sessions, end.events), (0, 0, 1, 2));
+        for (version, line) in
+            [(2, session), (1, r#"{"session":{"tenant":"t","session":"one"}}"#), (3, session)]
+        {
+            let refused = read(&whole(&format!("{{\"handover_archive\":{version}}}\n{line}\n")));
+            assert!(refused.is_err(), "{version}: {line}");
+        }
+    }
+}

@@ -33,7 +33,7 @@ async fn a_long_session_is_read_in_pages_and_put_together_it_is_the_same() {
         assert_eq!(archive::replay_all(&*store, || {}).unwrap(), 2);
 
         let archived = Archived { key: long.clone(), events: pages.concat() };
-        assert_eq!(archived.replay().unwrap(), live);
+        assert_eq!(archived.replay().unwrap(), *live);
         let other = MemoryStore::new();
         let put = |archived: &Archived| archive::import(&other, std::slice::from_ref(archived)).unwrap();
         assert_eq!(put(&archived), [Stored::New]);

@@ -8,7 +8,7 @@
 //! - [`audit`]: `handover audit`
 //! - [`mod@bench`]: `handover bench`
 //! - [`doctor`]: `handover doctor`
-//! - [`archive`], [`backup`]: all sessions as one file; copies of everything
+//! - [`archive`], [`backup`]: what another store can use, as one file; copies of everything
 //! - [`database`]: `handover nodes`, `handover migrate`
 //! - [`cli`]: the commands that use a running server
 

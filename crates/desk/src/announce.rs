@@ -16,7 +16,7 @@ use crate::no::No;
 use crate::reading::blocking;
 
 /// Where the places are kept.
-const SPACE: &str = "announce";
+pub(crate) const SPACE: &str = "announce";
 
 /// Something that newly waits.
 #[derive(Clone, Debug, PartialEq, Eq)]

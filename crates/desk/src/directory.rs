@@ -45,12 +45,12 @@ use crate::reading::until_first;
 use crate::{page, visible};
 
 /// The records that hold agents, and those that hold the names that their skills are listed under.
-const SPACE: &str = "agent";
-const NAMES_SPACE: &str = "listed";
+pub(crate) const SPACE: &str = "agent";
+pub(crate) const NAMES_SPACE: &str = "listed";
 
 /// The records that say how often the agents and names of a tenant were changed: who changes them on what another node has
 /// changed begins again.
-const VERSIONS_SPACE: &str = "directory";
+pub(crate) const VERSIONS_SPACE: &str = "directory";
 
 /// How many agents are read at a time.
 const PAGE: usize = 256;

@@ -6,8 +6,8 @@ use handover_store::{Fault, Put, Record, Store};
 use sha2::{Digest, Sha256};
 
 /// Where the secret is kept.
-const SPACE: &str = "server";
-const KEY: &str = "id-secret";
+pub(crate) const SPACE: &str = "server";
+pub(crate) const KEY: &str = "id-secret";
 
 /// What makes derived ids unguessable: random bytes of this data directory, made once and kept in it.
 #[derive(Clone)]

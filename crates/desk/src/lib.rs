@@ -43,6 +43,7 @@
 //! - [`state`]: where a task is, in one word
 //! - [`codes`]: what each refusal is called on every wire
 //! - [`id`]: ids that we mint
+//! - [`portable`]: which records mean something in another store
 //! - [`calendar`]: a moment in words
 //! - [`private`]: what only its owner may read
 //! - `census`: how many sessions are open, and for whom they wait
@@ -92,6 +93,7 @@ mod others;
 pub mod page;
 pub mod payload;
 pub mod policies;
+pub mod portable;
 pub mod private;
 mod reading;
 pub mod schema;

@@ -19,7 +19,7 @@
 //! - [`subscription`]: what is stored joined to what is live
 //! - [`inbox`]: what waits for an agent
 //! - [`index`]: the index, made again from the logs
-//! - [`archive`]: sessions on their way from one store to another
+//! - [`archive`]: what a store has, on its way to another one
 //! - [`codec`]: the bytes of an event in a log
 //! - [`view`]: what a list or a card shows of a session
 //! - [`counters`]: what is counted for the operator

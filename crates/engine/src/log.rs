@@ -95,7 +95,7 @@ fn read_on(store: &dyn Store, key: &SessionKey, mut log: Log, mut after: u64) ->
             return Ok(log);
         }
         if held > HELD_BYTES_MAX {
-            let begun = replayed(key, log.begun.as_deref().cloned(), &log.events, &mut Names::default());
+            let begun = replay_on(key, log.begun.as_deref().cloned(), &log.events, &mut Names::default());
             // What cannot be read is left to whoever wants the session, who says why.
             let Ok(Some(begun)) = begun else { return Ok(log) };
             log.begun = Some(Box::new(begun));
@@ -112,10 +112,16 @@ pub fn revive(key: &SessionKey, log: Log) -> Result<Option<Session>, Denied> {
 
 /// The same, sharing its names with other sessions.
 pub fn revive_sharing(key: &SessionKey, log: Log, names: &mut Names) -> Result<Option<Session>, Denied> {
-    replayed(key, log.begun.map(|begun| *begun), &log.events, names)
+    replay_on(key, log.begun.map(|begun| *begun), &log.events, names)
 }
 
-fn replayed(
+/// What is said of a session without events.
+pub(crate) fn nothing(key: &SessionKey) -> Denied {
+    Denied::Unreadable(Arc::from(format!("session {key} has no events")))
+}
+
+/// The session after these events, which follow those that it was begun with.
+pub(crate) fn replay_on(
     key: &SessionKey,
     mut begun: Option<Session>,
     events: &[Vec<u8>],

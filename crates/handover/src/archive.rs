@@ -1,32 +1,27 @@
-//! `handover export` and `handover import`: all sessions as one portable file, which moves them between stores.
+//! `handover export` and `handover import`: what a store has as one portable file, which moves it to another store.
 //!
-//! The file is JSON Lines: a head, a line for each session with its events in base64, and an end with the counts and a hash of
-//! every byte before it.
+//! The file is JSON Lines: a head, a line for each record and for each deleted session, lines for each session and its events, and
+//! an end with the counts and a hash of every byte before it.
 
+mod file;
+
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter};
+use std::path::PathBuf;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use handover_desk::portable;
 use handover_engine::Denied;
 use handover_engine::archive::{self, Archived, Stored};
-use handover_store::SessionKey;
-use indicatif::ProgressBar;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use handover_store::{Change, Over, Record, Store, Tombstone};
 
+use self::file::{End, Item, Reader, Writer};
 use crate::backup::{new_file, progress, put_in_place};
+use crate::cli::{say, text};
 use crate::database::At;
 use crate::{Failure, chain};
 
-/// The version of the archive.
-const VERSION: u32 = 1;
-
-/// How many bytes a line may have: more than the log of any session.
-const LINE_BYTES_MAX: u64 = 1 << 30;
-
-/// How many sessions, and about how many bytes, are written in one commit.
+/// How many sessions, records or tombstones, and about how many bytes, are written in one commit.
 const BATCH: usize = 200;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
@@ -41,12 +36,14 @@ pub struct ExportArgs {
 }
 
 const EXPORT_HELP: &str = "\
-Every session of every tenant with everything that happened in it, replayed before it is written. Agents, policies and tokens are not
-in it: handover backup copies everything. The server must not run meanwhile; of one that runs, restore a backup and export that.
+The archive has every session of every tenant, replayed before it is written, the ids of deleted sessions, agents with the names of their
+tools, policies, bound keys, and the secret that idempotent calls rest on. It is as secret as the data: only its owner can read it.
+Sign-ins and the places of webhooks and traces are left out; the command says how many. Static tokens and the audit log are files of
+their own. The server must not run meanwhile; of one that runs, restore a backup and export that.
 
 Examples:
-  handover export sessions.jsonl --data /var/lib/handover
-  handover export sessions.jsonl --store postgres://handover@db.example.com/handover";
+  handover export archive.jsonl --data /var/lib/handover
+  handover export archive.jsonl --store postgres://handover@db.example.com/handover";
 
 /// What `handover import` can be told.
 #[derive(clap::Args)]
@@ -56,39 +53,33 @@ pub struct ImportArgs {
     file: PathBuf,
     #[command(flatten)]
     at: At,
+    /// What becomes of records (agents, policies, keys, the secret) if those that are there differ
+    #[arg(long, value_enum, default_value_t = Records::Refuse, value_name = "HOW")]
+    records: Records,
+}
+
+/// What becomes of the records of an archive.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Records {
+    /// Import nothing if one differs
+    Refuse,
+    /// Import no records: those that are there stay
+    Skip,
+    /// Remove the records that are there, and import those of the archive
+    Replace,
 }
 
 const IMPORT_HELP: &str = "\
-The archive is read to its end and every session in it is replayed before anything is written. Sessions that are there already, the
-same, are left as they are, so that it can be repeated; one that is there and differs is never changed, and the exit code is 1.
-The server must not run meanwhile.
+The archive is read to its end and every session in it is replayed before anything is written. What is there already, the same, is left
+as it is, so that it can be repeated. A session that is there and differs is never changed, and the exit code is 1. A record that differs
+is named, and nothing is imported, unless --records says what is to be done. A server that has run on the new data has made a secret
+of its own: if it has done nothing else, --records replace is right. The server must not run meanwhile.
 
 Examples:
-  handover import sessions.jsonl --data /var/lib/handover";
+  handover import archive.jsonl --store postgres://handover@db.example.com/handover
+  handover import archive.jsonl --data /var/lib/handover --records replace";
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Head {
-    handover_archive: u32,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Session {
-    tenant: String,
-    session: String,
-    events: Vec<String>,
-}
-
-#[derive(Clone, Default, Serialize, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields)]
-struct End {
-    sessions: u64,
-    events: u64,
-    sha256: String,
-}
-
-/// Why sessions could not be read or written.
+/// Why something could not be read or written.
 pub fn denied(doing: &str, denied: Denied) -> Failure {
     Failure::Fault(match denied {
         Denied::Fault(fault) => format!("{doing}: {}", chain(&*fault)),
@@ -98,54 +89,73 @@ pub fn denied(doing: &str, denied: Denied) -> Failure {
     })
 }
 
+/// How many records of each kind.
+type Kinds = BTreeMap<&'static str, u64>;
+
+fn listed(kinds: &Kinds) -> String {
+    let counts: Vec<String> = kinds.iter().map(|(called, count)| format!("{called}: {count}")).collect();
+    counts.join(", ")
+}
+
 /// Run `handover export` to its end.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     args.at.must_be_there()?;
     let doing = format!("exporting {} to {}", args.at.shown(), args.file.display());
-    let failed = |error: io::Error| Failure::fault(&doing, &error);
-    let store = args.at.open(&doing)?;
+    let store = args.at.open_alone(&doing)?;
     let (file, partial) = new_file(&args.file)?;
-    let mut out = BufWriter::new(file);
-    let (mut hash, mut end) = (Sha256::new(), End::default());
-    let bar = progress(None, "sessions");
-    let head = serde_json::to_string(&Head { handover_archive: VERSION }).expect("a head is JSON");
-    put_line(&mut out, Some(&mut hash), &head).map_err(failed)?;
-    let mut write = || {
-        for archived in archive::sessions(&*store) {
-            let archived = archived.map_err(|found| denied(&doing, found))?;
-            let line = Session {
-                tenant: archived.key.tenant.to_string(),
-                session: archived.key.session.to_string(),
-                events: archived.events.iter().map(|event| STANDARD.encode(event)).collect(),
-            };
-            let line = serde_json::to_string(&line).expect("a session is JSON");
-            end.sessions += 1;
-            end.events += archived.events.len() as u64;
-            bar.inc(1);
-            put_line(&mut out, Some(&mut hash), &line).map_err(failed)?;
-        }
-        Ok(())
-    };
-    let written = write();
-    let finished = written.and_then(|()| {
-        end.sha256 = hex(hash);
-        let line = serde_json::json!({ "end": end }).to_string();
-        put_line(&mut out, None, &line).map_err(failed)?;
-        let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
-        put_in_place(&file, &partial, &args.file).map_err(failed)
+    let mut kinds = [Kinds::new(), Kinds::new()];
+    let written = write(&*store, file, &doing, &mut kinds).and_then(|(file, end)| {
+        let placed = put_in_place(&file, &partial, &args.file);
+        placed.map(|()| end).map_err(|error| Failure::fault(&doing, &error))
     });
-    bar.finish_and_clear();
-    finished.inspect_err(|_| _ = std::fs::remove_file(&partial))?;
-    say(&format!("wrote {} sessions with {} events to {}", end.sessions, end.events, args.file.display()))
+    let end = written.inspect_err(|_| _ = std::fs::remove_file(&partial))?;
+    let End { sessions, events, deleted, records, .. } = end;
+    let file = args.file.display();
+    say(format!(
+        "wrote {sessions} sessions with {events} events, {deleted} ids of deleted sessions and {records} records to {file}"
+    ))?;
+    let [taken, left] = kinds;
+    for (what, kinds) in [("records", taken), ("left out", left)] {
+        if !kinds.is_empty() {
+            say(format!("{what}: {}", listed(&kinds)))?;
+        }
+    }
+    Ok(())
 }
 
-fn put_line(out: &mut impl Write, hash: Option<&mut Sha256>, line: &str) -> io::Result<()> {
-    if let Some(hash) = hash {
-        hash.update(line.as_bytes());
-        hash.update(b"\n");
+/// Write an archive, and count which records are in it and which are not.
+fn write(store: &dyn Store, file: File, doing: &str, kinds: &mut [Kinds; 2]) -> Result<(File, End), Failure> {
+    let failed = |error: io::Error| Failure::fault(doing, &error);
+    let denied = |found| denied(doing, found);
+    let mut out = Writer::begin(BufWriter::new(file)).map_err(failed)?;
+    let spaces = store.spaces().map_err(|fault| Failure::fault(doing, &fault))?;
+    for (space, tenant) in &spaces {
+        for record in archive::records(store, space, tenant) {
+            let record = record.map_err(denied)?;
+            let is_taken = portable::is_taken(&record.space, &record.key);
+            *kinds[usize::from(!is_taken)]
+                .entry(portable::called(&record.space, &record.key))
+                .or_default() += 1;
+            if is_taken {
+                out.record(record).map_err(failed)?;
+            }
+        }
     }
-    out.write_all(line.as_bytes())?;
-    out.write_all(b"\n")
+    for tombstone in archive::tombstones(store) {
+        out.deleted(tombstone.map_err(denied)?).map_err(failed)?;
+    }
+    let bar = progress(None, "sessions");
+    for key in archive::sessions(store) {
+        let key = key.map_err(denied)?;
+        out.session(&key).map_err(failed)?;
+        for page in archive::pages(store, &key) {
+            out.events(page.map_err(denied)?).map_err(failed)?;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let (out, end) = out.end().map_err(failed)?;
+    Ok((out.into_inner().map_err(|error| failed(error.into_error()))?, end))
 }
 
 /// Run `handover import` to its end.
@@ -153,116 +163,239 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let name = args.file.display();
     let mut file = File::open(&args.file)
         .map_err(|error| Failure::Usage(format!("expected an archive at {name}, found: {error}")))?;
-    let end = walk(&mut file, &args.file, "checking", |archived| {
-        archived.replay().map(drop).map_err(|found| denied("replaying the archive", found))
-    })?;
+    let mut reader = Reader::begin(&mut file, &args.file, "checking")?;
+    while let Some(item) = reader.next()? {
+        check(&item)?;
+    }
+    let end = reader.end();
     let doing = format!("importing {name} into {}", args.at.shown());
-    file.rewind().map_err(|error| Failure::fault(&doing, &error))?;
-    let store = args.at.open(&doing)?;
-    let (mut batch, mut bytes, mut counts, mut differing) = (Vec::new(), 0, [0_u64; 2], Vec::new());
-    let mut flush = |batch: &mut Vec<Archived>| {
-        let stored = archive::import(&*store, batch).map_err(|found| denied(&doing, found))?;
-        for (archived, stored) in batch.drain(..).zip(stored) {
-            match stored {
-                Stored::New => counts[0] += 1,
-                Stored::Same => counts[1] += 1,
-                Stored::Differs => differing.push(format!("{}: another one is there", archived.key)),
-                Stored::Deleted => differing.push(format!("{}: it was deleted there", archived.key)),
+    let store = args.at.open_alone(&doing)?;
+    let mut import = Import {
+        store: &*store,
+        doing: &doing,
+        batch: Batch::default(),
+        records: Counts::default(),
+        deleted: Counts::default(),
+        sessions: Counts::default(),
+    };
+    if end.records > 0 {
+        match args.records {
+            Records::Refuse => {
+                import.refuse_differing(Reader::begin(&mut file, &args.file, "comparing")?)?;
+            }
+            Records::Replace => import.remove_records()?,
+            Records::Skip => {}
+        }
+    }
+    let mut reader = Reader::begin(&mut file, &args.file, "importing")?;
+    while let Some(item) = reader.next()? {
+        let is_skipped = args.records == Records::Skip && matches!(item, Item::Record(_));
+        if !is_skipped {
+            import.take(item)?;
+        }
+    }
+    import.flush()?;
+    import.told(&end, args.records)
+}
+
+/// Whether an archive can be imported anywhere.
+fn check(item: &Item) -> Result<(), Failure> {
+    match item {
+        Item::Record(record) if !portable::is_taken(&record.space, &record.key) => Err(Failure::Usage(
+            format!("expected records that this release exports, found {}", text::line(&called(record))),
+        )),
+        Item::Record(_) | Item::Deleted(_) => Ok(()),
+        Item::Session(archived) => {
+            archived.replay().map(drop).map_err(|found| denied("replaying the archive", found))
+        }
+    }
+}
+
+/// What a record is called where it is spoken of: never its value.
+fn called(Record { space, tenant, key, .. }: &Record) -> String {
+    [&**space, tenant, key].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// What became of what is imported.
+#[derive(Default)]
+struct Counts {
+    new: u64,
+    same: u64,
+    /// What was left as it is, and why.
+    differing: Vec<String>,
+}
+
+impl Counts {
+    fn count(&mut self, stored: Stored, what: impl std::fmt::Display) {
+        match stored {
+            Stored::New => self.new += 1,
+            Stored::Same => self.same += 1,
+            Stored::Differs => self.differing.push(format!("{what}: another one is there")),
+            Stored::Deleted => self.differing.push(format!("{what}: it was deleted there")),
+        }
+    }
+}
+
+/// What is written in one commit: only one kind of it at a time.
+#[derive(Default)]
+struct Batch {
+    records: Vec<Change>,
+    deleted: Vec<Tombstone>,
+    sessions: Vec<Archived>,
+    bytes: usize,
+}
+
+struct Import<'a> {
+    store: &'a dyn Store,
+    doing: &'a str,
+    batch: Batch,
+    records: Counts,
+    deleted: Counts,
+    sessions: Counts,
+}
+
+impl Import<'_> {
+    fn fault(&self, fault: &handover_store::Fault) -> Failure {
+        Failure::fault(self.doing, fault)
+    }
+
+    /// Refuse records that are there with other values, and names of tools beside those of the archive: they are given out in one
+    /// order for all agents of a tenant.
+    fn refuse_differing(&self, mut reader: Reader<'_>) -> Result<(), Failure> {
+        let mut differing = Vec::new();
+        let mut named: BTreeMap<Box<str>, u64> = BTreeMap::new();
+        // Records come first.
+        while let Some(Item::Record(record)) = reader.next()? {
+            let found = self.found(&record)?;
+            if &*record.space == portable::SHARED {
+                *named.entry(record.tenant.clone()).or_default() += u64::from(found.is_some());
+            }
+            if found.is_some_and(|found| found != record.value) {
+                differing.push(called(&record));
             }
         }
-        Ok::<(), Failure>(())
-    };
-    walk(&mut file, &args.file, "importing", |archived| {
-        bytes += archived.events.iter().map(Vec::len).sum::<usize>();
-        batch.push(archived);
-        if batch.len() >= BATCH || bytes >= BATCH_BYTES {
-            bytes = 0;
-            flush(&mut batch)?;
+        for (tenant, expected) in named {
+            let there = archive::records(self.store, portable::SHARED, &tenant)
+                .try_fold(0, |count, record| record.map(|_| count + 1))
+                .map_err(|found| denied(self.doing, found))?;
+            if there > expected {
+                let more = there - expected;
+                differing.push(format!("{} {tenant}: {more} agents more", portable::SHARED));
+            }
+        }
+        if differing.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Fault(format!(
+            "{}: nothing was imported, because {} records differ from what is there: {}; --records skip leaves what is there, \
+             --records replace removes it",
+            self.doing,
+            differing.len(),
+            shown(&differing)
+        )))
+    }
+
+    fn found(&self, record: &Record) -> Result<Option<Vec<u8>>, Failure> {
+        let found = self.store.record(&record.space, &record.tenant, &record.key);
+        found.map_err(|fault| self.fault(&fault))
+    }
+
+    /// Make room for the records of the archive.
+    fn remove_records(&self) -> Result<(), Failure> {
+        for (space, tenant) in self.store.spaces().map_err(|fault| self.fault(&fault))? {
+            let names: Vec<Record> = archive::records(self.store, &space, &tenant)
+                .filter(|record| {
+                    record.as_ref().map_or(true, |found| portable::is_replaced(&found.space, &found.key))
+                })
+                .map(|record| record.map(|record| Record { value: Vec::new(), ..record }))
+                .collect::<Result<_, _>>()
+                .map_err(|found| denied(self.doing, found))?;
+            for names in names.chunks(BATCH) {
+                let remove = |record: &Record| Change::remove(&record.space, &record.tenant, &record.key);
+                self.change(&names.iter().map(remove).collect::<Vec<_>>())?;
+            }
         }
         Ok(())
-    })?;
-    flush(&mut batch)?;
-    let [new, same] = counts;
-    say(&format!("{} sessions with {} events: {new} new, {same} there already", end.sessions, end.events))?;
-    if differing.is_empty() {
-        return Ok(());
     }
+
+    fn change(&self, changes: &[Change]) -> Result<(), Failure> {
+        let changed = self.store.change_records(changes).map_err(|fault| self.fault(&fault))?;
+        match changed {
+            true => Ok(()),
+            false => Err(Failure::Fault(format!("{}: somebody else changes its records", self.doing))),
+        }
+    }
+
+    fn take(&mut self, item: Item) -> Result<(), Failure> {
+        let batch = &mut self.batch;
+        match item {
+            Item::Record(record) => {
+                // Whatever differs was refused or removed.
+                if self.found(&record)?.is_some() {
+                    self.records.same += 1;
+                    return Ok(());
+                }
+                self.records.new += 1;
+                let Record { space, tenant, key, value } = record;
+                self.batch.bytes += value.len();
+                let change = Change { name: (space, tenant, key), over: Over::Nothing, value: Some(value) };
+                self.batch.records.push(change);
+            }
+            Item::Deleted(tombstone) => batch.deleted.push(tombstone),
+            Item::Session(archived) => {
+                batch.bytes += archived.events.iter().map(Vec::len).sum::<usize>();
+                batch.sessions.push(archived);
+            }
+        }
+        let batch = &self.batch;
+        let items = batch.records.len() + batch.deleted.len() + batch.sessions.len();
+        if items >= BATCH || batch.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Write what was taken, in its order.
+    fn flush(&mut self) -> Result<(), Failure> {
+        let Batch { records, deleted, sessions, .. } = std::mem::take(&mut self.batch);
+        if !records.is_empty() {
+            self.change(&records)?;
+        }
+        let buried = archive::bury(self.store, &deleted).map_err(|found| denied(self.doing, found))?;
+        for (tombstone, stored) in deleted.iter().zip(buried) {
+            self.deleted.count(stored, &tombstone.key);
+        }
+        let stored = archive::import(self.store, &sessions).map_err(|found| denied(self.doing, found))?;
+        for (archived, stored) in sessions.iter().zip(stored) {
+            self.sessions.count(stored, &archived.key);
+        }
+        Ok(())
+    }
+
+    /// Say what became of everything.
+    fn told(self, end: &End, records: Records) -> Result<(), Failure> {
+        let Import { records: kept, deleted, sessions, .. } = self;
+        let of = |counts: &Counts| format!("{} new, {} there already", counts.new, counts.same);
+        say(format!("{} sessions with {} events: {}", end.sessions, end.events, of(&sessions)))?;
+        if end.deleted > 0 {
+            say(format!("{} ids of deleted sessions: {}", end.deleted, of(&deleted)))?;
+        }
+        if end.records > 0 {
+            let what = if records == Records::Skip { "skipped".to_owned() } else { of(&kept) };
+            say(format!("{} records: {what}", end.records))?;
+        }
+        let differing = [deleted.differing, sessions.differing].concat();
+        match differing.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Fault(format!(
+                "{} sessions were left as they are: {}",
+                differing.len(),
+                shown(&differing)
+            ))),
+        }
+    }
+}
+
+/// The first few of what differs.
+fn shown(differing: &[String]) -> String {
     const SHOWN: usize = 10;
-    let shown: Vec<String> = differing.iter().take(SHOWN).map(|what| crate::cli::text::line(what)).collect();
-    Err(Failure::Fault(format!("{} sessions were left as they are: {}", differing.len(), shown.join("; "))))
-}
-
-/// Read an archive to its end, and see that it is whole.
-fn walk(
-    file: &mut File,
-    path: &Path,
-    doing: &'static str,
-    mut take: impl FnMut(Archived) -> Result<(), Failure>,
-) -> Result<End, Failure> {
-    let wrong = |line: u64, what: &dyn std::fmt::Display| {
-        Failure::Usage(format!("{}, line {line}: expected an archive of sessions, {what}", path.display()))
-    };
-    let bar: ProgressBar = progress(file.metadata().ok().map(|metadata| metadata.len()), doing);
-    let mut lines = BufReader::new(file);
-    let (mut hash, mut found, mut number) = (Sha256::new(), End::default(), 0);
-    let mut line = String::new();
-    loop {
-        line.clear();
-        number += 1;
-        let read = lines.by_ref().take(LINE_BYTES_MAX).read_line(&mut line);
-        let read = read.map_err(|error| wrong(number, &format!("found: {error}")))?;
-        bar.inc(read as u64);
-        if !line.ends_with('\n') {
-            return Err(wrong(number, &"found that it ends early"));
-        }
-        if number == 1 {
-            let head: Head =
-                serde_json::from_str(&line).map_err(|error| wrong(1, &format!("found: {error}")))?;
-            if head.handover_archive != VERSION {
-                let version = head.handover_archive;
-                return Err(wrong(1, &format!("of version {VERSION}, found version {version}")));
-            }
-        } else if let Some(end) = end_of(&line) {
-            found.sha256 = hex(hash);
-            if found != end || !lines.fill_buf().is_ok_and(<[u8]>::is_empty) {
-                return Err(wrong(number, &"found one that was changed, or cut, or has more than it says"));
-            }
-            bar.finish_and_clear();
-            return Ok(end);
-        } else {
-            let archived = session_of(&line).map_err(|what| wrong(number, &what))?;
-            found.sessions += 1;
-            found.events += archived.events.len() as u64;
-            take(archived)?;
-        }
-        hash.update(line.as_bytes());
-    }
-}
-
-fn end_of(line: &str) -> Option<End> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Line {
-        end: End,
-    }
-    line.starts_with("{\"end\":")
-        .then(|| serde_json::from_str::<Line>(line).ok().map(|line| line.end))
-        .flatten()
-}
-
-fn session_of(line: &str) -> Result<Archived, String> {
-    let session: Session = serde_json::from_str(line).map_err(|error| format!("found: {error}"))?;
-    let events = session.events.iter().map(|event| STANDARD.decode(event));
-    let events = events
-        .collect::<Result<_, _>>()
-        .map_err(|error| format!("found events that are no base64: {error}"))?;
-    Ok(Archived { key: SessionKey::new(session.tenant, session.session), events })
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn say(line: &str) -> Result<(), Failure> {
-    crate::cli::say(line)
+    let shown: Vec<String> = differing.iter().take(SHOWN).map(|what| text::line(what)).collect();
+    shown.join("; ")
 }

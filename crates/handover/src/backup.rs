@@ -234,14 +234,9 @@ fn restore_into(from: &mut File, data: &Path, doing: &str) -> Result<u64, Failur
     file.sync_all().map_err(failed)?;
     let store = SqliteStore::open(data).map_err(|fault| Failure::fault(doing, &fault))?;
     let bar = progress(None, "sessions replayed");
-    let mut sessions = 0;
-    for archived in archive::sessions(&store) {
-        archived.map_err(|found| denied(doing, found))?;
-        sessions += 1;
-        bar.inc(1);
-    }
+    let replayed = archive::replay_all(&store, || bar.inc(1));
     bar.finish_and_clear();
-    Ok(sessions)
+    replayed.map_err(|found| denied(doing, found))
 }
 
 #[cfg(test)]

@@ -112,6 +112,9 @@ impl At {
     /// The same if nobody else uses it. A data directory has one user anyway.
     pub fn open_alone(&self, doing: &str) -> Result<Arc<dyn Store>, Failure> {
         if let Some(options) = self.database.options()? {
+            if options.migrate {
+                postgres::migrate(options.clone()).map_err(|fault| Failure::fault(doing, &fault))?;
+            }
             let lease = options.lease.as_millis() as u64;
             let nodes = postgres::nodes(options).map_err(|fault| Failure::fault(doing, &fault))?;
             let alive: Vec<String> =

@@ -8,7 +8,7 @@
 //! - [`audit`]: `handover audit`
 //! - [`mod@bench`]: `handover bench`
 //! - [`doctor`]: `handover doctor`
-//! - [`archive`], [`backup`]: all sessions as one file; copies of everything
+//! - [`archive`], [`backup`]: what another store can use, as one file; copies of everything
 //! - [`database`]: `handover nodes`, `handover migrate`
 //! - [`cli`]: the commands that use a running server
 
@@ -74,9 +74,9 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup.
     Restore(backup::RestoreArgs),
-    /// Write all sessions to a portable archive.
+    /// Write sessions, agents, policies and keys to a portable archive.
     Export(archive::ExportArgs),
-    /// Import the sessions of an archive into a data directory.
+    /// Import an archive into a data directory or a database.
     Import(archive::ImportArgs),
     /// List the nodes that share a database.
     Nodes(database::NodesArgs),

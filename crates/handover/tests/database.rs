@@ -7,12 +7,14 @@ mod binary;
 mod database;
 mod golden;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_store::SqliteStore;
+use handover_store::{Put, Record, SqliteStore, Store};
 
 use self::binary::{handover, said};
 
@@ -238,8 +240,126 @@ fn sessions_move_from_a_directory_to_a_database_and_back() {
     in_directory(&["import", &between], &text("new"));
     in_directory(&["export", &after], &text("new"));
     let read = |file: &str| std::fs::read_to_string(file).unwrap();
-    assert_eq!(read(&before).lines().count(), count + 2);
+    assert_eq!(read(&before).lines().count(), 2 * count + 2);
     assert_eq!((read(&between), read(&after)), (read(&before), read(&before)));
+}
+
+/// A command of an agent at a server.
+fn of_agent(http: &str, agent: &str, args: &[&str]) -> Output {
+    let url = format!("http://{http}");
+    handover().args(args).env("HANDOVER_SERVER", url).env("HANDOVER_TOKEN", agent).output().unwrap()
+}
+
+/// What it printed, and how it ended.
+fn told(output: &Output) -> (Option<i32>, String) {
+    let (out, error) = said(output);
+    (output.status.code(), format!("{out}{error}"))
+}
+
+/// The names of all tools that are some agent's, with what each does.
+fn tools(http: &str) -> Vec<String> {
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}"#;
+    let mut stream = TcpStream::connect(http).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ops\r\nconnection: close\r\n\
+         content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+         mcp-protocol-version: 2025-06-18\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let json = &answer[answer.find('{').unwrap()..=answer.rfind('}').unwrap()];
+    let json: serde_json::Value = serde_json::from_str(json).unwrap();
+    let tools = json["result"]["tools"].as_array().unwrap().iter();
+    let own = tools.filter(|tool| tool["description"].as_str().unwrap().contains("a skill of"));
+    own.map(|tool| format!("{} {}", tool["name"], tool["description"])).collect()
+}
+
+/// All records of a store that an archive takes.
+fn records(store: &dyn Store) -> Vec<Record> {
+    let spaces = store.spaces().unwrap();
+    let taken = spaces.iter().filter(|(space, _)| !["signin", "directory", "announce"].contains(&&**space));
+    taken.flat_map(|(space, tenant)| store.records(space, tenant, None, 1000).unwrap()).collect()
+}
+
+#[test]
+fn everything_that_means_something_elsewhere_moves_from_a_directory_to_a_database_and_back() {
+    let Some(there) = There::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let text = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let server = binary::Server::start(&dir.path().join("old"));
+    let skills = text("skills.json");
+    // In this order, which is not that of their ids, they get the names of their tools.
+    for (agent, what) in [("zoe", "a skill of zoe"), ("ada", "a skill of ada")] {
+        std::fs::write(&skills, format!(r#"[{{"name":"review","description":"{what}"}}]"#)).unwrap();
+        let registered = ["agent", "register", agent, "Reviews", "--skills", &skills];
+        assert_eq!(of_agent(server.http(), agent, &registered).status.code(), Some(0));
+    }
+    let named = tools(server.http());
+    assert_eq!(named.len(), 2, "{named:?}");
+    let send = |http: &str, key: &str| {
+        told(&of_agent(http, "ops", &["task", "send", "--queue", "--to", "ada", "--key", key, "read it"]))
+    };
+    let ended = send(server.http(), "ended").1;
+    assert_eq!(of_agent(server.http(), "ops", &["task", "cancel", ended.trim()]).status.code(), Some(0));
+    assert_eq!(server.stop(), Some(0));
+    // Retention deletes what has ended.
+    {
+        let store = SqliteStore::open(&dir.path().join("old")).unwrap();
+        assert_eq!(store.delete_finished(u64::MAX, 1 << 42, 10).unwrap().len(), 1);
+        for (space, tenant, key) in [("policy", "acme", "fair"), ("keys", "acme", "ada"), ("key", "", "n")] {
+            let record =
+                Record { space: space.into(), tenant: tenant.into(), key: key.into(), value: vec![0, 255] };
+            store.put_record(&record, Put::Replace).unwrap();
+        }
+        for space in ["signin", "announce"] {
+            let record = Record { space: space.into(), tenant: "".into(), key: "x".into(), value: vec![1] };
+            store.put_record(&record, Put::Replace).unwrap();
+        }
+    }
+    let server = binary::Server::start(&dir.path().join("old"));
+    let (begun, gone) = (send(server.http(), "begun"), send(server.http(), "ended"));
+    assert_eq!(begun.0, Some(0), "{begun:?}");
+    assert!(gone.1.contains("SESSION_EXISTS"), "the id of what was deleted is taken: {gone:?}");
+    assert_eq!(server.stop(), Some(0));
+
+    let in_directory = |args: &[&str], data: &str| {
+        let output = handover().args(args).args(["--data", data]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output).1);
+        said(&output).0.to_owned()
+    };
+    let (before, after) = (text("before.jsonl"), text("after.jsonl"));
+    let told_of = in_directory(&["export", &before], &text("old"));
+    for part in ["1 sessions", "1 ids of deleted sessions", "agents: 2", "secret for derived ids: 1"] {
+        assert!(told_of.contains(part), "{told_of}");
+    }
+    assert!(told_of.contains("left out: places of webhooks: 1, sign-ins: 1, versions"), "{told_of}");
+    let mode = std::fs::metadata(&before).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it has secrets");
+    let moved = there.ran(&["import", &before]);
+    assert!(moved.contains("1 ids of deleted sessions: 1 new"), "{moved}");
+
+    let node = there.serve("node-a");
+    let http = node.ready()["http"].as_str().unwrap().to_owned();
+    assert_eq!(send(&http, "begun"), begun, "sent again it is the same task");
+    let counted = told(&of_agent(&http, "ops", &["task", "list", "--json"])).1;
+    assert_eq!(counted.matches("\"task_id\"").count(), 1, "{counted}");
+    assert!(send(&http, "ended").1.contains("SESSION_EXISTS"));
+    assert_eq!(tools(&http), named);
+    let refused = there.run(&["export", &after]);
+    assert!(said(&refused).1.contains("found node-a: stop it first"), "{refused:?}");
+    node.signal("TERM");
+    assert_eq!(node.end().0, Some(0));
+
+    there.ran(&["export", &after]);
+    let read = |file: &str| std::fs::read_to_string(file).unwrap();
+    assert_eq!(read(&after), read(&before));
+    in_directory(&["import", &after], &text("new"));
+    let [old, new] = ["old", "new"].map(|name| SqliteStore::open(&dir.path().join(name)).unwrap());
+    assert_eq!(records(&new), records(&old));
+    assert_eq!(new.tombstones(None, 10).unwrap(), old.tombstones(None, 10).unwrap());
 }
 
 #[test]

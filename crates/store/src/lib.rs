@@ -25,8 +25,8 @@ pub use fault::Fault;
 pub use log::{
     Append, Ask, Change, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage,
     IndexRow, LENT_FOR, Lent, Listed, NEWS_KEPT, News, OpenCount, Order, Outcome, Over, PAGE_BYTES_MAX, Page,
-    Put, Record, SessionKey, Snapshot, Standing, Store, StoredBytes, StoredEvent, Waiting, Waits, Wake,
-    Weight, is_full,
+    Put, Record, SessionKey, Snapshot, Space, Standing, Store, StoredBytes, StoredEvent, Tombstone, Waiting,
+    Waits, Wake, Weight, is_full,
 };
 pub use memory::MemoryStore;
 pub use place::{Place, Position, Slot};

@@ -522,6 +522,18 @@ pub struct Lent {
 /// How long a writer may keep what it was lent. What it does not use until then is lost.
 pub const LENT_FOR: Duration = Duration::from_secs(60);
 
+/// What records are of, and whose: a space and a tenant.
+pub type Space = (Box<str>, Box<str>);
+
+/// What stays of a session that was deleted: its id is not free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    /// Which session.
+    pub key: SessionKey,
+    /// When it was deleted.
+    pub deleted_at: u64,
+}
+
 /// A session that retention deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
@@ -681,6 +693,9 @@ pub trait Store: Send + Sync {
         max: usize,
     ) -> Result<Vec<Record>, Fault>;
 
+    /// Every space and tenant that has records, in the order of their names. Reads the names of all records.
+    fn spaces(&self) -> Result<Vec<Space>, Fault>;
+
     /// Remove a record, durably. False if there was none.
     fn remove_record(&self, space: &str, tenant: &str, key: &str) -> Result<bool, Fault> {
         self.change_records(&[Change::remove(space, tenant, key)])
@@ -692,6 +707,13 @@ pub trait Store: Send + Sync {
 
     /// When a session was deleted, if its tombstone is still there.
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault>;
+
+    /// The tombstones after `after`, at most `max` of them, the oldest first; those of one time in the order of their session
+    /// ids and tenants.
+    fn tombstones(&self, after: Option<&Tombstone>, max: usize) -> Result<Vec<Tombstone>, Fault>;
+
+    /// Write tombstones, durably. Where there is one already, or a session, what is there stays.
+    fn put_tombstones(&self, tombstones: &[Tombstone]) -> Result<(), Fault>;
 
     /// Remove the tombstones of before `deleted_before`; their ids are free again. Says how many there were.
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault>;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use crate::fault::Fault;
 use crate::log::{
     Append, Change, Cursor, Deleted, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    Listed, News, OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Store, StoredBytes,
-    StoredEvent, Waiting, Wake, cut, placed,
+    Listed, News, OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Space, Store, StoredBytes,
+    StoredEvent, Tombstone, Waiting, Wake, cut, placed,
 };
 use crate::place::{Place, Position, Slot};
 
@@ -455,6 +455,13 @@ impl Store for MemoryStore {
         cut(records.take_while(|found| &*found.space == space && &*found.tenant == tenant).take(max).map(Ok))
     }
 
+    fn spaces(&self) -> Result<Vec<Space>, Fault> {
+        let mut spaces: Vec<_> =
+            self.data().records.keys().map(|(space, tenant, _)| (space.clone(), tenant.clone())).collect();
+        spaces.dedup();
+        Ok(spaces)
+    }
+
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
         let mut data = self.data();
         let finished = data.sessions.iter().filter_map(|(number, session)| {
@@ -475,6 +482,32 @@ impl Store for MemoryStore {
 
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
         Ok(self.data().tombstones.get(key).copied())
+    }
+
+    fn tombstones(&self, after: Option<&Tombstone>, max: usize) -> Result<Vec<Tombstone>, Fault> {
+        let place =
+            |found: &Tombstone| (found.deleted_at, found.key.session.clone(), found.key.tenant.clone());
+        let after = after.map(place);
+        let data = self.data();
+        let found = data
+            .tombstones
+            .iter()
+            .map(|(key, deleted_at)| Tombstone { key: key.clone(), deleted_at: *deleted_at });
+        let mut found: Vec<Tombstone> =
+            found.filter(|found| after.as_ref().is_none_or(|after| place(found) > *after)).collect();
+        found.sort_by_key(place);
+        found.truncate(max);
+        Ok(found)
+    }
+
+    fn put_tombstones(&self, tombstones: &[Tombstone]) -> Result<(), Fault> {
+        let mut data = self.data();
+        for Tombstone { key, deleted_at } in tombstones {
+            if !data.numbers.contains_key(key) {
+                data.tombstones.entry(key.clone()).or_insert(*deleted_at);
+            }
+        }
+        Ok(())
     }
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {

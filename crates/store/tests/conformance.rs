@@ -7,7 +7,8 @@ use std::thread;
 
 use handover_store::{
     Append, Change, Cursor, Feed, Filter, IndexRow, Listed, MemoryStore, Order, Outcome, PAGE_BYTES_MAX,
-    Place, Position, Put, Record, SessionKey, Slot, Snapshot, SqliteStore, Store, Waits, Wake, is_full,
+    Place, Position, Put, Record, SessionKey, Slot, Snapshot, SqliteStore, Store, Tombstone, Waits, Wake,
+    is_full,
 };
 
 #[path = "postgres/mod.rs"]
@@ -55,10 +56,13 @@ suite! {
     a_record_can_be_put_replaced_and_removed,
     records_change_together_or_not_at_all,
     records_page_in_the_order_of_their_keys,
+    the_spaces_and_tenants_of_records_are_listed,
     finished_sessions_are_deleted_oldest_first,
     a_finished_session_that_is_still_to_be_woken_is_not_deleted,
     pages_of_what_is_due_join_to_the_whole,
     a_tombstone_keeps_the_id_until_it_is_forgotten,
+    tombstones_are_listed_the_oldest_first,
+    a_tombstone_that_is_put_keeps_the_id_and_takes_the_place_of_nothing,
     deleting_does_not_free_positions_or_cursors,
     an_inbox_shows_what_waits_for_the_agent_now,
     an_inbox_is_asked_for_some_kinds_and_tells_all,
@@ -654,6 +658,25 @@ fn records_page_in_the_order_of_their_keys(store: &dyn Store) {
     assert_eq!(keys(Some("e"), 2), Vec::<String>::new());
 }
 
+fn the_spaces_and_tenants_of_records_are_listed(store: &dyn Store) {
+    let spaces = || {
+        let spaces = store.spaces().unwrap();
+        spaces.iter().map(|(space, tenant)| format!("{space}/{tenant}")).collect::<Vec<_>>()
+    };
+    assert_eq!(spaces(), Vec::<String>::new());
+    for (space, tenant) in [("policy", "acme"), ("agent", "zeta"), ("agent", ""), ("agent", "acme")] {
+        for key in ["a", ""] {
+            let record = Record { space: space.into(), ..record(tenant, key, "x") };
+            store.put_record(&record, Put::Replace).unwrap();
+        }
+    }
+    assert_eq!(spaces(), ["agent/", "agent/acme", "agent/zeta", "policy/acme"]);
+    store.remove_record("agent", "", "a").unwrap();
+    store.remove_record("policy", "acme", "a").unwrap();
+    store.remove_record("policy", "acme", "").unwrap();
+    assert_eq!(spaces(), ["agent/", "agent/acme", "agent/zeta"]);
+}
+
 fn finish(store: &dyn Store, session: &str, at: u64) {
     let finished = IndexRow { finished_at: Some(at), ..row("a", &["a", "b"]) };
     appended(store, started(session, finished));
@@ -754,6 +777,51 @@ fn a_tombstone_keeps_the_id_until_it_is_forgotten(store: &dyn Store) {
     appended(store, item(&key("old"), 0, 2));
     assert_eq!(seqs(store, &key("old")), [1, 2]);
     assert_eq!(store.row(&key("old")).unwrap(), None);
+}
+
+fn tombstones_are_listed_the_oldest_first(store: &dyn Store) {
+    assert_eq!(store.tombstones(None, 10).unwrap(), []);
+    for (session, at) in [("late", 30), ("b", 10), ("a", 10), ("c", 10)] {
+        finish(store, session, at);
+    }
+    appended(store, started("open", row("a", &["a"])));
+    store.delete_finished(11, 40, 10).unwrap();
+    store.delete_finished(31, 60, 10).unwrap();
+    let zeta = Tombstone { key: SessionKey::new("zeta", "b"), deleted_at: 40 };
+    store.put_tombstones(&[zeta]).unwrap();
+    for max in [1, 2, 3, 10] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.tombstones(after.as_ref(), max).unwrap();
+            assert!(page.len() <= max);
+            found.extend(page.iter().map(|found| format!("{}@{}", found.key, found.deleted_at)));
+            match page.last() {
+                Some(last) => after = Some(last.clone()),
+                None => break,
+            }
+        }
+        assert_eq!(found, ["acme/a@40", "acme/b@40", "zeta/b@40", "acme/c@40", "acme/late@60"]);
+    }
+}
+
+fn a_tombstone_that_is_put_keeps_the_id_and_takes_the_place_of_nothing(store: &dyn Store) {
+    let buried = |session: &str, deleted_at| Tombstone { key: key(session), deleted_at };
+    appended(store, started("there", row("a", &["a"])));
+    finish(store, "gone", 10);
+    store.delete_finished(11, 50, 10).unwrap();
+    store.put_tombstones(&[]).unwrap();
+    let all = [buried("there", 7), buried("gone", 7), buried("new", 7), buried("new", 8)];
+    store.put_tombstones(&all).unwrap();
+    store.put_tombstones(&[buried("new", 9)]).unwrap();
+    let tombstone = |session| store.tombstone(&key(session)).unwrap();
+    assert_eq!([tombstone("there"), tombstone("gone"), tombstone("new")], [None, Some(50), Some(7)]);
+    assert_eq!(seqs(store, &key("there")), [1]);
+    assert_eq!(append_one(store, item(&key("new"), 0, 1)), Outcome::Tombstone { deleted_at: 7 });
+    appended(store, item(&key("there"), 1, 1));
+    let (listed, _) = store.sessions(None, 10).unwrap();
+    assert_eq!(listed, [key("there")], "what was deleted is on no list");
+    assert_eq!(store.forget_tombstones(8).unwrap(), 1);
+    appended(store, item(&key("new"), 0, 1));
 }
 
 fn deleting_does_not_free_positions_or_cursors(store: &dyn Store) {

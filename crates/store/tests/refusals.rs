@@ -234,7 +234,9 @@ fn everything(store: &PostgresStore, place: &Place) -> Vec<Result<(), Fault>> {
         Box::new(|| store.stored_bytes().map(drop)),
         Box::new(|| store.record("a", "b", "c").map(drop)),
         Box::new(|| store.records("a", "b", None, 10).map(drop)),
+        Box::new(|| store.spaces().map(drop)),
         Box::new(|| store.tombstone(&key).map(drop)),
+        Box::new(|| store.tombstones(None, 10).map(drop)),
         Box::new(|| store.sessions(None, 10).map(drop)),
     ];
     thread::scope(|scope| {

@@ -22,8 +22,8 @@ pub const KEYS_PER_AGENT_MAX: usize = 16;
 
 /// The records that hold keys, those that say which keys an agent has, and those of requests that were signed.
 pub(crate) const KEYS: &str = "key";
-const LISTS: &str = "keys";
-const MARKS: &str = "nonce";
+pub(crate) const LISTS: &str = "keys";
+pub(crate) const MARKS: &str = "nonce";
 
 /// How long a signed request is remembered: longer than it could be sent again, should the clock be set back a little.
 const REMEMBERED_MS: u64 = 3 * SKEW_MS;

@@ -23,7 +23,7 @@ pub const SIGN_INS_MAX: usize = 16;
 
 /// The records that hold sign-ins, and those that say which an agent has.
 pub(crate) const SPACE: &str = "signin";
-const LISTS: &str = "signins";
+pub(crate) const LISTS: &str = "signins";
 
 /// How many cookies are looked up at once before it is known whose they are.
 const LOOKS_AT_ONCE: usize = 32;

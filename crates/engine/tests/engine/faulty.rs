@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use handover_store::{
     Append, Change, Cursor, Deleted, DueCursor, DuePage, Fault, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    MemoryStore, News, OpenCount, Order, Outcome, Page, Place, Record, SessionKey, Slot, Snapshot, Store,
-    StoredBytes, StoredEvent, Wake,
+    MemoryStore, News, OpenCount, Order, Outcome, Page, Place, Record, SessionKey, Slot, Snapshot, Space,
+    Store, StoredBytes, StoredEvent, Tombstone, Wake,
 };
 
 /// How an append fails.
@@ -274,6 +274,18 @@ impl Store for Faulty {
 
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
         self.inner.tombstone(key)
+    }
+
+    fn spaces(&self) -> Result<Vec<Space>, Fault> {
+        self.inner.spaces()
+    }
+
+    fn tombstones(&self, after: Option<&Tombstone>, max: usize) -> Result<Vec<Tombstone>, Fault> {
+        self.inner.tombstones(after, max)
+    }
+
+    fn put_tombstones(&self, tombstones: &[Tombstone]) -> Result<(), Fault> {
+        self.inner.put_tombstones(tombstones)
     }
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {

@@ -13,6 +13,7 @@ mod faulty;
 #[macro_use]
 mod stage;
 
+mod archive;
 mod budgets;
 mod errands;
 mod faults;

@@ -8,6 +8,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use handover_store::{Append, Put, Record, SessionKey, SqliteStore, Store, Tombstone, Wake};
+use sha2::{Digest, Sha256};
+
 use crate::binary::{Server, handover};
 use crate::desk::{Desk, Said};
 
@@ -193,11 +196,100 @@ fn an_archive_moves_sessions_is_checked_and_can_be_put_in_again() {
         (whole.replacen("task_id", "task_ix", 1) + " ", "more"),
         (whole.replacen("\"events\":[\"", "\"events\":[\"AAAA", 1), "an event"),
         (whole.lines().take(3).map(|line| format!("{line}\n")).collect(), "cut"),
-        (whole.replacen(":1}", ":9}", 1), "version"),
+        (whole.replacen(":2}", ":9}", 1), "version"),
         (String::new(), "empty"),
     ] {
         fs::write(&archive, changed).unwrap();
         let said = run(&["import", text(&archive), "--data", text(&third)]);
         assert!(matches!(said.code, 1 | 2) && !third.exists(), "{what}: {said:?}");
     }
+}
+
+#[test]
+fn records_that_differ_are_named_and_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = |name: &str| dir.path().join(name);
+    let record = |space: &str, key: &str, value: &str| Record {
+        space: space.into(),
+        tenant: "t".into(),
+        key: key.into(),
+        value: value.into(),
+    };
+    let open = |name: &str| SqliteStore::open(&data(name)).unwrap();
+    let put = |name: &str, records: &[Record]| {
+        let store = open(name);
+        records.iter().for_each(|record| assert!(store.put_record(record, Put::Replace).unwrap()));
+    };
+    let there = |name: &str| {
+        let store = open(name);
+        let spaces = store.spaces().unwrap();
+        let all = spaces.iter().flat_map(|(space, tenant)| store.records(space, tenant, None, 10).unwrap());
+        all.map(|found| format!("{} {} {}", found.space, found.key, String::from_utf8(found.value).unwrap()))
+            .collect::<Vec<_>>()
+    };
+    put(
+        "from",
+        &[record("agent", "ada", "new"), record("agent", "bob", "same"), record("listed", "ada", "tool")],
+    );
+    let gone = |session: &str| Tombstone { key: SessionKey::new("t", session), deleted_at: 1 };
+    open("from").put_tombstones(&[gone("gone")]).unwrap();
+    let archive = data("archive.jsonl");
+    assert_eq!(run(&["export", text(&archive), "--data", text(&data("from"))]).code, 0);
+    let import = |name: &str, how: &[&str]| {
+        run(&[&["import", text(&archive), "--data", text(&data(name))][..], how].concat())
+    };
+
+    let before =
+        [record("agent", "ada", "old"), record("agent", "bob", "same"), record("agent", "zoe", "own")];
+    for name in ["refused", "skipped", "replaced"] {
+        put(name, &before);
+    }
+    put("replaced", &[record("nonce", "5", ""), record("signin", "x", "")]);
+    let said = import("refused", &[]);
+    assert!(said.code == 1 && said.out.is_empty(), "{said:?}");
+    for part in ["1 records differ", "agent t ada", "--records skip", "--records replace"] {
+        assert!(said.err.contains(part), "{said:?}");
+    }
+    assert!(!said.err.contains("old") && !said.err.contains("bob"), "{said:?}");
+    assert_eq!(there("refused"), ["agent ada old", "agent bob same", "agent zoe own"]);
+    assert_eq!(open("refused").tombstones(None, 10).unwrap(), []);
+
+    let said = import("skipped", &["--records", "skip"]);
+    assert!(said.code == 0 && said.out.contains("3 records: skipped"), "{said:?}");
+    assert_eq!(there("skipped"), there("refused"));
+    assert_eq!(open("skipped").tombstones(None, 10).unwrap(), [gone("gone")]);
+
+    let said = import("replaced", &["--records", "replace"]);
+    assert!(said.code == 0 && said.out.contains("3 records: 3 new, 0 there already"), "{said:?}");
+    let replaced = ["agent ada new", "agent bob same", "listed ada tool", "nonce 5 ", "signin x "];
+    assert_eq!(there("replaced"), replaced);
+    let said = import("replaced", &[]);
+    assert!(said.code == 0 && said.out.contains("3 records: 0 new, 3 there already"), "{said:?}");
+    assert!(said.out.contains("1 ids of deleted sessions: 0 new, 1 there already"), "{said:?}");
+
+    // Names of tools are given out for all agents of a tenant together.
+    put("named", &[record("listed", "zoe", "tool")]);
+    let said = import("named", &[]);
+    assert!(said.code == 1 && said.err.contains("listed t: 1 agents more"), "{said:?}");
+
+    // A session that lives where its id was deleted stays, and is named.
+    let living = open("living");
+    let events = vec![vec![1]];
+    let key = SessionKey::new("t", "gone");
+    living
+        .append(&[Append { key, expected: 0, events, row: None, wake: Wake::Unchanged, snapshot: None }])
+        .unwrap();
+    drop(living);
+    let said = import("living", &[]);
+    assert!(said.code == 1 && said.err.contains("t/gone: another one is there"), "{said:?}");
+
+    // What this release does not export it does not import.
+    let whole = fs::read_to_string(&archive).unwrap();
+    let (lines, _) = whole.trim_end().rsplit_once('\n').unwrap();
+    let lines = format!("{}\n", lines.replacen("\"agent\"", "\"a-new-one\"", 1));
+    let hash: String = Sha256::digest(&lines).iter().map(|byte| format!("{byte:02x}")).collect();
+    let end = format!(r#"{{"end":{{"records":3,"deleted":1,"sessions":0,"events":0,"sha256":"{hash}"}}}}"#);
+    fs::write(&archive, format!("{lines}{end}\n")).unwrap();
+    let said = import("strange", &[]);
+    assert!(said.code == 2 && said.err.contains("a-new-one t ada") && !data("strange").exists(), "{said:?}");
 }

@@ -49,8 +49,8 @@ pub use self::slot::{Node, Says, nodes};
 use crate::fault::Fault;
 use crate::log::{
     Append, Ask, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    LENT_FOR, Lent, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot, Standing,
-    Store, StoredBytes, StoredEvent, Wake, cut,
+    LENT_FOR, Lent, News, OpenCount, Order, Outcome, Over, Page, Record, SessionKey, Snapshot, Space,
+    Standing, Store, StoredBytes, StoredEvent, Tombstone, Wake, cut,
 };
 use crate::number::{natural, signed};
 use crate::place::{Place, Position, Slot};
@@ -718,6 +718,10 @@ impl Store for PostgresStore {
         }))
     }
 
+    fn spaces(&self) -> Result<Vec<Space>, Fault> {
+        self.inner.read_spaces()
+    }
+
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
         let sql = "SELECT tenant, session, finished_at, requester, bytes FROM @delete_finished_v1($1, $2, $3, $4, $5, $6, $7 * interval '1 second')";
         let max = signed(max as u64).min(10_000);
@@ -742,6 +746,30 @@ impl Store for PostgresStore {
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
         let sql = "SELECT deleted_at FROM @sessions WHERE sid = $1";
         self.inner.read_number("reading a tombstone", sql, || values![sid(key) => BYTEA])
+    }
+
+    fn tombstones(&self, after: Option<&Tombstone>, max: usize) -> Result<Vec<Tombstone>, Fault> {
+        self.inner.read_tombstones(after, max)
+    }
+
+    fn put_tombstones(&self, tombstones: &[Tombstone]) -> Result<(), Fault> {
+        // The row of a session that never was here: what is deleted has no place among those that are listed.
+        let sql = "INSERT INTO @sessions (sid, tenant, session, born, deleted_at)
+                   SELECT t.sid, t.tenant, t.session, nextval('@sessions_born'), t.deleted_at
+                   FROM unnest($1, $2, $3, $4) AS t (sid, tenant, session, deleted_at) ORDER BY t.sid
+                   ON CONFLICT DO NOTHING";
+        let text = |of: fn(&Tombstone) -> &str| {
+            tombstones.iter().map(|tombstone| of(tombstone).to_owned()).collect::<Vec<_>>()
+        };
+        let values = || {
+            values![
+                tombstones.iter().map(|tombstone| sid(&tombstone.key)).collect::<Vec<_>>() => BYTEA_ARRAY,
+                text(|tombstone| &tombstone.key.tenant) => TEXT_ARRAY,
+                text(|tombstone| &tombstone.key.session) => TEXT_ARRAY,
+                tombstones.iter().map(|tombstone| signed(tombstone.deleted_at)).collect::<Vec<_>>() => INT8_ARRAY,
+            ]
+        };
+        self.inner.ask("writing tombstones", sql, values).map(drop)
     }
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {

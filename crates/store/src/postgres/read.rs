@@ -8,7 +8,8 @@ use crate::checksum::{Found, check, checked, checksum};
 use crate::fault::Fault;
 use crate::log::{
     Cursor, Done, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow, Listed, News, OpenCount,
-    Order, PAGE_BYTES_MAX, Page, SessionKey, Snapshot, StoredEvent, Waiting, Waits, cut, is_full, placed,
+    Order, PAGE_BYTES_MAX, Page, SessionKey, Snapshot, Space, StoredEvent, Tombstone, Waiting, Waits, cut,
+    is_full, placed,
 };
 use crate::place::{Place, Position, Slot};
 
@@ -375,6 +376,34 @@ impl Inner {
         let keys = shown.iter().map(|row| key(row, 0)).collect::<Result<_, _>>()?;
         let last = shown.last().map(|row| number(row, 2)).transpose()?.map(Cursor).or(after);
         Ok((keys, last.filter(|_| found.len() > shown.len())))
+    }
+
+    /// The spaces and tenants of records.
+    pub(super) fn read_spaces(&self) -> Result<Vec<Space>, Fault> {
+        let sql = "SELECT DISTINCT space, tenant FROM @records ORDER BY space, tenant";
+        let within = self.options.patience * LONG_PATIENCES;
+        let found = self.read_within(within, "reading which records there are", sql, Vec::new)?;
+        found.iter().map(|row| Ok((text(row, 0)?, text(row, 1)?))).collect()
+    }
+
+    /// A page of tombstones.
+    pub(super) fn read_tombstones(
+        &self,
+        after: Option<&Tombstone>,
+        max: usize,
+    ) -> Result<Vec<Tombstone>, Fault> {
+        // The first condition is the index's.
+        let sql = "SELECT tenant, session, deleted_at FROM @sessions
+                   WHERE deleted_at >= $1 AND (deleted_at, session, tenant) > ($1, $2, $3)
+                   ORDER BY deleted_at, session, tenant LIMIT $4";
+        // Times are never less than 0.
+        let at = after.map_or(-1, |after| signed(after.deleted_at));
+        let of = |of: fn(&Tombstone) -> &str| after.map_or_else(String::new, |after| of(after).to_owned());
+        let max = signed(max as u64).min(10_000);
+        let found = self.read("reading the tombstones", sql, || {
+            values![at => INT8, of(|after| &after.key.session) => TEXT, of(|after| &after.key.tenant) => TEXT, max => INT8]
+        })?;
+        found.iter().map(|row| Ok(Tombstone { key: key(row, 0)?, deleted_at: number(row, 2)? })).collect()
     }
 
     pub(super) fn read_last_place(&self) -> Result<Place, Fault> {

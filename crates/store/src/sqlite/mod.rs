@@ -41,7 +41,8 @@ use crate::checksum::checksum;
 use crate::fault::Fault;
 use crate::log::{
     Append, Change, Cursor, Deleted, DueCursor, DuePage, Feed, FeedItem, Filter, InboxPage, IndexRow,
-    OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Store, StoredBytes, StoredEvent, Wake,
+    OpenCount, Order, Outcome, Page, Record, SessionKey, Snapshot, Space, Store, StoredBytes, StoredEvent,
+    Tombstone, Wake,
 };
 use crate::number::{natural, signed};
 use crate::place::{Place, Slot};
@@ -392,6 +393,10 @@ impl Store for SqliteStore {
         self.readers_at_once()?.records(space, tenant, after, max)
     }
 
+    fn spaces(&self) -> Result<Vec<Space>, Fault> {
+        self.readers_at_once()?.spaces()
+    }
+
     fn delete_finished(&self, finished_before: u64, now: u64, max: usize) -> Result<Vec<Deleted>, Fault> {
         let Reply::Deleted(deleted) = self.core.submit(Work::DeleteFinished { finished_before, now, max })?
         else {
@@ -402,6 +407,14 @@ impl Store for SqliteStore {
 
     fn tombstone(&self, key: &SessionKey) -> Result<Option<u64>, Fault> {
         self.readers_at_once()?.tombstone(key)
+    }
+
+    fn tombstones(&self, after: Option<&Tombstone>, max: usize) -> Result<Vec<Tombstone>, Fault> {
+        self.readers_at_once()?.tombstones(after, max)
+    }
+
+    fn put_tombstones(&self, tombstones: &[Tombstone]) -> Result<(), Fault> {
+        self.core.submit(Work::PutTombstones(tombstones.to_vec())).map(|_| ())
     }
 
     fn forget_tombstones(&self, deleted_before: u64) -> Result<u64, Fault> {

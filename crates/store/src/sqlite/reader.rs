@@ -10,8 +10,8 @@ use super::{Options, agents, checksum, fault, natural, schema, signed};
 use crate::checksum::{Found, check, checked};
 use crate::fault::Fault;
 use crate::log::{
-    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Record, SessionKey, Snapshot,
-    StoredBytes, StoredEvent, Weight, cut, is_full,
+    Cursor, DueCursor, DuePage, Feed, FeedItem, IndexRow, OpenCount, Record, SessionKey, Snapshot, Space,
+    StoredBytes, StoredEvent, Tombstone, Weight, cut, is_full,
 };
 use crate::place::Position;
 
@@ -240,6 +240,33 @@ impl Readers {
                 })
             })?;
             cut(rows)
+        })
+    }
+
+    pub(super) fn spaces(&self) -> Result<Vec<Space>, Fault> {
+        self.ask("reading which records there are", |connection| {
+            let sql = "SELECT DISTINCT space, tenant FROM records ORDER BY space, tenant";
+            let mut select = connection.prepare_cached(sql)?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        })
+    }
+
+    pub(super) fn tombstones(&self, after: Option<&Tombstone>, max: usize) -> Result<Vec<Tombstone>, Fault> {
+        self.ask("reading the tombstones", |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT tenant, session, deleted_at FROM tombstones
+                 WHERE (deleted_at, session, tenant) > (?1, ?2, ?3)
+                 ORDER BY deleted_at, session, tenant LIMIT ?4",
+            )?;
+            // Times are never less than 0.
+            let (at, session, tenant) = after.map_or((-1, "", ""), |after| {
+                (signed(after.deleted_at), &*after.key.session, &*after.key.tenant)
+            });
+            let rows = select.query_map(params![at, session, tenant, signed(max as u64)], |row| {
+                Ok(Tombstone { key: session_key(row, 0)?, deleted_at: natural(row.get(2)?) })
+            })?;
+            rows.collect()
         })
     }
 

@@ -1,12 +1,13 @@
 //! What can be asked of the one connection that writes, and what it answers.
 
-use crate::log::{Append, Change, Deleted, IndexRow, Outcome, SessionKey, Wake};
+use crate::log::{Append, Change, Deleted, IndexRow, Outcome, SessionKey, Tombstone, Wake};
 
 /// Something to write.
 pub(super) enum Work {
     Append(Vec<Append>),
     Change(Vec<Change>),
     DeleteFinished { finished_before: u64, now: u64, max: usize },
+    PutTombstones(Vec<Tombstone>),
     ForgetTombstones { deleted_before: u64 },
     ClearIndex,
     RestoreIndex(Vec<(SessionKey, IndexRow, Wake)>),
@@ -36,6 +37,7 @@ impl Work {
             Work::DeleteFinished { max, .. } => *max,
             Work::RestoreIndex(rows) => rows.len(),
             Work::Change(changes) => changes.len(),
+            Work::PutTombstones(tombstones) => tombstones.len(),
             Work::ForgetTombstones { .. } => 1,
             Work::ClearIndex | Work::SetIndexVersion(_) | Work::Probe => 1,
         }
@@ -47,6 +49,7 @@ impl Work {
             Work::Append(_) => "appending events",
             Work::Change(_) => "changing records",
             Work::DeleteFinished { .. } => "deleting finished sessions",
+            Work::PutTombstones(_) => "writing tombstones",
             Work::ForgetTombstones { .. } => "forgetting tombstones",
             Work::ClearIndex => "clearing the index",
             Work::RestoreIndex(_) => "restoring the index",

@@ -14,7 +14,7 @@ use super::record::Placed;
 use super::rows::Row;
 use super::work::{Reply, Work};
 use super::{Options, checksum, natural, schema, signed};
-use crate::log::{Change, Deleted, IndexRow, SessionKey, Wake};
+use crate::log::{Change, Deleted, IndexRow, SessionKey, Tombstone, Wake};
 
 const ROWS_CACHED_MAX: usize = 8192;
 const LISTS_CACHED_MAX: usize = 4096;
@@ -108,6 +108,7 @@ impl Writer {
             Work::DeleteFinished { finished_before, now, max } => {
                 Reply::Deleted(self.delete_finished(*finished_before, *now, *max)?)
             }
+            Work::PutTombstones(tombstones) => self.put_tombstones(tombstones).map(|()| Reply::Done)?,
             Work::ForgetTombstones { deleted_before } => Reply::Count(self.forget(*deleted_before)?),
             Work::ClearIndex => self.clear_index().map(|()| Reply::Done)?,
             Work::RestoreIndex(rows) => self.restore_index(rows).map(|()| Reply::Done)?,
@@ -310,6 +311,17 @@ impl Writer {
             self.connection.prepare_cached("UPDATE counters SET value = ?1 WHERE name = 'stored'")?;
         keep.execute([end])?;
         Ok(end < self.last_position)
+    }
+
+    fn put_tombstones(&self, tombstones: &[Tombstone]) -> rusqlite::Result<()> {
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO tombstones SELECT ?1, ?2, ?3
+             WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session = ?1 AND tenant = ?2) ON CONFLICT DO NOTHING",
+        )?;
+        for Tombstone { key, deleted_at } in tombstones {
+            insert.execute(params![key.session, key.tenant, signed(*deleted_at)])?;
+        }
+        Ok(())
     }
 
     fn forget(&self, deleted_before: u64) -> rusqlite::Result<u64> {

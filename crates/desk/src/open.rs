@@ -132,6 +132,8 @@ pub struct Parts {
     pub(crate) waits: wait::Settings,
     pub(crate) signals: Signals,
     pub(crate) others: Others,
+    /// What this node is called, where several may share a database; otherwise empty.
+    node: Box<str>,
     /// What makes derived ids unguessable.
     pub(crate) secret: Secret,
     /// When everything is to end.
@@ -210,6 +212,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         waits: settings.waits,
         signals: Signals::default(),
         others: Others::default(),
+        node: node.into(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,
         engine,
@@ -313,6 +316,11 @@ impl Desk {
     /// Whether the store can be written now, or else why not. May block.
     pub fn check_store(&self) -> Result<(), String> {
         self.store.probe().map_err(chain)
+    }
+
+    /// What this node is called, where several may share a database; otherwise empty.
+    pub fn node(&self) -> &str {
+        &self.parts.node
     }
 
     /// Where the data is and what this node is there, for the operator, if others may use it as well.

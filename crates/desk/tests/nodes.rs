@@ -290,6 +290,21 @@ on_shared_stores! {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_new_node_wrote_before_it_first_looked_is_told_as_spans() {
+    let schema = database::fresh();
+    let open = || database::open(&schema).map(|store| Node::on(Arc::new(store)));
+    let Some(one) = open() else { return };
+    begin(&one.desk, &caller("planner"), "before", None).await;
+    // Nobody has told any before: what is there already is not told.
+    assert!(one.desk.traces().next().await.unwrap().spans.is_empty());
+    let two = open().unwrap();
+    begin(&two.desk, &caller("planner"), "after", None).await;
+    let page = two.desk.traces().next().await.unwrap();
+    assert!(page.spans.iter().any(|span| span.session.as_str() == "after"), "{page:?}");
+    assert!(page.spans.iter().all(|span| span.session.as_str() != "before"), "{page:?}");
+}
+
 async fn begin(desk: &Desk, caller: &Caller, id: &str, parent: Option<&str>) {
     let work = Work {
         agents: vec![AgentId::from(if parent.is_none() { "worker" } else { "helper" })],
@@ -410,7 +425,8 @@ async fn a_page_of_the_audit_log_says_whose_it_is_and_goes_on_at_that_node_alone
     let both = async {
         loop {
             let (at_one, at_two) = (page(&one, None).await.unwrap(), page(&two, None).await.unwrap());
-            let delegated = |page: &Page| page.lines.first().is_some_and(|line| line.event == "task_delegated");
+            let delegated =
+                |page: &Page| page.lines.first().is_some_and(|line| line.event == "task_delegated");
             if delegated(&at_one) && delegated(&at_two) {
                 return (at_one, at_two);
             }

@@ -807,6 +807,47 @@ fn nodes_that_delete_at_once_delete_each_session_once() {
 }
 
 #[test]
+fn what_is_counted_of_those_who_store_nothing_is_forgotten_beside_others_who_begin() {
+    const SESSIONS: usize = 200;
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    let deleted = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for (node, store) in stores[..2].iter().enumerate() {
+            scope.spawn(move || {
+                for number in 0..SESSIONS {
+                    let row = item("", 0, &[]).row.map(|row| IndexRow {
+                        finished_at: Some(1),
+                        requester: format!("r{}", number % 7).into(),
+                        ..row
+                    });
+                    append(store, Append { row, ..item(&format!("{node} {number}"), 0, &["all"]) });
+                }
+            });
+        }
+        scope.spawn(|| {
+            while deleted.load(Ordering::SeqCst) < 2 * SESSIONS as u64 {
+                let some = stores[2].delete_finished(2, 3, 5).unwrap().len();
+                deleted.fetch_add(some as u64, Ordering::SeqCst);
+            }
+        });
+        scope.spawn(|| {
+            // Each looks as soon as it starts.
+            while deleted.load(Ordering::SeqCst) < 2 * SESSIONS as u64 {
+                drop(database::open(&schema));
+            }
+        });
+    });
+    assert_eq!(stores[0].stored_bytes().unwrap(), []);
+    let operator = Operator::new();
+    let rows = || operator.run(&format!("SELECT 1 FROM {schema}.stored"));
+    let last = database::open(&schema).unwrap();
+    until("nothing is left", || rows() == 0);
+    append(&last, item("new", 0, &["event"]));
+    assert_eq!(stores[0].stored_bytes().unwrap(), [("acme".into(), "ada".into(), 5)]);
+}
+
+#[test]
 fn a_node_that_writes_what_a_living_one_cannot_read_does_not_start() {
     let schema = database::fresh();
     let Some(options) = database::options(&schema) else { return };

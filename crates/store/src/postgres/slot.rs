@@ -19,6 +19,9 @@ use crate::uptime::uptime;
 /// A living node cannot read what this one writes, or the other way round.
 const UNREADABLE: &str = "HO003";
 
+/// Of how many requesters that store nothing the rows are deleted together.
+const FORGOTTEN_MAX: i64 = 1000;
+
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Says {
@@ -199,6 +202,21 @@ impl Inner {
     pub(super) fn compare(&self) {
         let own = &self.options.says.settings;
         if own.is_empty() {
+    /// Delete the rows of those who store nothing: a row of one node says what was begun there, that of another what was deleted. Rows
+    /// that are nothing together can go whatever others write meanwhile, since the sum stays. Nobody is waited for here, and whoever
+    /// appends to a row that goes makes it again.
+    pub(super) fn forget_stored(&self) {
+        let sql = "WITH nothing AS MATERIALIZED (
+                       SELECT tenant, requester FROM @stored GROUP BY tenant, requester HAVING sum(bytes) = 0 LIMIT $1),
+                   locked AS MATERIALIZED (
+                       SELECT slot, tenant, requester, bytes FROM @stored
+                       WHERE (tenant, requester) IN (SELECT tenant, requester FROM nothing) FOR UPDATE SKIP LOCKED),
+                   still AS (SELECT tenant, requester FROM locked GROUP BY tenant, requester HAVING sum(bytes) = 0)
+                   DELETE FROM @stored s USING locked l JOIN still USING (tenant, requester)
+                   WHERE (s.slot, s.tenant, s.requester) = (l.slot, l.tenant, l.requester)";
+        _ = self.ask("forgetting who stores nothing", sql, || values![FORGOTTEN_MAX => INT8]);
+    }
+
             return;
         }
         // One that does not answer now will later.

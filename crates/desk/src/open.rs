@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 pub use handover_engine::Settings as EngineSettings;
 pub use handover_engine::codec::EVENTS;
+pub use handover_engine::index::INDEX_VERSION;
 pub use handover_engine::shard::Settings as ShardSettings;
 use handover_engine::{Engine, OnPublished, clock};
 pub use handover_kernel::Limits;

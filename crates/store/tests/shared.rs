@@ -877,6 +877,36 @@ fn a_node_that_writes_what_a_living_one_cannot_read_does_not_start() {
 }
 
 #[test]
+fn the_index_has_the_version_of_the_oldest_node_that_writes_to_it() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let open = |index| {
+        let says = Says { index, ..Says::default() };
+        // Nothing beats by itself while this is played.
+        let lease = Duration::from_secs(600);
+        PostgresStore::open(Options { says, lease, ..options.clone() }).unwrap()
+    };
+    let (old, new, tool) = (open(Some(1)), open(Some(2)), open(None));
+    assert!(!new.set_index_version(2).unwrap() && new.index_is_older_elsewhere(2).unwrap());
+    assert!(old.set_index_version(1).unwrap());
+    assert_eq!(new.index_version().unwrap(), 1);
+    drop(old);
+    assert!(!new.index_is_older_elsewhere(2).unwrap() && new.set_index_version(2).unwrap());
+    assert_eq!(tool.index_version().unwrap(), 2);
+    // One that begins then is an older one, and so is one that was taken for dead.
+    let old = open(Some(1));
+    assert_eq!(new.index_version().unwrap(), 1);
+    let operator = Operator::new();
+    operator.run(&format!(
+        "UPDATE {schema}.slots SET seen_at = now() - interval '1 hour' WHERE index_version = 1"
+    ));
+    assert!(new.set_index_version(2).unwrap());
+    old.probe().unwrap();
+    assert_eq!(new.index_version().unwrap(), 1);
+    assert!(!new.set_index_version(2).unwrap());
+}
+
+#[test]
 fn a_node_that_was_taken_for_dead_does_not_come_back_beside_one_whose_events_it_cannot_read() {
     let schema = database::fresh();
     let Some(options) = database::options(&schema) else { return };

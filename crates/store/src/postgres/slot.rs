@@ -35,6 +35,8 @@ pub struct Says {
     pub finished_kept_ms: Option<u64>,
     /// How long the ids of deleted sessions are.
     pub tombstones_kept_ms: Option<u64>,
+    /// The version of the index rows that it writes; none if it does not say.
+    pub index: Option<u32>,
 }
 
 impl Default for Says {
@@ -45,6 +47,7 @@ impl Default for Says {
             settings: BTreeMap::new(),
             finished_kept_ms: None,
             tombstones_kept_ms: None,
+            index: None,
         }
     }
 }
@@ -110,7 +113,7 @@ impl Inner {
         let Options { node, says, .. } = &self.options;
         let sql = format!(
             "SELECT slot, epoch, seen_at::text, {SERVER}
-             FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8)"
+             FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8, $9)"
         );
         let settings: String =
             says.settings.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
@@ -124,6 +127,7 @@ impl Inner {
                 settings.clone() => TEXT,
                 says.finished_kept_ms.map(signed) => INT8,
                 says.tombstones_kept_ms.map(signed) => INT8,
+                says.index.map(i64::from) => INT8,
             ]
         };
         let begun = uptime();
@@ -198,10 +202,6 @@ impl Inner {
         _ = self.ask("forgetting who owes nothing", loans, Vec::new);
     }
 
-    /// Look in what other nodes are set otherwise, and say so once.
-    pub(super) fn compare(&self) {
-        let own = &self.options.says.settings;
-        if own.is_empty() {
     /// Delete the rows of those who store nothing: a row of one node says what was begun there, that of another what was deleted. Rows
     /// that are nothing together can go whatever others write meanwhile, since the sum stays. Nobody is waited for here, and whoever
     /// appends to a row that goes makes it again.
@@ -217,6 +217,10 @@ impl Inner {
         _ = self.ask("forgetting who stores nothing", sql, || values![FORGOTTEN_MAX => INT8]);
     }
 
+    /// Look in what other nodes are set otherwise, and say so once.
+    pub(super) fn compare(&self) {
+        let own = &self.options.says.settings;
+        if own.is_empty() {
             return;
         }
         // One that does not answer now will later.

@@ -62,7 +62,8 @@ impl Desk {
         }
         let (path, node) = (path.to_owned(), node.to_owned());
         let tenant = caller.tenant.clone();
-        let read = move || read(&path, &node, before, max, |line| is_shown(line, &tenant) && wanted.fits(line));
+        let read =
+            move || read(&path, &node, before, max, |line| is_shown(line, &tenant) && wanted.fits(line));
         match tokio::task::spawn_blocking(read).await {
             Ok(Ok(page)) => Ok(page),
             Ok(Err(error)) => {
@@ -76,7 +77,8 @@ impl Desk {
 
 /// A place of one log is nothing in another: each node writes its own.
 fn elsewhere(there: &str, here: &str) -> Refusal {
-    let named = |node: &str| if node.is_empty() { "another log".to_owned() } else { format!("node {node:?}") };
+    let named =
+        |node: &str| if node.is_empty() { "another log".to_owned() } else { format!("node {node:?}") };
     Refusal::invalid(format!(
         "expected a place in the audit log of {}, which answers, found one of {}: open the page again, or ask that node",
         named(here),

@@ -38,6 +38,7 @@ use crate::private;
 use crate::shutdown::Shutdown;
 use crate::signals::Signals;
 use crate::wait;
+use crate::wishes::Wishes;
 
 /// What the desk is told.
 #[derive(Clone, Debug, Default)]
@@ -126,6 +127,7 @@ pub struct Parts {
     pub directory: Directory,
     pub(crate) keys: Arc<Keys>,
     pub(crate) sign_ins: Arc<SignIns>,
+    pub(crate) wishes: Arc<Wishes>,
     /// What sessions can be bound to.
     pub policies: Policies,
     pub(crate) contracts: Contracts,
@@ -207,6 +209,7 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         ),
         keys: Arc::new(Keys::new(Arc::clone(&store))),
         sign_ins: Arc::new(SignIns::new(Arc::clone(&store))),
+        wishes: Arc::new(Wishes::new(Arc::clone(&store))),
         policies: Policies::new(Arc::clone(&store)),
         contracts: Contracts::new(Checks::new(settings.checks)),
         approvals: settings.approvals,

@@ -1,7 +1,5 @@
 //! What only administrators do: change what belongs to everybody in their tenant, and read who tried what in it.
 
-use std::path::Path;
-
 use handover_kernel::Refusal;
 
 use crate::audit::What;
@@ -42,7 +40,7 @@ impl Desk {
         Ok(())
     }
 
-    /// A page of the audit log, of the caller's tenant. Only administrators see it; those of the tenant `default` also what
+    /// A page of this node's audit log, of the caller's tenant. Only administrators see it; those of the tenant `default` also what
     /// belongs to no tenant.
     pub async fn audit_log(
         &self,
@@ -56,9 +54,16 @@ impl Desk {
         }
         let wrong = || Refusal::invalid("expected a place in the audit log, found something else");
         let before = before.map(|before| Place::parse(before).ok_or_else(wrong)).transpose()?;
-        let Some(path) = self.audit.path().map(Path::to_owned) else { return Ok(Page::default()) };
+        let Some((path, node)) = self.audit.place() else { return Ok(Page::default()) };
+        if let Some(place) = &before
+            && place.node() != node
+        {
+            return Err(elsewhere(place.node(), node).into());
+        }
+        let (path, node) = (path.to_owned(), node.to_owned());
         let tenant = caller.tenant.clone();
-        let read = move || read(&path, before, max, |line| is_shown(line, &tenant) && wanted.fits(line));
+        let read =
+            move || read(&path, &node, before, max, |line| is_shown(line, &tenant) && wanted.fits(line));
         match tokio::task::spawn_blocking(read).await {
             Ok(Ok(page)) => Ok(page),
             Ok(Err(error)) => {
@@ -68,4 +73,15 @@ impl Desk {
             Err(_) => Err(Denied::Stopping.into()),
         }
     }
+}
+
+/// A place of one log is nothing in another: each node writes its own.
+fn elsewhere(there: &str, here: &str) -> Refusal {
+    let named =
+        |node: &str| if node.is_empty() { "another log".to_owned() } else { format!("node {node:?}") };
+    Refusal::invalid(format!(
+        "expected a place in the audit log of {}, which answers, found one of {}: open the page again, or ask that node",
+        named(here),
+        named(there)
+    ))
 }

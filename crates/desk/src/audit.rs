@@ -506,9 +506,9 @@ impl Audit {
         self.inner.is_some()
     }
 
-    /// Its file, if there is one.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.inner.as_ref().map(|inner| inner.path.as_path())
+    /// Its file and whose log it is, if there is one.
+    pub(crate) fn place(&self) -> Option<(&Path, &str)> {
+        self.inner.as_ref().map(|inner| (inner.path.as_path(), &*inner.node))
     }
 
     /// Have something written. Never waits for the disk.

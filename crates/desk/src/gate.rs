@@ -300,11 +300,6 @@ impl Gate {
         held.map_err(|limited| self.limited(caller, limited))
     }
 
-    /// Hold so many bytes for an agent that is served by another node, if there is room for them.
-    pub fn hold_for(&self, tenant: &str, agent: &str, bytes: u64) -> Result<Lease, Limited> {
-        self.inner.memory.room(tenant, agent, None).take(bytes)
-    }
-
     /// Whether so many bytes more may be stored of what an agent of the caller's tenant started.
     pub fn may_store(&self, caller: &Caller, requester: &AgentId, bytes: u64) -> Result<(), Limited> {
         let Storage { per_agent, per_tenant } = self.inner.settings.storage;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 pub use handover_engine::Settings as EngineSettings;
 pub use handover_engine::codec::EVENTS;
+pub use handover_engine::index::INDEX_VERSION;
 pub use handover_engine::shard::Settings as ShardSettings;
 use handover_engine::{Engine, OnPublished, clock};
 pub use handover_kernel::Limits;
@@ -37,6 +38,7 @@ use crate::private;
 use crate::shutdown::Shutdown;
 use crate::signals::Signals;
 use crate::wait;
+use crate::wishes::Wishes;
 
 /// What the desk is told.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +129,7 @@ pub struct Parts {
     pub directory: Directory,
     pub(crate) keys: Arc<Keys>,
     pub(crate) sign_ins: Arc<SignIns>,
+    pub(crate) wishes: Arc<Wishes>,
     /// What sessions can be bound to.
     pub policies: Policies,
     pub(crate) contracts: Contracts,
@@ -134,6 +137,8 @@ pub struct Parts {
     pub(crate) waits: wait::Settings,
     pub(crate) signals: Signals,
     pub(crate) others: Others,
+    /// What this node is called, where several may share a database; otherwise empty.
+    node: Box<str>,
     /// What makes derived ids unguessable.
     pub(crate) secret: Secret,
     /// When everything is to end.
@@ -207,12 +212,14 @@ pub fn open(data: Data, settings: Settings, identity: Identity, shutdown: Shutdo
         ),
         keys: Arc::new(Keys::new(Arc::clone(&store))),
         sign_ins: Arc::new(SignIns::new(Arc::clone(&store))),
+        wishes: Arc::new(Wishes::new(Arc::clone(&store))),
         policies: Policies::new(Arc::clone(&store)),
         contracts: Contracts::new(Checks::new(settings.checks)),
         approvals: settings.approvals,
         waits: settings.waits,
         signals: Signals::default(),
         others: Others::default(),
+        node: node.into(),
         secret: Secret::open(&*store).map_err(failed)?,
         store,
         engine,
@@ -316,6 +323,11 @@ impl Desk {
     /// Whether the store can be written now, or else why not. May block.
     pub fn check_store(&self) -> Result<(), String> {
         self.store.probe().map_err(chain)
+    }
+
+    /// What this node is called, where several may share a database; otherwise empty.
+    pub fn node(&self) -> &str {
+        &self.parts.node
     }
 
     /// Where the data is and what this node is there, for the operator, if others may use it as well.

@@ -1,13 +1,11 @@
 //! What the desks of several nodes tell each other through the store: signals, who is there, and that a record has changed.
 //! Nothing of it is kept: whatever must not be lost is an event or a record.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use handover_engine::locks::lock;
 use handover_engine::seldom::Seldom;
 use handover_engine::{Elsewhere, OnHeard};
 use handover_kernel::AgentId;
@@ -16,11 +14,10 @@ use prost::Message;
 
 use crate::directory::{Directory, Sighting};
 use crate::identity::{bound, signins};
-use crate::no::No;
 use crate::open::{Desk, Parts};
 use crate::policies;
-use crate::reading::blocking;
 use crate::signals::Signal;
+use crate::wishes;
 
 /// How long an arrival or a departure may be unknown elsewhere.
 const TELL_EVERY: Duration = Duration::from_millis(100);
@@ -44,47 +41,13 @@ struct Said {
     /// Who says it has just come, or missed something: it wants to know who is there, and tells of everybody it sees.
     #[prost(bool, tag = "3")]
     begins: bool,
-    #[prost(message, optional, tag = "4")]
-    by_face: Option<SaidByFace>,
 }
-
-/// What a face says to itself at other nodes.
-#[derive(Clone, PartialEq, Eq, Message)]
-struct SaidByFace {
-    #[prost(string, tag = "1")]
-    face: String,
-    /// As it wrote it.
-    #[prost(bytes = "vec", tag = "2")]
-    body: Vec<u8>,
-}
-
-/// Is told what its face said at another node. It must not block.
-type Hear = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// What is to be heard, and to be asked.
 #[derive(Default)]
 pub(crate) struct Others {
-    /// The faces that say something to themselves at other nodes.
-    faces: Mutex<BTreeMap<&'static str, Hear>>,
     /// It may have been missed who is there.
     missed: AtomicBool,
-}
-
-impl Desk {
-    /// Have a face hear what it says at other nodes, from now on.
-    pub fn hear_own(&self, face: &'static str, hear: Hear) {
-        lock(&self.others.faces).insert(face, hear);
-    }
-
-    /// Let a face hear something at the other nodes, if there can be any. It is not kept, and a node that is just starting misses it.
-    pub async fn say_to_own(&self, face: &'static str, body: Vec<u8>) -> Result<(), No> {
-        if self.engine.slot().is_some() {
-            let store = Arc::clone(&self.store);
-            let by_face = Some(SaidByFace { face: face.to_owned(), body });
-            blocking(move || store.say(&Said { by_face, ..Said::default() }.encode_to_vec())).await?;
-        }
-        Ok(())
-    }
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -137,6 +100,7 @@ fn heard(parts: &Parts, elsewhere: Elsewhere<'_>) {
             policies::SPACE => parts.policies.heard(),
             bound::KEYS => parts.keys.heard(key),
             signins::SPACE => parts.sign_ins.heard(),
+            wishes::SPACE => parts.wishes.heard(tenant, key),
             _ => {}
         },
         Elsewhere::Said { by, bytes } => match Said::decode(bytes) {
@@ -147,6 +111,7 @@ fn heard(parts: &Parts, elsewhere: Elsewhere<'_>) {
             parts.directory.heard(None);
             parts.policies.heard();
             parts.sign_ins.heard();
+            parts.wishes.missed();
             parts.keys.missed();
             parts.gate.moved();
             parts.others.missed.store(true, Ordering::Release);
@@ -158,11 +123,6 @@ fn told(parts: &Parts, by: Slot, said: Said) {
     if let Some(SaidSignal { tenant, sender, about, proven, body }) = said.signal {
         let (sender, about) = (AgentId::from(sender), about.map(Box::from));
         parts.signals.tell(&tenant, Signal { sender, about, proven, body: body.into() });
-    }
-    if let Some(SaidByFace { face, body }) = said.by_face
-        && let Some(hear) = lock(&parts.others.faces).get(&*face)
-    {
-        hear(&body);
     }
     if said.begins {
         parts.directory.begins(by);

@@ -60,7 +60,7 @@ impl Page {
 }
 
 impl Desk {
-    /// Spans of what happens from where they were left; from now on if nobody ever asked.
+    /// Spans of what happens from where they were left; from now on if nobody ever asked, at any node.
     pub fn traces(&self) -> Traces {
         Traces { desk: self.clone(), teller: None }
     }
@@ -108,16 +108,17 @@ impl Traces {
         let kept = move || {
             reached
                 .iter()
-                .try_for_each(|(slot, number)| keep(&*store, Position { slot: *slot, number: *number }))
+                .map(|(slot, number)| Position { slot: *slot, number: *number })
+                .try_for_each(|position| keep(&*store, position, Put::Replace))
         };
         Ok(blocking(kept).await?)
     }
 }
 
-fn keep(store: &dyn Store, reached: Position) -> Result<(), Fault> {
+fn keep(store: &dyn Store, reached: Position, put: Put) -> Result<(), Fault> {
     let value = reached.number.to_string().into_bytes();
     let key = reached.slot.0.to_string().into();
-    store.put_record(&Record { space: SPACE.into(), tenant: "".into(), key, value }, Put::Replace).map(|_| ())
+    store.put_record(&Record { space: SPACE.into(), tenant: "".into(), key, value }, put).map(|_| ())
 }
 
 fn kept(store: &dyn Store, slot: Slot) -> Result<Option<u64>, Fault> {
@@ -146,8 +147,7 @@ impl Teller {
         let mut page = Page::default();
         let mut from = Place::default();
         for slot in &ours {
-            let end = Position { slot: *slot, number: last.number(*slot) };
-            from.reach(Position { number: self.told(end)?, ..end });
+            from.reach(Position { slot: *slot, number: self.told(&last, *slot)? });
         }
         // What others tell is passed over by whoever reads after its end.
         for end in last.positions().filter(|end| !ours.contains(&end.slot)) {
@@ -179,19 +179,19 @@ impl Teller {
         Ok((last, ours))
     }
 
-    /// Up to which number a slot was told; from now on if it never was.
-    fn told(&mut self, last: Position) -> Result<u64, Fault> {
-        if let Some(number) = self.reached.get(&last.slot) {
+    /// Up to which number a slot was told. Whoever looks first of all nodes begins with what comes from then on, in all slots that there
+    /// are; a slot that came later is told from its beginning, since what is in it may have been written before anybody looked at it.
+    fn told(&mut self, last: &Place, slot: Slot) -> Result<u64, Fault> {
+        if let Some(number) = self.reached.get(&slot) {
             return Ok(*number);
         }
-        let number = match kept(&*self.store, last.slot)? {
-            Some(number) => number,
-            None => {
-                keep(&*self.store, last)?;
-                last.number
-            }
-        };
-        self.reached.insert(last.slot, number);
+        if self.store.records(SPACE, "", None, 1)?.is_empty() {
+            let own = Position { slot, number: last.number(slot) };
+            let others = last.positions().filter(|end| end.slot != slot);
+            others.chain([own]).try_for_each(|end| keep(&*self.store, end, Put::IfAbsent))?;
+        }
+        let number = kept(&*self.store, slot)?.unwrap_or(0);
+        self.reached.insert(slot, number);
         Ok(number)
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use handover_desk::audit::read::{Page, Wanted};
 use handover_desk::caller::Caller;
 use handover_desk::delegate::{Profile, Work};
 use handover_desk::directory::{Agent, Skill};
@@ -289,6 +290,21 @@ on_shared_stores! {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_new_node_wrote_before_it_first_looked_is_told_as_spans() {
+    let schema = database::fresh();
+    let open = || database::open(&schema).map(|store| Node::on(Arc::new(store)));
+    let Some(one) = open() else { return };
+    begin(&one.desk, &caller("planner"), "before", None).await;
+    // Nobody has told any before: what is there already is not told.
+    assert!(one.desk.traces().next().await.unwrap().spans.is_empty());
+    let two = open().unwrap();
+    begin(&two.desk, &caller("planner"), "after", None).await;
+    let page = two.desk.traces().next().await.unwrap();
+    assert!(page.spans.iter().any(|span| span.session.as_str() == "after"), "{page:?}");
+    assert!(page.spans.iter().all(|span| span.session.as_str() != "before"), "{page:?}");
+}
+
 async fn begin(desk: &Desk, caller: &Caller, id: &str, parent: Option<&str>) {
     let work = Work {
         agents: vec![AgentId::from(if parent.is_none() { "worker" } else { "helper" })],
@@ -383,4 +399,51 @@ async fn what_happens_is_in_one_audit_log_alone_and_its_line_names_the_node() {
     }
     let at = |session: &str| ended[session].as_str();
     assert_eq!((ended.len(), at("s0"), at("s1"), at("s2")), (12, "two", "three", "one"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_the_audit_log_says_whose_it_is_and_goes_on_at_that_node_alone() {
+    let Some(options) = database::options(&database::fresh()) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let open = |name: &str| {
+        let options = Options { node: name.to_owned(), ..options.clone() };
+        let settings = Settings { audit: Some((dir.path().join(name), 1_000_000)), ..Settings::default() };
+        Node::open(Data::Database(Box::new(options)), settings)
+    };
+    let [one, two] = ["db-1.example:1", "two"].map(open);
+    let mut root = Identity::Development.authenticate(Some("root")).unwrap();
+    root.admin = true;
+    let admin = Caller::new(root, Face::Console);
+    for (round, node) in [&one, &two, &one, &two].into_iter().enumerate() {
+        let work = Work { agents: vec![AgentId::from("worker")], task: Text::from("dig"), ..Work::default() };
+        node.desk.delegate(&caller("planner"), &format!("s{round}"), None, &PROFILE, work).await.unwrap();
+    }
+    let page = async |node: &Node, before: Option<&str>| {
+        node.desk.audit_log(&admin, Wanted::default(), before, 1).await
+    };
+    // Lines gather for a moment before they are written.
+    let both = async {
+        loop {
+            let (at_one, at_two) = (page(&one, None).await.unwrap(), page(&two, None).await.unwrap());
+            let delegated =
+                |page: &Page| page.lines.first().is_some_and(|line| line.event == "task_delegated");
+            if delegated(&at_one) && delegated(&at_two) {
+                return (at_one, at_two);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let (at_one, at_two) = tokio::time::timeout(PATIENCE, both).await.unwrap();
+    for (found, node) in [(&at_one, &one), (&at_two, &two)] {
+        assert_eq!((found.node.as_str(), found.lines[0].node.as_str()), (node.desk.node(), node.desk.node()));
+    }
+    let older = at_one.next.unwrap();
+    page(&one, Some(&older)).await.unwrap();
+    let refused = page(&two, Some(&older)).await.unwrap_err();
+    let refused = format!("{refused:?}");
+    assert!(refused.contains("db-1.example:1") && refused.contains("ask that node"), "{refused}");
+    // A link that an earlier release gave out does not say whose log it is about.
+    let refused = page(&two, Some("1.10")).await.unwrap_err();
+    let refused = format!("{refused:?}");
+    assert!(refused.contains("open the page again"), "{refused}");
 }

@@ -52,12 +52,28 @@ pub fn rebuild(store: &dyn Store, mut progress: impl FnMut(u64)) -> Result<u64, 
 
 /// Make the rows of unfinished sessions again if an earlier release wrote them. Says how many there were.
 pub fn refresh(store: &dyn Store) -> Result<u64, Fault> {
+    refresh_while(store, || true)
+}
+
+/// The same for as long as there are nodes of an earlier release, which go on writing its rows: once more when they are gone. To be
+/// asked now and then, since one may come back. Looks once a time, which costs little when there is nothing to do.
+pub(crate) fn refresh_after_others(store: &dyn Store, goes_on: impl Fn() -> bool) -> Result<(), Fault> {
+    if store.index_version()? >= INDEX_VERSION || store.index_is_older_elsewhere(INDEX_VERSION)? {
+        return Ok(());
+    }
+    refresh_while(store, goes_on).map(drop)
+}
+
+fn refresh_while(store: &dyn Store, goes_on: impl Fn() -> bool) -> Result<u64, Fault> {
     if store.index_version()? >= INDEX_VERSION {
         return Ok(0);
     }
     let (mut done, mut told) = (0, 0);
     let mut after = None;
     loop {
+        if !goes_on() {
+            return Ok(done);
+        }
         let (keys, next) = store.unfinished(after, BATCH)?;
         done += keys.len() as u64;
         refresh_rows(store, keys)?;
@@ -70,7 +86,13 @@ pub fn refresh(store: &dyn Store) -> Result<u64, Fault> {
             None => break,
         }
     }
-    store.set_index_version(INDEX_VERSION)?;
+    if !store.set_index_version(INDEX_VERSION)? {
+        tracing::info!(
+            sessions = done,
+            "nodes of an earlier release still write to the index: it is brought up to date again when they are gone"
+        );
+        return Ok(done);
+    }
     if done > 0 {
         tracing::info!(sessions = done, version = INDEX_VERSION, "the index is up to date");
     }

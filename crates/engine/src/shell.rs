@@ -141,6 +141,8 @@ pub(super) struct Inner {
     /// How long the last commit took, in microseconds.
     commit_took: AtomicU64,
     clock: Signal,
+    /// Ends the watch over the index.
+    index: Signal,
     wakes: AtomicUsize,
     /// Set when the shards take no more commands, so that one that the committer then sees quiet stays so.
     stopping: AtomicBool,
@@ -205,6 +207,7 @@ impl Engine {
             commits: Mutex::default(),
             commit_took: AtomicU64::new(0),
             clock: Signal::default(),
+            index: Signal::default(),
             wakes: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             pulse: AtomicU64::new(now().0),
@@ -225,6 +228,10 @@ impl Engine {
             inner.store.on_hint(Box::new(move || hinted.hint()));
             let looker = Arc::clone(&inner);
             lock(&inner.tails).push(spawn("tail", move || looker.look_at_others())?);
+        }
+        if inner.tail.is_some() {
+            let index = Arc::clone(&inner);
+            lock(&inner.threads).push(spawn("index", move || index.watch_the_index())?);
         }
         let clock = Arc::clone(&inner);
         lock(&inner.threads).push(spawn("clock", move || clock.watch_the_clock())?);
@@ -372,6 +379,7 @@ impl Engine {
         inner.stopping.store(true, Ordering::Release);
         inner.committer.raise();
         inner.clock.raise();
+        inner.index.raise();
         join(&inner.threads);
         inner.looked.store(true, Ordering::Release);
         inner.looker.raise();

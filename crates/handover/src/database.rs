@@ -160,13 +160,19 @@ pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
 pub struct NodesArgs {
     #[command(flatten)]
     database: In,
+    /// List those as well that were last seen more than a day ago
+    #[arg(long)]
+    all: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
+/// A node that was not seen for so long is not coming back under its slot: most likely there are fewer nodes now.
+const LISTED_MS: u64 = 24 * 3600 * 1000;
+
 const NODES_HELP: &str = "\
-A node that was killed is listed as lost until another takes its slot. BEHIND is how many events of the others a node did not know
+A node that was killed is listed as lost until another takes its slot, for a day at most. BEHIND is how many events of the others a node did not know
 when it was last seen.
 
 Examples:
@@ -178,6 +184,7 @@ pub fn nodes(args: &NodesArgs) -> Result<(), Failure> {
     let lease = options.lease.as_millis() as u64;
     let doing = format!("listing the nodes of {}", options.database.shown());
     let nodes = postgres::nodes(options).map_err(|fault| Failure::fault(&doing, &fault))?;
+    let (nodes, hidden) = listed(nodes, args.all);
     let state = |node: &Node| if node.seen_ms_ago < lease { "live" } else { "lost" };
     if args.json {
         let nodes: Vec<_> = nodes
@@ -187,7 +194,8 @@ pub fn nodes(args: &NodesArgs) -> Result<(), Failure> {
                         "seenMsAgo": node.seen_ms_ago, "behind": node.behind })
             })
             .collect();
-        return say(&json!({ "version": crate::cli::JSON_VERSION, "nodes": nodes }).to_string());
+        let told = json!({ "version": crate::cli::JSON_VERSION, "nodes": nodes, "hidden": hidden });
+        return say(&told.to_string());
     }
     let row = |node: &Node| {
         vec![
@@ -203,9 +211,48 @@ pub fn nodes(args: &NodesArgs) -> Result<(), Failure> {
     match rows.is_empty() {
         true => say("no node is there"),
         false => say(&table(&["NAME", "STATE", "VERSION", "SLOT", "SEEN", "BEHIND"], &rows, 0).join("\n")),
+    }?;
+    match hidden {
+        0 => Ok(()),
+        1 => say("1 lost node, last seen more than a day ago, is not listed: --all lists it"),
+        _ => say(&format!(
+            "{hidden} lost nodes, last seen more than a day ago, are not listed: --all lists them"
+        )),
     }
+}
+
+/// The nodes that are listed, and how many are not.
+fn listed(nodes: Vec<Node>, all: bool) -> (Vec<Node>, usize) {
+    let (listed, hidden): (Vec<Node>, Vec<Node>) =
+        nodes.into_iter().partition(|node| all || node.seen_ms_ago < LISTED_MS);
+    (listed, hidden.len())
 }
 
 fn say(text: &str) -> Result<(), Failure> {
     writeln!(std::io::stdout(), "{text}").map_err(|error| Failure::fault("printing", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use handover_store::Slot;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_not_seen_for_a_day_is_listed_only_if_all_are() {
+        let node = |slot, seen_ms_ago| Node {
+            name: format!("node-{slot}"),
+            release: "1".to_owned(),
+            slot: Slot(slot),
+            seen_ms_ago,
+            behind: 0,
+            settings: Default::default(),
+        };
+        let nodes = || vec![node(0, 10), node(1, LISTED_MS), node(2, LISTED_MS - 1), node(3, u64::MAX)];
+        let slots = |nodes: &[Node]| nodes.iter().map(|node| node.slot.0).collect::<Vec<_>>();
+        let (some, hidden) = listed(nodes(), false);
+        assert_eq!((slots(&some), hidden), (vec![0, 2], 2));
+        let (all, hidden) = listed(nodes(), true);
+        assert_eq!((slots(&all), hidden), (vec![0, 1, 2, 3], 0));
+    }
 }

@@ -9,7 +9,7 @@ use handover_desk::directory::listed;
 use handover_desk::gate::{self, Rates};
 use handover_desk::identity::Identity;
 use handover_desk::memory;
-use handover_desk::open::{EVENTS, EngineSettings, Failed, Limits, ShardSettings, postgres};
+use handover_desk::open::{EVENTS, EngineSettings, Failed, INDEX_VERSION, Limits, ShardSettings, postgres};
 use handover_desk::shutdown::Shutdown;
 use handover_desk::wait;
 use handover_desk::{Data, Desk};
@@ -137,6 +137,7 @@ pub fn database(config: &Config) -> Result<Option<postgres::Options>, String> {
             settings: config.limits.entries().into_iter().chain(config.retention.entries()).collect(),
             finished_kept_ms: days(config.retention.finished_days),
             tombstones_kept_ms: days(config.retention.tombstone_days),
+            index: Some(INDEX_VERSION),
         },
         ..postgres::Options::new(database)
     }))

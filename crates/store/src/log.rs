@@ -742,8 +742,14 @@ pub trait Store: Send + Sync {
     /// were written by a release that knew less.
     fn index_version(&self) -> Result<u32, Fault>;
 
-    /// Set the version of the index, durably.
-    fn set_index_version(&self, version: u32) -> Result<(), Fault>;
+    /// Set the version of the index, durably. False if another writer that is there writes rows of an older one: they are to be made
+    /// again when it is gone.
+    fn set_index_version(&self, version: u32) -> Result<bool, Fault>;
+
+    /// Whether another writer that is there writes rows of an older version.
+    fn index_is_older_elsewhere(&self, _version: u32) -> Result<bool, Fault> {
+        Ok(false)
+    }
 
     /// Write a copy of everything that was acknowledged to a file that is not there yet, durably, while others go on. It is
     /// consistent in itself: what was appended meanwhile is in it or not, whole. Not every store has one.

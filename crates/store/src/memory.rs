@@ -563,9 +563,9 @@ impl Store for MemoryStore {
         Ok(self.data().index_version)
     }
 
-    fn set_index_version(&self, version: u32) -> Result<(), Fault> {
+    fn set_index_version(&self, version: u32) -> Result<bool, Fault> {
         self.data().index_version = version;
-        Ok(())
+        Ok(true)
     }
 
     fn probe(&self) -> Result<(), Fault> {

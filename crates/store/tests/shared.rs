@@ -807,6 +807,47 @@ fn nodes_that_delete_at_once_delete_each_session_once() {
 }
 
 #[test]
+fn what_is_counted_of_those_who_store_nothing_is_forgotten_beside_others_who_begin() {
+    const SESSIONS: usize = 200;
+    let schema = database::fresh();
+    let Some(stores) = (0..3).map(|_| database::open(&schema)).collect::<Option<Vec<_>>>() else { return };
+    let deleted = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for (node, store) in stores[..2].iter().enumerate() {
+            scope.spawn(move || {
+                for number in 0..SESSIONS {
+                    let row = item("", 0, &[]).row.map(|row| IndexRow {
+                        finished_at: Some(1),
+                        requester: format!("r{}", number % 7).into(),
+                        ..row
+                    });
+                    append(store, Append { row, ..item(&format!("{node} {number}"), 0, &["all"]) });
+                }
+            });
+        }
+        scope.spawn(|| {
+            while deleted.load(Ordering::SeqCst) < 2 * SESSIONS as u64 {
+                let some = stores[2].delete_finished(2, 3, 5).unwrap().len();
+                deleted.fetch_add(some as u64, Ordering::SeqCst);
+            }
+        });
+        scope.spawn(|| {
+            // Each looks as soon as it starts.
+            while deleted.load(Ordering::SeqCst) < 2 * SESSIONS as u64 {
+                drop(database::open(&schema));
+            }
+        });
+    });
+    assert_eq!(stores[0].stored_bytes().unwrap(), []);
+    let operator = Operator::new();
+    let rows = || operator.run(&format!("SELECT 1 FROM {schema}.stored"));
+    let last = database::open(&schema).unwrap();
+    until("nothing is left", || rows() == 0);
+    append(&last, item("new", 0, &["event"]));
+    assert_eq!(stores[0].stored_bytes().unwrap(), [("acme".into(), "ada".into(), 5)]);
+}
+
+#[test]
 fn a_node_that_writes_what_a_living_one_cannot_read_does_not_start() {
     let schema = database::fresh();
     let Some(options) = database::options(&schema) else { return };
@@ -833,6 +874,36 @@ fn a_node_that_writes_what_a_living_one_cannot_read_does_not_start() {
     let what = refused("old", 1, 1);
     assert!(what.contains("found that new (release") && what.contains("start that release"), "{what}");
     append(&new, item("s", 0, &["start"]));
+}
+
+#[test]
+fn the_index_has_the_version_of_the_oldest_node_that_writes_to_it() {
+    let schema = database::fresh();
+    let Some(options) = database::options(&schema) else { return };
+    let open = |index| {
+        let says = Says { index, ..Says::default() };
+        // Nothing beats by itself while this is played.
+        let lease = Duration::from_secs(600);
+        PostgresStore::open(Options { says, lease, ..options.clone() }).unwrap()
+    };
+    let (old, new, tool) = (open(Some(1)), open(Some(2)), open(None));
+    assert!(!new.set_index_version(2).unwrap() && new.index_is_older_elsewhere(2).unwrap());
+    assert!(old.set_index_version(1).unwrap());
+    assert_eq!(new.index_version().unwrap(), 1);
+    drop(old);
+    assert!(!new.index_is_older_elsewhere(2).unwrap() && new.set_index_version(2).unwrap());
+    assert_eq!(tool.index_version().unwrap(), 2);
+    // One that begins then is an older one, and so is one that was taken for dead.
+    let old = open(Some(1));
+    assert_eq!(new.index_version().unwrap(), 1);
+    let operator = Operator::new();
+    operator.run(&format!(
+        "UPDATE {schema}.slots SET seen_at = now() - interval '1 hour' WHERE index_version = 1"
+    ));
+    assert!(new.set_index_version(2).unwrap());
+    old.probe().unwrap();
+    assert_eq!(new.index_version().unwrap(), 1);
+    assert!(!new.set_index_version(2).unwrap());
 }
 
 #[test]

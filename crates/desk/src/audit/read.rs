@@ -31,6 +31,7 @@ pub struct Wanted {
 pub struct Line {
     pub time: String,
     pub event: String,
+    pub node: String,
     pub tenant: String,
     pub agent: String,
     pub session: String,
@@ -53,20 +54,36 @@ pub struct Page {
     pub next: Option<String>,
     /// Whether a log is kept at all.
     pub kept: bool,
+    /// Whose log it is, where several nodes have one each; otherwise empty.
+    pub node: String,
 }
 
-/// A place in the log: which file of the chain, and how many bytes of it lie before.
-#[derive(Clone, Copy, Debug)]
+/// A place in a log: which file of the chain, how many bytes of it lie before, and whose log it is. At the same place in the log of
+/// another node something else is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     file: u64,
     bytes: u64,
+    node: String,
 }
 
 impl Place {
     /// As [`Page::next`] says it.
     pub fn parse(text: &str) -> Option<Place> {
-        let (file, bytes) = text.split_once('.')?;
-        Some(Place { file: file.parse().ok()?, bytes: bytes.parse().ok()? })
+        // The name of a node may have dots.
+        let mut parts = text.splitn(3, '.');
+        let (file, bytes) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Place { file, bytes, node: parts.next().unwrap_or_default().to_owned() })
+    }
+
+    /// Whose log it is in, where several nodes have one each; otherwise empty.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    fn text(&self) -> String {
+        let Place { file, bytes, node } = self;
+        if node.is_empty() { format!("{file}.{bytes}") } else { format!("{file}.{bytes}.{node}") }
     }
 }
 
@@ -84,14 +101,16 @@ pub fn is_shown(line: &Line, tenant: &str) -> bool {
     line.tenant == tenant || line.tenant.is_empty() && tenant == OWN_TENANT
 }
 
-/// The lines before a place, of which at most so many fit, the newest first. Costs what it looks at, which is bounded.
+/// The lines of a node's log before a place in it, of which at most so many fit, the newest first. Costs what it looks at, which is
+/// bounded.
 pub fn read(
     path: &Path,
+    node: &str,
     before: Option<Place>,
     max: usize,
     fits: impl Fn(&Line) -> bool,
 ) -> io::Result<Page> {
-    let mut page = Page { kept: true, ..Page::default() };
+    let mut page = Page { kept: true, node: node.to_owned(), ..Page::default() };
     let mut left = LOOKED_AT_BYTES;
     for age in 0..=OLDER_MAX {
         let mut file = match fs::File::open(older(path, age)) {
@@ -101,7 +120,7 @@ pub fn read(
         };
         let number = number(&mut file)?;
         let whole = file.seek(SeekFrom::End(0))?;
-        let mut end = match before {
+        let mut end = match &before {
             Some(place) if number > place.file => continue,
             Some(place) if number == place.file => place.bytes.min(whole),
             Some(_) | None => whole,
@@ -130,7 +149,7 @@ pub fn read(
             left = left.saturating_sub((bytes.len() - at) as u64);
             end = start + at as u64;
             if page.lines.len() >= max || left == 0 || at == bytes.len() {
-                page.next = Some(format!("{number}.{end}"));
+                page.next = Some(Place { file: number, bytes: end, node: node.to_owned() }.text());
                 return Ok(page);
             }
         }
@@ -164,11 +183,14 @@ mod tests {
         }
         let (mut before, mut found) = (None, Vec::new());
         loop {
-            let page = read(&path, before, 7, |line| line.tenant == "default").unwrap();
+            let page = read(&path, "db-1.example:8080", before, 7, |line| line.tenant == "default").unwrap();
             assert!(page.kept && page.lines.len() <= 7);
             found.extend(page.lines.into_iter().map(|line| line.time));
             match page.next {
-                Some(next) => before = Place::parse(&next),
+                Some(next) => {
+                    before = Place::parse(&next);
+                    assert_eq!(before.as_ref().map(Place::node), Some("db-1.example:8080"));
+                }
                 None => break,
             }
         }
@@ -176,5 +198,16 @@ mod tests {
             (0..60).rev().filter(|number| number % 2 == 0).map(|number| number.to_string()).collect();
         assert_eq!(found, expected);
         assert!(fs::metadata(older(&path, 1)).is_ok(), "there is more than one file");
+    }
+
+    #[test]
+    fn a_place_is_read_as_it_was_given_whatever_the_node_is_called() {
+        for node in ["", "one", "db-1.example:8080", "1.2"] {
+            let place = Place { file: 3, bytes: 70_000, node: node.to_owned() };
+            assert_eq!(Place::parse(&place.text()), Some(place));
+        }
+        for other in ["", "odd", "1", "1.x", "x.1.one"] {
+            assert_eq!(Place::parse(other), None, "{other}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use handover_store::Standing;
 use super::parts::Locked;
 use super::{Inner, chain};
 use crate::clock::{Watch, go_by, machine, now};
+use crate::index;
 use crate::key::Key;
 use crate::locks::lock;
 use crate::node;
@@ -34,6 +35,9 @@ const COUNT_EVERY: Duration = Duration::from_secs(60);
 /// How often finished sessions past their time are deleted, and how many at a time: appends wait for that, and timers.
 const RETENTION_EVERY: Duration = Duration::from_secs(1);
 const RETENTION_BATCH: usize = 100;
+
+/// How often it is looked whether the index is to be made again.
+const INDEX_EVERY: Duration = Duration::from_secs(5);
 
 /// A step of the time that all nodes go by which is worth a word, in milliseconds.
 const STEP_MS: u64 = 1000;
@@ -87,6 +91,19 @@ impl Inner {
             if !pause.is_zero() {
                 self.clock.wait(pause);
             }
+        }
+    }
+
+    /// The watch over the index, where nodes of an earlier release may be beside this one.
+    pub(super) fn watch_the_index(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            let goes_on = || !self.stopping.load(Ordering::Acquire);
+            if let Err(fault) = index::refresh_after_others(&*self.store, goes_on)
+                && let Some(unsaid) = self.unwritten.now()
+            {
+                tracing::error!(error = %chain(&fault), unsaid, "the index could not be brought up to date");
+            }
+            self.index.wait(INDEX_EVERY);
         }
     }
 

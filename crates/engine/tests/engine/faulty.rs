@@ -320,8 +320,12 @@ impl Store for Faulty {
         self.inner.index_version()
     }
 
-    fn set_index_version(&self, version: u32) -> Result<(), Fault> {
+    fn set_index_version(&self, version: u32) -> Result<bool, Fault> {
         self.inner.set_index_version(version)
+    }
+
+    fn index_is_older_elsewhere(&self, version: u32) -> Result<bool, Fault> {
+        self.inner.index_is_older_elsewhere(version)
     }
 
     fn probe(&self) -> Result<(), Fault> {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use handover_engine::clock::now;
+use handover_engine::index::INDEX_VERSION;
 use handover_engine::{Denied, Elsewhere, OnHeard, Settings, Topic};
 use handover_kernel::command::{Act, Answer, Command, Need, NewQuestion, Progress, Reply, TaskAct};
-use handover_kernel::{Blob, Charter, Face, QuestionKey, Text};
-use handover_store::postgres::Options;
-use handover_store::{MemoryStore, Place, PostgresStore, Slot, Store};
+use handover_kernel::{Blob, Charter, Face, QuestionKey, Refusal, Text};
+use handover_store::postgres::{Options, Says};
+use handover_store::{IndexRow, MemoryStore, Place, PostgresStore, Slot, Store, Wake};
 
 use crate::database;
 use crate::faulty::Faulty;
@@ -93,6 +95,20 @@ on_shared_stores! {
             let session = reader.session("s").await.unwrap();
             let seq = accepted.receipt.seq;
             assert!(session.head >= seq, "saw {} after {seq}", session.head);
+        }
+    }
+
+    async fn a_session_that_another_node_deleted_is_served_by_nobody_from_memory(nodes) {
+        for round in 0..20 {
+            let name = format!("s{round}");
+            nodes[0].life(&name).await;
+            for node in &nodes {
+                assert!(node.session(&name).await.is_some());
+            }
+            let deleted = || nodes[0].store.delete_finished(now().0, now().0, 10).unwrap().len() == 1;
+            until("it has ended before now", deleted).await;
+            assert!(nodes[1].session(&name).await.is_none());
+            assert_eq!(nodes[2].refused(&name, "planner", cancel()).await, Refusal::SessionNotFound);
         }
     }
 
@@ -182,6 +198,29 @@ on_shared_stores! {
 }
 
 /// A node loses its slot while it is deaf, and takes that of another, of whose last events it has not heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_a_node_of_an_earlier_release_are_made_again_when_it_is_gone() {
+    let Some(options) = database::options(&database::fresh()) else { return };
+    let open = |index| {
+        let says = Says { index: Some(index), ..Says::default() };
+        PostgresStore::open(Options { says, ..options.clone() }).unwrap()
+    };
+    let old = open(INDEX_VERSION - 1);
+    let new: Arc<dyn Store> = Arc::new(open(INDEX_VERSION));
+    let stage = Stage::on(&new);
+    stage.working("s", task(Charter::macp())).await;
+    let row = || new.row(&key("s")).unwrap().unwrap();
+    let whole = row();
+    assert!(!whole.waits.is_empty());
+    // As an earlier release writes it, which does not know for whom a session waits.
+    let less = IndexRow { waits: Vec::new(), ..whole.clone() };
+    old.restore_index(&[(key("s"), less.clone(), Wake::Unchanged)]).unwrap();
+    assert!(new.index_version().unwrap() < INDEX_VERSION && row() == less);
+    drop(old);
+    until("it is gone", || new.index_version().unwrap() == INDEX_VERSION).await;
+    assert_eq!(row(), whole);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_moves_to_another_slot_shows_and_tells_what_was_in_it() {
     let schema = database::fresh();

@@ -46,7 +46,6 @@ use handover_kernel::{Refusal, Session};
 use serde_json::value::RawValue;
 
 use self::caller::{Caller, Era, POLL};
-use self::handshake::Sessions;
 use self::message::Error;
 pub(crate) use self::message::params;
 pub(crate) use super::no::No;
@@ -70,8 +69,6 @@ pub struct Parts {
     pub desk: Desk,
     /// How it behaves.
     pub settings: Settings,
-    /// What each client of a handshake revision wants to be told.
-    pub sessions: Sessions,
     /// Counts the requests that were not read.
     pub unread: Unread,
 }
@@ -123,9 +120,7 @@ pub(crate) type Outbox = queue::Sender<String>;
 impl Mcp {
     /// The face of a desk, which counts what it does not read.
     pub fn new(desk: Desk, settings: Settings, unread: Unread) -> Mcp {
-        let mcp = Mcp { parts: Arc::new(Parts { desk, settings, sessions: Sessions::default(), unread }) };
-        mcp.hear_wishes();
-        mcp
+        Mcp { parts: Arc::new(Parts { desk, settings, unread }) }
     }
 
     /// Answer a request at once: the result as JSON.

@@ -1,5 +1,8 @@
 //! Section L: the older revisions; and what real clients do, which no revision says: rows `interop`.
 
+use handover_desk::caller::Caller;
+use handover_desk::identity::Identity;
+use handover_kernel::Face;
 use serde_json::{Value, json};
 
 use super::macp::database;
@@ -209,6 +212,55 @@ async fn what_a_session_wants_to_be_told_at_one_node_counts_at_the_others() {
         }
     })
     .await;
+    two.stop().await;
+    one.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_session_wants_to_be_told_counts_at_a_node_that_starts_later() {
+    let mut stores = database::shared(2).into_iter();
+    let mut next = async || {
+        let store = stores.next().unwrap();
+        Stage::with(move |set| set.store = store).await
+    };
+    let one = next().await;
+    let worker = one.worker("worker", json!([skill("dig")])).await;
+    let client = one.handshake("planner", json!({})).await;
+    let begin = json!({ "title": "t", "instructions": "i", "agent": "worker" });
+    let task = client.tool("delegate_task", begin).await;
+    let uri = format!("task://{}", task["task_id"].as_str().unwrap());
+    client.ok("resources/subscribe", json!({ "uri": uri })).await;
+    client.ok("logging/setLevel", json!({ "level": "debug" })).await;
+    let job = worker.next().await;
+
+    let two = next().await;
+    let mut there = two.client("planner");
+    (there.session, there.version) = (client.session.clone(), client.version);
+    let listen = |client: &Client| {
+        client.request("ping", json!({})).by("GET").header("accept", "text/event-stream").send()
+    };
+    let mut stream = listen(&there).await;
+    let told = tokio::spawn(async move { stream.next_of("notifications/resources/updated").await });
+    // What happens before the stream has begun to follow it is not told.
+    while !told.is_finished() {
+        job.says("on it").await;
+    }
+    assert_eq!(told.await.unwrap(), json!({ "uri": uri }));
+    job.completes("dug").await;
+    let _working = worker.plays(|job| async move {
+        job.update(json!({ "log": [{ "level": "debug", "data": "deep" }] })).await;
+        job.completes("dug").await;
+    });
+    let answer = there.ask("tools/call", json!({ "name": "dig" })).await;
+    assert!(!answer.told("notifications/message").is_empty());
+    // Another agent that knows the session's id hears of nothing that it may not see, and does not change what is told.
+    let mut other = two.client("outsider");
+    (other.session, other.version) = (client.session.clone(), client.version);
+    other.ok("resources/unsubscribe", json!({ "uri": uri })).await;
+    let planner = Identity::Development.authenticate(Some("planner")).unwrap();
+    let planner = Caller::new(planner, Face::Mcp);
+    let wanted = two.desk.wishing(&planner, client.session.as_deref().unwrap()).next().await;
+    assert_eq!(wanted.into_iter().collect::<Vec<_>>(), [uri]);
     two.stop().await;
     one.stop().await;
 }

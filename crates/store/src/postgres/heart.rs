@@ -18,6 +18,9 @@ use crate::uptime::uptime;
 /// How often what nobody needs any more is looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
+/// How often it looks who stores nothing any more: that reads a row for each agent and node.
+const FORGET_EVERY: Duration = Duration::from_secs(3600);
+
 /// What one thread does for everybody: one beat at a time.
 pub(super) struct Heart {
     connection: Pool,
@@ -262,12 +265,21 @@ impl Inner {
 
     /// Do what has time, and would keep the heart from beating.
     pub(super) fn keep_tidy(&self) {
-        let mut swept: Option<Instant> = None;
+        let is_due = |at: &mut Option<Instant>, every: Duration| {
+            let is_due = at.is_none_or(|at| at.elapsed() > every);
+            if is_due {
+                *at = Some(Instant::now());
+            }
+            is_due
+        };
+        let (mut swept, mut forgot) = (None, None);
         loop {
             self.compare();
-            if swept.is_none_or(|swept| swept.elapsed() > SWEEP_EVERY) {
-                swept = Some(Instant::now());
+            if is_due(&mut swept, SWEEP_EVERY) {
                 self.sweep();
+            }
+            if is_due(&mut forgot, FORGET_EVERY) {
+                self.forget_stored();
             }
             if self.heart.rest(self.options.lease / 4).is_none() {
                 return;

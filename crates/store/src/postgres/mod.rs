@@ -830,9 +830,18 @@ impl Store for PostgresStore {
         Ok(u32::try_from(version).unwrap_or(u32::MAX))
     }
 
-    fn set_index_version(&self, version: u32) -> Result<(), Fault> {
-        let sql = "UPDATE @facts SET value = $1 WHERE name = 'index_version'";
-        self.inner.ask("setting the index version", sql, || values![i64::from(version) => INT8]).map(drop)
+    fn set_index_version(&self, version: u32) -> Result<bool, Fault> {
+        let doing = "setting the index version";
+        let sql = "SELECT @set_index_v1($1, $2 * interval '1 second')";
+        let values = || values![i64::from(version) => INT8, self.inner.lease() => FLOAT8];
+        first(&self.inner.ask(doing, sql, values)?, doing)
+    }
+
+    fn index_is_older_elsewhere(&self, version: u32) -> Result<bool, Fault> {
+        let doing = "asking who writes an older index";
+        let sql = "SELECT @index_older_v1($1, $2 * interval '1 second')";
+        let values = || values![i64::from(version) => INT8, self.inner.lease() => FLOAT8];
+        first(&self.inner.ask(doing, sql, values)?, doing)
     }
 
     fn probe(&self) -> Result<(), Fault> {

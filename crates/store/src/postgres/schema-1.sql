@@ -31,7 +31,9 @@ CREATE TABLE slots (
     -- says nothing and wants nothing.
     settings text NOT NULL,
     finished_ms bigint,
-    tombstones_ms bigint
+    tombstones_ms bigint,
+    -- The version of the index rows that the holder writes; null if it does not say.
+    index_version bigint
 ) WITH (fillfactor = 50);
 
 -- A row stays as the tombstone when its session is deleted.
@@ -190,6 +192,10 @@ BEGIN
         AND (o.reads < held.writes OR o.writes > held.reads)) THEN
         RAISE EXCEPTION 'slot % was given up', p_slot USING ERRCODE = 'HO001';
     END IF;
+    -- Nor did the rows that it goes on writing now.
+    IF held.seen_at <= clock_timestamp() - p_lease THEN
+        UPDATE facts SET value = held.index_version WHERE name = 'index_version' AND value > held.index_version;
+    END IF;
     RETURN QUERY
     UPDATE slots h SET seen_at = clock_timestamp(), behind = (
         SELECT coalesce(sum(greatest(s.number - coalesce(r.number, 0), 0)), 0)
@@ -211,7 +217,7 @@ END $$;
 -- or writes what they cannot read.
 CREATE FUNCTION take_slot_v1(
     p_node text, p_release text, p_lease interval, p_reads bigint, p_writes bigint, p_settings text, p_finished_ms bigint,
-    p_tombstones_ms bigint
+    p_tombstones_ms bigint, p_index_version bigint
 ) RETURNS slots
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
 DECLARE
@@ -229,18 +235,39 @@ BEGIN
             p_reads, other.node, other.release, other.writes USING ERRCODE = 'HO003';
     END IF;
     UPDATE slots SET epoch = epoch + 1, node = p_node, release = p_release, seen_at = clock_timestamp(), batch = 0,
-        reads = p_reads, writes = p_writes, settings = p_settings, finished_ms = p_finished_ms, tombstones_ms = p_tombstones_ms
+        reads = p_reads, writes = p_writes, settings = p_settings, finished_ms = p_finished_ms, tombstones_ms = p_tombstones_ms,
+        index_version = p_index_version
     WHERE slot = (SELECT slot FROM slots WHERE seen_at <= clock_timestamp() - p_lease ORDER BY slot LIMIT 1
                   FOR UPDATE SKIP LOCKED)
     RETURNING * INTO taken;
     IF NOT FOUND THEN
-        INSERT INTO slots (slot, epoch, node, release, seen_at, reads, writes, settings, finished_ms, tombstones_ms)
+        INSERT INTO slots (slot, epoch, node, release, seen_at, reads, writes, settings, finished_ms, tombstones_ms, index_version)
         SELECT coalesce(max(slot) + 1, 0), 1, p_node, p_release, clock_timestamp(), p_reads, p_writes, p_settings, p_finished_ms,
-               p_tombstones_ms
+               p_tombstones_ms, p_index_version
         FROM slots
         RETURNING * INTO taken;
     END IF;
+    -- Its rows say less than those that are there: whoever knows more makes them again when it is gone.
+    UPDATE facts SET value = p_index_version WHERE name = 'index_version' AND value > p_index_version;
     RETURN taken;
+END $$;
+
+-- Whether a living node writes index rows of an older version.
+CREATE FUNCTION index_older_v1(p_version bigint, p_lease interval) RETURNS boolean
+LANGUAGE sql SET search_path FROM CURRENT AS $$
+    SELECT EXISTS (SELECT 1 FROM slots WHERE index_version < p_version AND seen_at > clock_timestamp() - p_lease)
+$$;
+
+-- Say which version all index rows have, unless a living node writes older ones. Nobody takes a slot meanwhile.
+CREATE FUNCTION set_index_v1(p_version bigint, p_lease interval) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext(current_schema() || '.slots'));
+    IF index_older_v1(p_version, p_lease) THEN
+        RETURN false;
+    END IF;
+    UPDATE facts SET value = p_version WHERE name = 'index_version';
+    RETURN true;
 END $$;
 
 -- How long finished sessions and tombstones are kept: as long as the living node says that wants it longest.

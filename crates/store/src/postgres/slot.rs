@@ -19,6 +19,9 @@ use crate::uptime::uptime;
 /// A living node cannot read what this one writes, or the other way round.
 const UNREADABLE: &str = "HO003";
 
+/// Of how many requesters that store nothing the rows are deleted together.
+const FORGOTTEN_MAX: i64 = 1000;
+
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Says {
@@ -32,6 +35,8 @@ pub struct Says {
     pub finished_kept_ms: Option<u64>,
     /// How long the ids of deleted sessions are.
     pub tombstones_kept_ms: Option<u64>,
+    /// The version of the index rows that it writes; none if it does not say.
+    pub index: Option<u32>,
 }
 
 impl Default for Says {
@@ -42,6 +47,7 @@ impl Default for Says {
             settings: BTreeMap::new(),
             finished_kept_ms: None,
             tombstones_kept_ms: None,
+            index: None,
         }
     }
 }
@@ -107,7 +113,7 @@ impl Inner {
         let Options { node, says, .. } = &self.options;
         let sql = format!(
             "SELECT slot, epoch, seen_at::text, {SERVER}
-             FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8)"
+             FROM @take_slot_v1($1, $2, $3 * interval '1 second', $4, $5, $6, $7, $8, $9)"
         );
         let settings: String =
             says.settings.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
@@ -121,6 +127,7 @@ impl Inner {
                 settings.clone() => TEXT,
                 says.finished_kept_ms.map(signed) => INT8,
                 says.tombstones_kept_ms.map(signed) => INT8,
+                says.index.map(i64::from) => INT8,
             ]
         };
         let begun = uptime();
@@ -193,6 +200,21 @@ impl Inner {
                          FOR UPDATE SKIP LOCKED) g
                      WHERE (l.tenant, l.agent, l.kind) = (g.tenant, g.agent, g.kind)";
         _ = self.ask("forgetting who owes nothing", loans, Vec::new);
+    }
+
+    /// Delete the rows of those who store nothing: a row of one node says what was begun there, that of another what was deleted. Rows
+    /// that are nothing together can go whatever others write meanwhile, since the sum stays. Nobody is waited for here, and whoever
+    /// appends to a row that goes makes it again.
+    pub(super) fn forget_stored(&self) {
+        let sql = "WITH nothing AS MATERIALIZED (
+                       SELECT tenant, requester FROM @stored GROUP BY tenant, requester HAVING sum(bytes) = 0 LIMIT $1),
+                   locked AS MATERIALIZED (
+                       SELECT slot, tenant, requester, bytes FROM @stored
+                       WHERE (tenant, requester) IN (SELECT tenant, requester FROM nothing) FOR UPDATE SKIP LOCKED),
+                   still AS (SELECT tenant, requester FROM locked GROUP BY tenant, requester HAVING sum(bytes) = 0)
+                   DELETE FROM @stored s USING locked l JOIN still USING (tenant, requester)
+                   WHERE (s.slot, s.tenant, s.requester) = (l.slot, l.tenant, l.requester)";
+        _ = self.ask("forgetting who stores nothing", sql, || values![FORGOTTEN_MAX => INT8]);
     }
 
     /// Look in what other nodes are set otherwise, and say so once.

@@ -452,8 +452,8 @@ impl Store for SqliteStore {
         self.readers_at_once()?.index_version()
     }
 
-    fn set_index_version(&self, version: u32) -> Result<(), Fault> {
-        self.core.submit(Work::SetIndexVersion(version)).map(|_| ())
+    fn set_index_version(&self, version: u32) -> Result<bool, Fault> {
+        self.core.submit(Work::SetIndexVersion(version)).map(|_| true)
     }
 
     fn probe(&self) -> Result<(), Fault> {

@@ -21,6 +21,8 @@ struct Page {
     /// Why whoever asks sees none; empty if it does.
     why: String,
     kept: bool,
+    /// Whose log it is, if there may be several nodes.
+    node: String,
     events: Vec<&'static str>,
     event: String,
     agent: String,
@@ -66,6 +68,7 @@ pub(super) async fn show(console: &Console, asked: &Asked) -> Result<Response, N
         top: Top { here: "audit", ..console.top(asked, "Audit").await? },
         why,
         kept: found.kept,
+        node: found.node,
         events: What::ALL.map(What::name).to_vec(),
         event,
         agent,

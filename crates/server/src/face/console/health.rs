@@ -24,6 +24,8 @@ struct Page {
     /// Empty for those who may not see it: it is about everybody.
     graphs: Vec<Graph>,
     over: String,
+    /// Which node says so, if there may be several.
+    node: String,
     version: &'static str,
 }
 
@@ -68,6 +70,7 @@ pub(super) async fn show(console: &Console, asked: &Asked) -> Result<Response, N
         checks,
         graphs: if all { graphs(&samples) } else { Vec::new() },
         over: over.unwrap_or_default(),
+        node: console.desk().node().to_owned(),
         version: env!("CARGO_PKG_VERSION"),
     };
     Ok(html(200, &page, asked.caller.room()))

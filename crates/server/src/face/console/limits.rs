@@ -14,6 +14,8 @@ use super::shown::{bytes_words, thousands};
 #[template(path = "limits.html")]
 struct Page {
     top: Top,
+    /// Which node says so, if there may be several.
+    node: String,
     own: Vec<Own>,
     tasks: Vec<(&'static str, &'static str, String)>,
 }
@@ -61,5 +63,6 @@ pub(super) async fn show(console: &Console, asked: &Asked) -> Result<Response, N
         ("bytes of events", "limits.log_bytes_max", bytes_words(limits.log_bytes_max)),
     ];
     let top = Top { here: "limits", ..console.top(asked, "Limits").await? };
-    Ok(html(200, &Page { top, own: own.iter().map(Own::of).collect(), tasks }, asked.caller.room()))
+    let page = Page { top, node: desk.node().to_owned(), own: own.iter().map(Own::of).collect(), tasks };
+    Ok(html(200, &page, asked.caller.room()))
 }

@@ -23,9 +23,8 @@ use serde_json::value::RawValue;
 
 use self::reply::Work;
 use super::caller::{
-    Caller, Era, HANDSHAKES, Meta, Opening, POLL, Wishes, era, meta_of, modern, progress_token,
+    Caller, Era, HANDSHAKES, Level, Meta, Opening, POLL, Wishes, era, meta_of, modern, progress_token,
 };
-use super::handshake::Wish;
 use super::message::{Error, INVALID_REQUEST, Incoming, answer, answer_with, refusal};
 use super::{Mcp, No, Outbox, handshake};
 use crate::http::host::Host;
@@ -37,6 +36,7 @@ use crate::queue::queue;
 use handover_desk::codes::own;
 use handover_desk::gate;
 use handover_desk::memory::Lease;
+use handover_desk::wishes::Wish;
 pub use headers::ParameterHeaders;
 
 static SESSION_ID: HeaderName = HeaderName::from_static(SESSION_HEADER);
@@ -109,13 +109,13 @@ async fn hear(State(mcp): State<Mcp>, request: Request) -> Response {
     if let Err(limited) = mcp.desk().gate.request(&who) {
         return origin::share(too_much(&own::RATE_LIMITED, &limited), shared);
     }
-    let wanted = mcp.parts.sessions.wanted(session);
     let who = match mcp.desk().gate.take_in(who, 0) {
         Ok(who) => who,
         Err(limited) => return origin::share(too_much(&own::MEMORY_BUDGET_SPENT, &limited), shared),
     };
     let room = who.room().cloned();
     let (out, mut inbox) = queue(room.clone());
+    let wanted = handshake::wanted(&mcp, &who, session);
     let telling = match mcp.tell_of_changes(&who, wanted, out) {
         Ok(telling) => telling,
         Err(no) => return origin::share(error(None, &Error::from(no).status(429), who.held), shared),
@@ -261,20 +261,25 @@ fn told(headers: &HeaderMap, method: &str, params: Option<&RawValue>) -> Result<
 }
 
 /// The caller of a request in a handshake revision: what it can do is in its session id.
-fn handshaken(
+async fn handshaken(
     mcp: &Mcp,
     who: gate::Caller,
     headers: &HeaderMap,
     meta: &Meta<'_>,
     wishes: Wishes,
 ) -> Result<Caller, Error> {
-    let session = text(headers, &SESSION_ID);
+    let session = text(headers, &SESSION_ID).filter(|session| handshake::is_session(session));
+    let log = match session {
+        // What cannot be read now is as if it had not been said: the request needs something else.
+        Some(session) => mcp.desk().wished_level(&who, session).await.unwrap_or_default(),
+        None => None,
+    };
     Ok(Caller {
         who,
         era: Era::Handshake,
         declared: session.map(handshake::declared).unwrap_or_default(),
         progress: progress_token(meta.progress_token)?,
-        log: Some(mcp.parts.sessions.level(session.unwrap_or_default())),
+        log: Some(log.and_then(|level| Level::of(&level)).unwrap_or(Level::Info)),
         takes_back: false,
         idempotency_key: meta.key()?,
         wishes: wishes.or_of(meta),
@@ -323,7 +328,7 @@ impl Mcp {
                 Err(Error::new(INVALID_REQUEST, "expected a request or a notification, found an answer"))
             }
             Era::Handshake => {
-                let caller = handshaken(self, who, headers, &Meta::default(), Wishes::default())?;
+                let caller = handshaken(self, who, headers, &Meta::default(), Wishes::default()).await?;
                 self.take_response(&caller, id, result).await
             }
         }
@@ -368,26 +373,24 @@ impl Mcp {
                     response.headers_mut().insert(&SESSION_ID, session);
                     return Ok(Reply::Whole(response));
                 }
-                let session = text(headers, &SESSION_ID);
+                let session = text(headers, &SESSION_ID).filter(|session| handshake::is_session(session));
                 if method == "logging/setLevel" {
                     let level = handshake::asked_level(params)?;
                     if let Some(session) = session {
-                        self.parts.sessions.set_level(session, level);
-                        self.share(&Wish::level(&who, session, level)).await?;
+                        let wish = Wish::Level(level.name().to_owned());
+                        self.desk().wish(&who, session, wish).await.map_err(No)?;
                     }
                     return Ok(Reply::Message(answer(id, "{}")));
                 }
                 if let Some(wants) = handshake::wants(method) {
                     let uri = handshake::resource(params)?;
                     if let Some(session) = session {
-                        let held = wants.then(|| self.desk().gate.hold(&who, handshake::wish_bytes(&uri)));
-                        let held = held.transpose().map_err(|limited| No(limited.into()))?;
-                        self.parts.sessions.want(session, uri.clone(), held)?;
-                        self.share(&Wish::resource(&who, session, uri, wants)).await?;
+                        let wish = if wants { Wish::Follow(uri) } else { Wish::Leave(uri) };
+                        self.desk().wish(&who, session, wish).await.map_err(No)?;
                     }
                     return Ok(Reply::Message(answer(id, "{}")));
                 }
-                handshaken(self, who, headers, &meta, wishes)?
+                handshaken(self, who, headers, &meta, wishes).await?
             }
         };
         if may_stream(method) {

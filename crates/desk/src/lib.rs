@@ -22,7 +22,7 @@
 //! - [`wait`]: how long calls wait
 //! - [`waiting`]: which agents wait for which others
 //! - [`tell`], [`signals`]: what is told and not kept
-//! - [`wishes`]: what sessions of clients want to be told
+//! - [`wishes`], [`wishing`]: what sessions of clients want to be told, and hearing of it
 //! - [`announce`], `claim`: what newly waits, for whoever tells it elsewhere, and which of several nodes does
 //! - `others`: what the desks of several nodes tell each other
 //! - [`orders`]: what waits for an assignee
@@ -109,6 +109,7 @@ pub mod visible;
 pub mod wait;
 pub mod waiting;
 pub mod wishes;
+pub mod wishing;
 
 pub use handover_engine::clock;
 pub use handover_engine::view::{WaitKind, status_number};

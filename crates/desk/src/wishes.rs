@@ -4,23 +4,16 @@
 //! Each agent has one record, with its sessions in the order in which they were last changed. It is read once, and again when it
 //! changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use handover_engine::clock;
+use handover_engine::Denied;
 use handover_engine::locks::lock;
-use handover_engine::{Denied, seldom::Seldom};
 use handover_kernel::{Refusal, Timestamp};
 use handover_store::{Change, Fault, Over, Record, Store};
 use prost::Message;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
 
-use crate::Desk;
-use crate::caller::Caller;
-use crate::limit::Kind;
-use crate::no::No;
 use crate::reading::until_first;
 
 /// The records that hold them, by agent.
@@ -36,16 +29,13 @@ const BYTES_MAX: usize = 128 * 1024;
 
 /// How long it is kept after it was last changed or renewed, and after how long somebody who listens renews it.
 const KEPT_MS: u64 = 7 * 24 * 3600 * 1000;
-const RENEWED_AFTER_MS: u64 = 24 * 3600 * 1000;
+pub(crate) const RENEWED_AFTER_MS: u64 = 24 * 3600 * 1000;
 
 /// Of how many agents it is known without a look, not counting those that somebody listens for.
 const AGENTS_MAX: usize = 1000;
 
 /// How many agents are looked at, whosever they are, when one begins to want something: what was kept long enough is removed.
 const SWEPT: usize = 8;
-
-/// When whoever listens looks again after it could not be read.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What changes in what a session wants to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,20 +50,20 @@ pub enum Wish {
 
 /// The sessions of an agent, the last changed last. Field numbers are never reused.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Kept {
+pub(crate) struct Kept {
     #[prost(message, repeated, tag = "1")]
     sessions: Vec<Wants>,
 }
 
 /// What a session wants to be told. Field numbers are never reused.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Wants {
+pub(crate) struct Wants {
     #[prost(string, tag = "1")]
     session: String,
     #[prost(string, optional, tag = "2")]
-    level: Option<String>,
+    pub(crate) level: Option<String>,
     #[prost(btree_map = "string, bool", tag = "3")]
-    followed: BTreeMap<String, bool>,
+    pub(crate) followed: BTreeMap<String, bool>,
     /// When it was last changed or renewed, in milliseconds of the Unix epoch.
     #[prost(uint64, tag = "4")]
     at: u64,
@@ -111,7 +101,7 @@ impl Kept {
         Ok(kept.unwrap_or_default())
     }
 
-    fn of(&self, session: &str) -> Option<&Wants> {
+    pub(crate) fn of(&self, session: &str) -> Option<&Wants> {
         self.sessions.iter().find(|wants| wants.session == session)
     }
 
@@ -147,7 +137,7 @@ impl Kept {
 }
 
 /// Whose it is: tenant and agent.
-type Whose = (Box<str>, Box<str>);
+pub(crate) type Whose = (Box<str>, Box<str>);
 
 /// What all sessions want.
 pub(crate) struct Wishes {
@@ -208,16 +198,16 @@ impl Wishes {
         }
     }
 
-    fn changes(&self, whose: &Whose) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self, whose: &Whose) -> watch::Receiver<u64> {
         lock(&self.known).agent(whose).changes.subscribe()
     }
 
-    fn known(&self, whose: &Whose) -> Option<Arc<Kept>> {
+    pub(crate) fn known(&self, whose: &Whose) -> Option<Arc<Kept>> {
         lock(&self.known).agents.get(whose)?.kept.clone()
     }
 
     /// Those of an agent. May wait for the disk.
-    fn of(&self, whose: &Whose) -> Result<Arc<Kept>, Denied> {
+    pub(crate) fn of(&self, whose: &Whose) -> Result<Arc<Kept>, Denied> {
         let began = {
             let mut known = lock(&self.known);
             let agent = known.agent(whose);
@@ -237,7 +227,13 @@ impl Wishes {
     }
 
     /// Change what a session wants, or renew it. May wait for the disk.
-    fn take(&self, whose: &Whose, session: &str, wish: Option<&Wish>, now: Timestamp) -> Result<(), Denied> {
+    pub(crate) fn take(
+        &self,
+        whose: &Whose,
+        session: &str,
+        wish: Option<&Wish>,
+        now: Timestamp,
+    ) -> Result<(), Denied> {
         let (tenant, agent) = whose;
         let (is_new, wrote) = until_first(|| {
             let read = self.record(whose)?;
@@ -287,93 +283,6 @@ impl Wishes {
     fn record(&self, (tenant, agent): &Whose) -> Result<Option<Vec<u8>>, Denied> {
         self.store.record(SPACE, tenant, agent).map_err(fault)
     }
-}
-
-/// Hears what a session wants to follow.
-pub struct Wishing {
-    desk: Desk,
-    whose: Whose,
-    session: String,
-    changes: watch::Receiver<u64>,
-    told: Option<BTreeSet<String>>,
-}
-
-impl Wishing {
-    /// What it wants to follow: at once, and then whenever it is something else. Waits for as long as it cannot be read.
-    pub async fn next(&mut self) -> BTreeSet<String> {
-        let failed = Seldom::default();
-        loop {
-            if self.told.is_some() {
-                let renews = Duration::from_millis(RENEWED_AFTER_MS);
-                _ = timeout(renews, self.changes.changed()).await;
-            }
-            self.changes.borrow_and_update();
-            match self.read().await {
-                Ok(followed) if self.told.as_ref() == Some(&followed) => {}
-                Ok(followed) => {
-                    self.told = Some(followed.clone());
-                    return followed;
-                }
-                Err(denied) => {
-                    if let Some(unsaid) = failed.now() {
-                        tracing::warn!(?denied, unsaid, "what a session wants to hear of cannot be read");
-                    }
-                    sleep(AGAIN_AFTER).await;
-                    self.changes.mark_changed();
-                }
-            }
-        }
-    }
-
-    async fn read(&self) -> Result<BTreeSet<String>, Denied> {
-        let (whose, session) = (self.whose.clone(), self.session.clone());
-        let read = move |wishes: &Wishes| {
-            wishes.take(&whose, &session, None, clock::now())?;
-            let kept = wishes.of(&whose)?;
-            Ok(kept.of(&session).map(|wants| wants.followed.keys().cloned().collect()).unwrap_or_default())
-        };
-        self.desk.with_wishes(read).await
-    }
-}
-
-impl Desk {
-    /// Change what a session of the caller wants to be told, wherever it listens.
-    pub async fn wish(&self, caller: &Caller, session: &str, wish: Wish) -> Result<(), No> {
-        self.gate.admit(caller, Kind::Message)?;
-        let (whose, session) = (whose(caller), session.to_owned());
-        let taken = self.with_wishes(move |wishes| wishes.take(&whose, &session, Some(&wish), clock::now()));
-        Ok(taken.await?)
-    }
-
-    /// How much a session of the caller wants to be told, if it ever said so.
-    pub async fn wished_level(&self, caller: &Caller, session: &str) -> Result<Option<String>, No> {
-        let whose = whose(caller);
-        let kept = match self.wishes.known(&whose) {
-            Some(kept) => kept,
-            None => self.with_wishes(move |wishes| wishes.of(&whose)).await?,
-        };
-        Ok(kept.of(session).and_then(|wants| wants.level.clone()))
-    }
-
-    /// Hear what a session of the caller wants to follow.
-    pub fn wishing(&self, caller: &Caller, session: &str) -> Wishing {
-        let whose = whose(caller);
-        let changes = self.wishes.changes(&whose);
-        Wishing { desk: self.clone(), whose, session: session.to_owned(), changes, told: None }
-    }
-
-    /// Do something with the wishes, on a thread that may wait for the disk and to its end.
-    async fn with_wishes<R: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Wishes) -> Result<R, Denied> + Send + 'static,
-    ) -> Result<R, Denied> {
-        let wishes = Arc::clone(&self.wishes);
-        tokio::task::spawn_blocking(move || work(&wishes)).await.unwrap_or(Err(Denied::Stopping))
-    }
-}
-
-fn whose(caller: &Caller) -> Whose {
-    (caller.tenant.clone(), caller.agent.as_str().into())
 }
 
 fn fault(fault: Fault) -> Denied {

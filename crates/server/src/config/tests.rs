@@ -121,6 +121,8 @@ fn every_key_can_be_set_by_its_variable() {
         ("HANDOVER_LIMITS_HEAD_SECONDS", "15"),
         ("HANDOVER_LIMITS_BODY_SECONDS", "16"),
         ("HANDOVER_LIMITS_WRITE_SECONDS", "17"),
+        ("HANDOVER_LIMITS_LISTED_NAMES_PER_AGENT_MAX", "18"),
+        ("HANDOVER_LIMITS_LISTED_NAMES_PER_TENANT_MAX", "19"),
         ("HANDOVER_IDENTITY_TOKENS", "tokens.toml"),
         ("HANDOVER_IDENTITY_TOKENS_RELOAD_SECONDS", "17"),
         ("HANDOVER_IDENTITY_JWT_KEYS", "keys.json"),

@@ -83,8 +83,6 @@ const POLICY_DENIED: Meaning = meaning("POLICY_DENIED", Grpc::PermissionDenied, 
 const UNAVAILABLE: Meaning = meaning("INTERNAL_ERROR", Grpc::Unavailable, 503, INTERNAL, true);
 const UNREADABLE: Meaning = meaning("INTERNAL_ERROR", Grpc::DataLoss, 500, INTERNAL, false);
 const LIMITED: Meaning = meaning("RATE_LIMITED", Grpc::ResourceExhausted, 429, INTERNAL, true);
-/// What there is no room for, now or later.
-const TOO_LARGE: Meaning = meaning("PAYLOAD_TOO_LARGE", Grpc::ResourceExhausted, 413, INVALID_PARAMS, false);
 
 /// What a refusal is called.
 pub fn of_refusal(refusal: &Refusal) -> Meaning {
@@ -155,7 +153,9 @@ pub fn of_refusal(refusal: &Refusal) -> Meaning {
             meaning("UNKNOWN_POLICY_VERSION", Grpc::NotFound, 404, INVALID_PARAMS, false)
         }
         // A full log stays full, so that no client may be told to try again.
-        Refusal::PayloadTooLarge { .. } | Refusal::LogFull { .. } => TOO_LARGE,
+        Refusal::PayloadTooLarge { .. } | Refusal::LogFull { .. } => {
+            meaning("PAYLOAD_TOO_LARGE", Grpc::ResourceExhausted, 413, INVALID_PARAMS, false)
+        }
         Refusal::TooManySteers { .. }
         | Refusal::TooManySessions { .. }
         | Refusal::Busy => LIMITED,
@@ -169,9 +169,8 @@ pub fn of_limited(limited: &Limited) -> Meaning {
         | Limited::Unknown { .. }
         | Limited::Streams { .. }
         | Limited::Memory { .. }
+        | Limited::Storage { .. }
         | Limited::Checks { .. } => LIMITED,
-        // Nor does what is stored become less by waiting.
-        Limited::Storage { .. } => TOO_LARGE,
         Limited::CheckSteps { .. } => INVALID,
     }
 }
@@ -370,8 +369,7 @@ mod tests {
         let memory = Limited::Memory { whose: Whose::Agent, max: 1 };
         let storage = Limited::Storage { whose: Whose::Tenant, max: 1 };
         let unknown = Limited::Unknown { kind: Kind::Message, retry_after_ms: 1 };
-        assert!(Limit::ALL.contains(&storage.limit()) && !of_limited(&storage).retry);
-        for limited in [rate, unknown, streams, memory, Limited::Checks { retry_after_ms: 1 }] {
+        for limited in [rate, unknown, streams, memory, storage, Limited::Checks { retry_after_ms: 1 }] {
             assert!(Limit::ALL.contains(&limited.limit()));
             let meaning = of_limited(&limited);
             assert_eq!((meaning.macp, meaning.http, meaning.retry), ("RATE_LIMITED", 429, true));

@@ -375,6 +375,11 @@ impl Directory {
         self.inner.seen.touch(tenant, id);
     }
 
+    /// Say that an agent asked for something just now.
+    pub fn glimpse(&self, tenant: &str, id: &AgentId) {
+        self.inner.seen.glimpse(tenant, id);
+    }
+
     /// Whether an agent is there.
     pub fn presence(&self, tenant: &str, id: &AgentId) -> Presence {
         self.inner.seen.of(tenant, id)

@@ -66,7 +66,7 @@ own! {
     RATE_LIMITED: macp Some("RATE_LIMITED"), grpc [Grpc::ResourceExhausted], http [429], json_rpc [-32603], retry Yes;
     SESSION_ALREADY_EXISTS: macp Some("SESSION_ALREADY_EXISTS"), grpc [Grpc::AlreadyExists], http [409], json_rpc [-32602], retry No;
     SESSION_NOT_OPEN: macp Some("SESSION_NOT_OPEN"), grpc [Grpc::FailedPrecondition], http [409], json_rpc [-32602], retry No;
-    STORAGE_BUDGET_SPENT: macp Some("PAYLOAD_TOO_LARGE"), grpc [Grpc::ResourceExhausted], http [413], json_rpc [-32602], retry No;
+    STORAGE_BUDGET_SPENT: macp Some("RATE_LIMITED"), grpc [Grpc::ResourceExhausted], http [429], json_rpc [-32603], retry Yes;
     STREAM_LAGGED: macp Some("STREAM_LAGGED"), grpc [Grpc::ResourceExhausted], http [], json_rpc [], retry Yes;
     UNAUTHENTICATED: macp Some("UNAUTHENTICATED"), grpc [Grpc::Unauthenticated], http [401], json_rpc [-32602], retry No;
     UNKNOWN_POLICY_VERSION: macp Some("UNKNOWN_POLICY_VERSION"), grpc [Grpc::NotFound], http [404], json_rpc [-32602], retry No;

@@ -21,6 +21,9 @@ const AWAY_MAX: usize = 50_000;
 /// How often other nodes are told of an agent that does something.
 const TOLD_EVERY_MS: u64 = 60_000;
 
+/// How often it is noted that an agent only asks.
+const GLIMPSED_EVERY_MS: u64 = 1000;
+
 /// Whether an agent is there, and when it last was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
@@ -115,6 +118,14 @@ impl Seen {
     /// An agent did something.
     pub(super) fn touch(&self, tenant: &str, agent: &AgentId) {
         self.note(tenant, agent, |_| {});
+    }
+
+    /// An agent asked for something, which is worth a note once a second.
+    pub(super) fn glimpse(&self, tenant: &str, agent: &AgentId) {
+        let seen = self.here(tenant, agent).last_seen;
+        if seen.is_none_or(|seen| now().since(seen) >= GLIMPSED_EVERY_MS) {
+            self.touch(tenant, agent);
+        }
     }
 
     pub(super) fn of(&self, tenant: &str, agent: &AgentId) -> Presence {

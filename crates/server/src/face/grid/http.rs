@@ -142,7 +142,7 @@ impl Grid {
             peer.is_known();
         }
         note("agent", caller.agent.as_str());
-        self.desk().directory.touch(&caller.tenant, &caller.agent);
+        self.desk().directory.glimpse(&caller.tenant, &caller.agent);
         let taken = self.desk().gate.take_in(caller, body.len() as u64);
         let caller = taken.map_err(|limited| Box::new(too_much(&own::MEMORY_BUDGET_SPENT, &limited)))?;
         Ok(Taken { caller: caller.traced(trace::of(headers)), lane, body })
@@ -177,7 +177,7 @@ impl Grid {
         let lane =
             gate.request(&caller).map_err(|limited| Box::new(too_much(&own::RATE_LIMITED, &limited)))?;
         // Whoever only polls is there as well.
-        self.desk().directory.touch(&caller.tenant, &caller.agent);
+        self.desk().directory.glimpse(&caller.tenant, &caller.agent);
         Ok((caller.traced(trace::of(headers)), lane))
     }
 

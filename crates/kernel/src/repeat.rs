@@ -29,14 +29,20 @@ impl Command {
             return true;
         }
         let bytes = match (&self.verbatim, &event.verbatim) {
-            (Some(sent), Some(stored)) => sent == stored,
-            (Some(_) | None, _) => true,
+            (Some(sent), Some(stored)) => Some(sent == stored),
+            (Some(_) | None, _) => None,
         };
+        // An answer is read by its question, which may be open no longer: what was sent says more.
+        if let (Act::Task(TaskAct::Answer { .. }), Fact::Answered { .. }, Some(same)) =
+            (&self.act, &event.fact, bytes)
+        {
+            return same && self.by == event.author;
+        }
         let used = match after.first().map(|next| &next.fact) {
             Some(Fact::Used { used }) => *used == self.used,
             Some(_) | None => self.used.is_empty(),
         };
-        bytes && used && self.by == event.author && self.act.says(self, binding, event, after)
+        bytes.unwrap_or(true) && used && self.by == event.author && self.act.says(self, binding, event, after)
     }
 }
 

@@ -167,13 +167,8 @@ impl Mcp {
         }
     }
 
-    /// Put an act to a session.
-    pub(crate) async fn act(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
-        self.put(caller, session, caller.command(act)).await
-    }
-
     /// Put an act to a session, called as the caller calls its request: sent again, it has no second effect.
-    pub(crate) async fn act_once(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
+    pub(crate) async fn act(&self, caller: &Caller, session: &str, act: Act) -> Result<Accepted, No> {
         self.put(caller, session, caller.name(caller.command(act))).await
     }
 

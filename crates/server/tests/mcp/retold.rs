@@ -14,6 +14,23 @@ async fn keyed(job: &Job, key: &str, tool: &str, mut arguments: Value) -> Value 
     result["structuredContent"].clone()
 }
 
+/// Use a tool of either party under a key that is its name, as often as a client that heard no answer may: one effect, and the same
+/// answer.
+async fn twice(stage: &Stage, client: &Client, tool: &str, mut arguments: Value, task: &str) -> Value {
+    arguments["task_id"] = json!(task);
+    let mut told = Vec::new();
+    let mut written = Vec::new();
+    for _ in 0..2 {
+        let request = client.request("tools/call", json!({ "name": tool, "arguments": arguments }));
+        let result = request.meta("dev.handover/idempotencyKey", json!(tool)).answer().await.result();
+        assert_ne!(result["isError"], true, "{tool}: {result}");
+        told.push(result["structuredContent"].clone());
+        written.push(stage.written());
+    }
+    assert_eq!((&told[0], written[0]), (&told[1], written[1]), "{tool}");
+    told.remove(0)
+}
+
 /// Take the orders after an event, without waiting for any.
 async fn after(job: &Job, seq: u64) -> Vec<Value> {
     let told = job.tool("work_checkpoint", json!({ "wait_ms": 0, "after": seq })).await;
@@ -113,6 +130,63 @@ async fn a_question_asked_again_under_its_key_finds_its_answers() {
     let first = in_time(first).await.unwrap();
     assert_eq!(first["answers"]["where"], json!({ "action": "accept", "content": "left" }));
     assert_eq!(keyed(&job, "k", "work_ask", asks).await, first);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_done_under_a_key_is_done_once() {
+    let stage = Stage::in_memory().await;
+    let planner = stage.client("planner");
+    let worker = digger(&stage).await.client;
+    let task = planner.begin(SKILL, json!({})).await;
+    let went = [
+        (&worker, "work_accept", json!({})),
+        (&worker, "work_update", json!({ "message": "half" })),
+        (&worker, "work_hold", json!({ "reason": "lunch" })),
+        (&worker, "work_resume", json!({})),
+        (&planner, "task_pause", json!({})),
+        (&worker, "work_checkpoint", json!({ "wait_ms": 0 })),
+        (&planner, "task_resume", json!({})),
+        (&worker, "work_ask", json!({ "questions": { "where": { "message": "Where to?" } }, "wait_ms": 0 })),
+        (&planner, "task_answer", json!({ "answers": { "where": says("left") } })),
+        (&planner, "task_steer", json!({ "message": "deeper" })),
+        (&planner, "task_message", json!({ "message": "mind the pipe" })),
+        (&worker, "work_fail", json!({ "reason": "there is no ground" })),
+    ];
+    for (client, tool, arguments) in went {
+        twice(&stage, client, tool, arguments, &task).await;
+    }
+    assert_eq!(planner.get(&task).await["result"]["isError"], true);
+    // A key is that of one answer.
+    let other = json!({ "task_id": task, "answers": { "where": says("right") } });
+    let other = planner.request("tools/call", json!({ "name": "task_answer", "arguments": other }));
+    let refused = other.meta("dev.handover/idempotencyKey", json!("task_answer")).answer().await.result();
+    assert!(refused["content"][0]["text"].as_str().unwrap().contains("DUPLICATE_MESSAGE"), "{refused}");
+    let task = planner.begin(SKILL, json!({})).await;
+    twice(&stage, &worker, "work_decline", json!({ "reason": "not today" }), &task).await;
+    let task = planner.begin(SKILL, json!({})).await;
+    twice(&stage, &planner, "task_cancel", json!({}), &task).await;
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn responses_sent_again_under_a_key_are_acknowledged_again_and_others_refused() {
+    let stage = Stage::in_memory().await;
+    let (planner, job) = in_steady_hand(&stage).await;
+    job.asks_for("where", "Where to?").await;
+    let updates = async |said: &str| {
+        let responses = json!({ "taskId": job.id, "inputResponses": { "where": says(said) } });
+        planner
+            .request("tasks/update", responses)
+            .meta("dev.handover/idempotencyKey", json!("k"))
+            .answer()
+            .await
+    };
+    assert_eq!(updates("left").await.result(), ack());
+    let before = stage.written();
+    assert_eq!(updates("left").await.result(), ack());
+    assert_eq!(updates("right").await.refused().data["code"], "DUPLICATE_MESSAGE");
+    assert_eq!(stage.written(), before);
     stage.stop().await;
 }
 

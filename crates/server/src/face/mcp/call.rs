@@ -219,7 +219,7 @@ impl Mcp {
         let answers = answers(&session, responses)?;
         if !answers.is_empty() {
             let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
-            return Ok(self.act(caller, id, act).await?.session);
+            return Ok(self.put(caller, id, caller.command(act)).await?.session);
         }
         Ok(session)
     }
@@ -308,7 +308,8 @@ impl Mcp {
             given.remove(answer.key.as_str());
         }
         let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
-        self.act(caller, session.binding.id.as_str(), act).await?;
+        // One call may answer several times: its key is that of the task.
+        self.put(caller, session.binding.id.as_str(), caller.command(act)).await?;
         Ok(true)
     }
 

@@ -158,7 +158,7 @@ impl Mcp {
             None => vec![Answer { key: QuestionKey::from(key), reply: Reply::Dismissed }],
         };
         let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
-        self.act(caller, task, act).await?;
+        self.put(caller, task, caller.command(act)).await?;
         Ok(())
     }
 }

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use handover_kernel::command::{Act, Answer, TaskAct};
+use handover_kernel::command::{Act, Answer, Command, TaskAct};
 use handover_kernel::session::Lifecycle;
-use handover_kernel::{Refusal, Session, Text};
+use handover_kernel::{Blob, Refusal, Session, Text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::caller::{Caller, Declared};
 use super::discover::META;
@@ -63,12 +63,10 @@ impl Mcp {
         let update: Update<'_> = params(given)?;
         let session = self.task(&caller.who, &update.task_id).await?;
         let answers = answers(&session, &update.input_responses)?;
-        let act = Act::Task(TaskAct::Answer {
-            answers,
-            ignore_unknown: true,
-            refuse_when_paused: caller.declared.pause,
-        });
-        match self.act(caller, &update.task_id, act).await {
+        let act =
+            TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: caller.declared.pause };
+        let command = answering(caller, act, &update.input_responses);
+        match self.put(caller, &update.task_id, command).await {
             Ok(_) => Ok(ACK.to_owned()),
             Err(no) => match no.refusal() {
                 // An answer that comes too late answers nothing, like any other that nobody waits for.
@@ -112,7 +110,7 @@ impl Mcp {
         let steer: Steer<'_> = params(given)?;
         self.must_be_task(caller, &steer.task_id).await?;
         let act = Act::Task(TaskAct::Steer { text: Text::from(&*steer.message) });
-        self.act_once(caller, &steer.task_id, act).await?;
+        self.act(caller, &steer.task_id, act).await?;
         Ok(ACK.to_owned())
     }
 
@@ -166,6 +164,13 @@ impl Mcp {
         shown.meta = Some(&META);
         Ok(shown.json())
     }
+}
+
+/// A command that answers questions. With a key it keeps what was sent, so that it is known again when its questions are closed.
+pub(super) fn answering(caller: &Caller, act: TaskAct, responses: &Map<String, Value>) -> Command {
+    let command = caller.name(caller.command(Act::Task(act)));
+    let sent = || Blob::from(json!(responses).to_string().into_bytes());
+    Command { verbatim: command.id.is_some().then(sent), ..command }
 }
 
 /// The answers among the responses: those to open questions, checked. Others are passed over.

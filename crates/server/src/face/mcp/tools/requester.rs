@@ -24,6 +24,7 @@ pub(super) use self::table::TOOLS;
 use super::{Done, Trouble, read_arguments};
 use crate::face::mcp::caller::{Caller, Declared};
 use crate::face::mcp::content::structured;
+use crate::face::mcp::tasks::answering;
 use crate::face::mcp::{Mcp, question};
 use crate::face::{budget, silence};
 
@@ -114,7 +115,7 @@ impl Mcp {
             Tool::Steer => {
                 let Saying { task_id, message } = read_arguments(given)?;
                 let act = Act::Task(TaskAct::Steer { text: Text::from(message) });
-                self.act_once(caller, &task_id, act).await?;
+                self.act(caller, &task_id, act).await?;
                 Ok(structured(json!({ "accepted": true, "task_id": task_id })))
             }
             Tool::Message => {
@@ -122,7 +123,7 @@ impl Mcp {
                 let body = Blob::from(message.into_bytes());
                 let act =
                     Act::Task(TaskAct::Say { body, next: Next::AsBefore, check_in: CheckInTerms::default() });
-                self.act_once(caller, &task_id, act).await?;
+                self.act(caller, &task_id, act).await?;
                 Ok(structured(json!({ "accepted": true, "task_id": task_id })))
             }
             Tool::Answer => self.task_answer(caller, read_arguments(given)?).await,
@@ -257,19 +258,23 @@ impl Mcp {
     async fn task_answer(&self, caller: &Caller, asked: TaskAnswer) -> Done {
         let session = self.task(&caller.who, &asked.task_id).await?;
         let questions = session.task().map_or(&[][..], |task| task.phase.questions());
+        if asked.answers.is_empty() {
+            return Err(Trouble::Told("expected at least one answer, found none".to_owned()));
+        }
+        let answer = |answers| {
+            let act = TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false };
+            answering(caller, act, &asked.answers)
+        };
         let mut answers = Vec::new();
-        for (key, response) in &asked.answers {
+        let again = session.has_seen(&answer(Vec::new()));
+        for (key, response) in asked.answers.iter().filter(|_| !again) {
             let open = questions.iter().find(|question| question.key.as_str() == key);
             let question =
                 open.ok_or_else(|| Trouble::Told(format!("no open question has the key {key:?}")))?;
             let reply = question::reply(question, response, "answers")?;
             answers.push(Answer { key: QuestionKey::from(key.as_str()), reply });
         }
-        if answers.is_empty() {
-            return Err(Trouble::Told("expected at least one answer, found none".to_owned()));
-        }
-        let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: false, refuse_when_paused: false });
-        Ok(structured(self.view(caller, &self.act(caller, &asked.task_id, act).await?.session)))
+        Ok(structured(self.view(caller, &self.put(caller, &asked.task_id, answer(answers)).await?.session)))
     }
 
     async fn task_cancel(&self, caller: &Caller, asked: TaskCancel) -> Done {

@@ -70,7 +70,7 @@ impl<'a> Approval<'a> {
         let proposal = session.proposal.as_deref()?;
         let (state, decided_by, words) = match &proposal.state {
             State::Open => ("waiting", None, None),
-            State::Decided { by, ruling } => {
+            State::Decided { by, ruling, .. } => {
                 (ruling.name(), Some(by.as_str()), ruling.words().map(|words| &**words))
             }
         };
@@ -94,7 +94,7 @@ impl<'a> Approval<'a> {
         let what = self.proposal.what.name();
         match &self.proposal.state {
             State::Open => format!("the {what} waits for the approval of {}", self.waits_for.join(" or ")),
-            State::Decided { by, ruling } => match ruling {
+            State::Decided { by, ruling, .. } => match ruling {
                 Ruling::Approved(_) => format!("{by} approved the {what}: it can be sent again"),
                 Ruling::ChangesAsked(words) => format!("{by} asked for changes of the {what}: {words}"),
                 Ruling::Rejected(words) => format!("{by} rejected the {what}: {words}"),

@@ -5,24 +5,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use handover_engine::Denied;
-use handover_engine::view::{self, WaitKind};
+use handover_engine::view::{self, Summary, WaitKind};
 use handover_kernel::{AgentId, Fact, Session, SessionId, Timestamp};
+use handover_store::{SessionKey, Waiting};
+use prost::Message;
 use tokio::time::Instant;
 
 use crate::caller::Caller;
 use crate::no::No;
+use crate::page::Waited;
 use crate::{Desk, page};
 
 /// How many rows of the index are read at a time.
 const PAGE: usize = 64;
 
-/// How many events are looked at for the one with which a wait began: the newest, a part at a time.
-const LOOKED_AT: [usize; 3] = [16, 64, 176];
+/// How many sessions are put into the order of their waits. Those behind them are not compared with these.
+const ORDERED_MAX: usize = 1000;
 
 /// A page of what waits for an agent.
 #[derive(Clone, Debug)]
 pub struct Inbox {
-    /// The sessions, the oldest first.
+    /// The sessions.
     pub sessions: Vec<Arc<Session>>,
     /// The cursor of the next page, if there may be one.
     pub next: Option<String>,
@@ -37,7 +40,7 @@ impl Desk {
         after: Option<&str>,
         max: usize,
     ) -> Result<Inbox, No> {
-        let wanted = kinds.iter().fold(0, |bits, kind| bits | kind.bit());
+        let wanted = bits(kinds);
         let mut after = page::place(after)?;
         let (mut sessions, mut bytes) = (Vec::new(), 0);
         loop {
@@ -45,17 +48,11 @@ impl Desk {
             let many = (max - sessions.len()).min(PAGE);
             let page = self.engine.inbox(tenant, agent, wanted, after, many).await?;
             for waiting in page.sessions {
-                match self.engine.session(waiting.key).await {
-                    Ok(Some(session)) if waits_for(&session, &caller.agent) & wanted != 0 => {
-                        bytes += session.weight();
-                        sessions.push(session);
-                        if bytes >= page::BYTES_MAX {
-                            return Ok(Inbox { sessions, next: Some(page::of_place(waiting.place)) });
-                        }
-                    }
-                    // One that is gone, or cannot be read, must not hide the others.
-                    Ok(_) | Err(Denied::Unreadable(_)) => {}
-                    Err(denied) => return Err(denied.into()),
+                let Some(session) = self.still_waits(caller, waiting.key, wanted).await? else { continue };
+                bytes += session.weight();
+                sessions.push(session);
+                if bytes >= page::BYTES_MAX {
+                    return Ok(Inbox { sessions, next: Some(page::of_place(waiting.place)) });
                 }
             }
             match page.next {
@@ -65,9 +62,62 @@ impl Desk {
         }
     }
 
+    /// The same, those that have waited longest first.
+    pub async fn longest_waiting(
+        &self,
+        caller: &Caller,
+        kinds: &[WaitKind],
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Inbox, No> {
+        let wanted = bits(kinds);
+        let mut from = page::waited(after)?;
+        let (mut sessions, mut bytes) = (Vec::new(), 0);
+        loop {
+            let (tenant, agent) = (&caller.tenant, caller.agent.as_str());
+            let page = self.engine.inbox(tenant, agent, wanted, from.behind, ORDERED_MAX).await?;
+            let place = |waiting: Waiting| {
+                let since = since_of(&waiting, wanted);
+                (Waited { since: since.0, place: waiting.place.0, ..from }, waiting.key)
+            };
+            let mut rows: Vec<_> = page.sessions.into_iter().map(place).collect();
+            rows.retain(|(waited, _)| waited.rank() > from.rank());
+            rows.sort_by_key(|(waited, _)| waited.rank());
+            let mut rows = rows.into_iter().peekable();
+            while let Some((waited, key)) = rows.next() {
+                let Some(session) = self.still_waits(caller, key, wanted).await? else { continue };
+                bytes += session.weight();
+                sessions.push(session);
+                if sessions.len() >= max || bytes >= page::BYTES_MAX {
+                    let more = rows.peek().is_some() || page.next.is_some();
+                    return Ok(Inbox { sessions, next: more.then(|| page::of_waited(waited)) });
+                }
+            }
+            match page.next {
+                Some(next) => from = Waited { behind: Some(next), ..Waited::default() },
+                None => return Ok(Inbox { sessions, next: None }),
+            }
+        }
+    }
+
+    /// A session of the index, if it waits for the caller as it is now.
+    async fn still_waits(
+        &self,
+        caller: &Caller,
+        key: SessionKey,
+        wanted: u32,
+    ) -> Result<Option<Arc<Session>>, No> {
+        match self.engine.session(key).await {
+            Ok(found) => Ok(found.filter(|session| waits_for(session, &caller.agent) & wanted != 0)),
+            // One that cannot be read must not hide the others.
+            Err(Denied::Unreadable(_)) => Ok(None),
+            Err(denied) => Err(denied.into()),
+        }
+    }
+
     /// How many sessions wait for the caller for one of these reasons, up to `max`, as the index has it: none of them is loaded.
     pub async fn count_waiting(&self, caller: &Caller, kinds: &[WaitKind], max: usize) -> Result<usize, No> {
-        let wanted = kinds.iter().fold(0, |bits, kind| bits | kind.bit());
+        let wanted = bits(kinds);
         let (mut count, mut after) = (0, None);
         loop {
             let (tenant, agent) = (&caller.tenant, caller.agent.as_str());
@@ -78,39 +128,6 @@ impl Desk {
                 _ => return Ok(count.min(max)),
             }
         }
-    }
-
-    /// Since when a session waits for an agent for these reasons: when the first of what it waits for began. Where that is not
-    /// among the last events, when the oldest of those happened.
-    pub async fn waits_since(
-        &self,
-        caller: &Caller,
-        session: &Session,
-        kinds: &[WaitKind],
-    ) -> Result<Timestamp, No> {
-        let known = |kind: &WaitKind| known_since(session, *kind);
-        let mut since = kinds.iter().filter_map(known).min();
-        let mut left: Vec<WaitKind> = kinds.iter().copied().filter(|kind| known(kind).is_none()).collect();
-        let (mut before, mut oldest) = (u64::MAX, session.last_at);
-        for many in LOOKED_AT {
-            if left.is_empty() {
-                break;
-            }
-            let page = self.history_before(caller, session.binding.id.as_str(), before, many).await?;
-            for event in page.events.iter().rev() {
-                oldest = event.at;
-                let began = |kind: &WaitKind| begins(&event.fact) == Some(*kind);
-                if left.iter().any(began) {
-                    since = Some(since.map_or(event.at, |since| since.min(event.at)));
-                    left.retain(|kind| !began(kind));
-                }
-            }
-            match page.next {
-                Some(next) => before = next,
-                None => break,
-            }
-        }
-        Ok(since.filter(|since| left.is_empty() || *since < oldest).unwrap_or(oldest))
     }
 
     /// The tasks that the caller may take but these, as soon as there is one; none if there is none in time, or it may not stay
@@ -164,28 +181,27 @@ impl Desk {
     }
 }
 
-/// Since when a session waits for a reason, where it knows that itself.
-pub fn known_since(session: &Session, kind: WaitKind) -> Option<Timestamp> {
-    match kind {
-        WaitKind::Approval | WaitKind::Proposed => session.proposal.as_ref().map(|proposal| proposal.at),
-        WaitKind::Silent => session.task()?.signs.silent_since,
-        WaitKind::HandoffOffer
-        | WaitKind::Offered
-        | WaitKind::TaskOffer
-        | WaitKind::Question
-        | WaitKind::Reply
-        | WaitKind::Review => Some(session.stands_since),
-        WaitKind::InHand
-        | WaitKind::Unread
-        | WaitKind::CheckInMissed
-        | WaitKind::Orders
-        | WaitKind::Revision => None,
-    }
+/// Since when a session waits for an agent for the first of these reasons.
+pub fn waits_since(session: &Session, agent: &AgentId, kinds: &[WaitKind]) -> Timestamp {
+    let reasons = reasons(session, agent).into_iter().filter(|kind| kinds.contains(kind));
+    let since = reasons.map(|kind| view::since(session, kind));
+    since.min().unwrap_or(session.stands_since)
 }
 
 /// Why a session waits for an agent.
 pub fn reasons(session: &Session, agent: &AgentId) -> Vec<WaitKind> {
     WaitKind::of(waits_for(session, agent)).collect()
+}
+
+/// Since when a session of the index waits. A row of an earlier release does not say it: then since it began at the latest.
+fn since_of(waiting: &Waiting, wanted: u32) -> Timestamp {
+    let summary = Summary::decode(&waiting.row.summary[..]).unwrap_or_default();
+    summary.waits_since(waiting.kinds & wanted).unwrap_or(Timestamp(waiting.row.created_at))
+}
+
+/// These reasons as bits.
+fn bits(kinds: &[WaitKind]) -> u32 {
+    kinds.iter().fold(0, |bits, kind| bits | kind.bit())
 }
 
 /// Why a session waits for an agent, as bits.

@@ -59,6 +59,46 @@ pub fn place(text: Option<&str>) -> Result<Option<Cursor>, No> {
     place.map(|place| Some(Cursor(place))).ok_or_else(wrong)
 }
 
+/// A place in the order of waits, the longest first, among those that follow the first thousands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// Where the part of the list begins that is in order.
+    pub behind: Option<Cursor>,
+    /// Since when, in milliseconds of the Unix epoch.
+    pub since: u64,
+    /// Of those since the same moment.
+    pub place: u64,
+}
+
+impl Waited {
+    /// What is compared within such a part.
+    pub fn rank(self) -> (u64, u64) {
+        (self.since, self.place)
+    }
+}
+
+/// A cursor of a list in the order of waits.
+pub fn of_waited(Waited { behind, since, place }: Waited) -> String {
+    let behind = behind.map_or_else(String::new, |Cursor(place)| format!("{place:x}"));
+    of_name(&format!("{behind}:{since:x}:{place:x}"))
+}
+
+/// The place among waits that a cursor stands for; none is the beginning.
+pub fn waited(text: Option<&str>) -> Result<Waited, No> {
+    let Some(text) = name(text)? else { return Ok(Waited::default()) };
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let read = || {
+        let (behind, rest) = text.split_once(':')?;
+        let (since, place) = rest.split_once(':')?;
+        let behind = match behind {
+            "" => None,
+            digits => Some(Cursor(number(digits)?)),
+        };
+        Some(Waited { behind, since: number(since)?, place: number(place)? })
+    };
+    read().ok_or_else(wrong)
+}
+
 /// The name that a cursor stands for; none is the beginning.
 pub fn name(text: Option<&str>) -> Result<Option<String>, No> {
     let Some(text) = text else { return Ok(None) };
@@ -81,6 +121,11 @@ mod tests {
         assert_eq!(name(Some(&of_name("agent://a/ü"))).unwrap().as_deref(), Some("agent://a/ü"));
         assert_eq!(rank(Some(&of_rank(7, "a:b"))).unwrap(), Some((7, "a:b".to_owned())));
         assert!(rank(Some(&of_name("a:b"))).is_err() && rank(None).unwrap().is_none());
+        let waits = Waited { behind: Some(Cursor(7)), since: u64::MAX, place: 8 };
+        for waits in [waits, Waited { behind: None, ..waits }] {
+            assert_eq!(waited(Some(&of_waited(waits))).unwrap(), waits);
+        }
+        assert!(waited(Some(&of_name("7:x:8"))).is_err() && waited(Some("s7")).is_err());
         assert!(place(None).unwrap().is_none() && name(None).unwrap().is_none());
         for wrong in ["", "17", "s", "sx", "n!", "na", "s1 ", "s+1", &of_name(&"x".repeat(4000))] {
             assert!(place(Some(wrong)).is_err() && name(Some(wrong)).is_err(), "{wrong}");

@@ -2,14 +2,13 @@
 
 use std::ops::RangeInclusive;
 
-use handover_engine::view::{WaitKind, status_number, waits};
+use handover_engine::view::{WaitKind, since, status_number, waits};
 use handover_kernel::session::{Lifecycle, Standing};
 use handover_kernel::task::{Phase, REJECTED, Report};
 use handover_kernel::{AgentId, Session, Timestamp};
 
 use crate::Desk;
 use crate::caller::Caller;
-use crate::inbox::known_since;
 use crate::no::No;
 
 /// Where a task is.
@@ -174,7 +173,6 @@ pub fn waits_for(session: &Session) -> Option<Wait> {
     KINDS.into_iter().find_map(|(kind, what)| {
         let agents = all.iter().filter(|waits| waits.kinds & kind.bit() != 0);
         let agents: Vec<AgentId> = agents.map(|waits| AgentId::from(&*waits.agent)).collect();
-        let since = known_since(session, kind).unwrap_or(session.stands_since);
-        (!agents.is_empty()).then_some(Wait { what, agents, since })
+        (!agents.is_empty()).then(|| Wait { what, agents, since: since(session, kind) })
     })
 }

@@ -13,13 +13,14 @@ use handover_desk::converse::Branch;
 use handover_desk::delegate::{Profile, Responsibility, Work};
 use handover_desk::find::Wanted;
 use handover_desk::identity::Identity;
+use handover_desk::inbox::waits_since;
 use handover_desk::shutdown::{Shutdown, Trigger};
 use handover_desk::state::State;
 use handover_desk::{Data, Desk, Settings, WaitKind, gate};
 use handover_kernel::approval::{Changes, Ruling};
 use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, CheckInTerms, Next, Progress, TaskAct};
-use handover_kernel::{AgentId, Face, Session, SessionId, Text};
+use handover_kernel::command::{Act, CheckInTerms, Need, NewQuestion, Next, Progress, TaskAct};
+use handover_kernel::{AgentId, Blob, Face, Session, SessionId, Text};
 
 const PROFILE: Profile =
     Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
@@ -346,6 +347,55 @@ async fn what_waits_is_counted_up_to_a_bound() {
     assert_eq!(count(&[WaitKind::TaskOffer], 7).await, 7);
     assert_eq!(count(&[WaitKind::TaskOffer], 3).await, 3);
     assert_eq!(count(&[WaitKind::Review], 100).await, 0);
+}
+
+#[tokio::test]
+async fn what_has_waited_longest_comes_first_on_every_page() {
+    let rules = r#"[{ delegate = ["spy"], by = ["boss"] }]"#;
+    let settings = Settings { approvals: Rules::parse(rules).unwrap(), ..Settings::default() };
+    let (desk, _trigger) = opened_with(settings);
+    let (planner, worker) = (agent("planner"), agent("worker"));
+    // Proposed before anything is asked, and sent back after.
+    delegated(&desk, &planner, "spy", "secret", Work::default()).await;
+    let names = ["a", "b", "c", "d", "e"];
+    for name in names {
+        in_hand(&desk, "planner", "worker", name, None).await;
+    }
+    let soon = || tokio::time::sleep(Duration::from_millis(2));
+    let ask = async |name: &str| {
+        let (need, text) = (Need::Input, Text::from("?"));
+        let question = NewQuestion { key: None, need, text, schema: Blob::default(), wire: None };
+        let asks = TaskAct::Ask { task: None, questions: vec![question], progress: Progress::default() };
+        desk.act(&worker, &id(name), Act::Task(asks)).await.unwrap();
+        soon().await;
+    };
+    for name in ["d", "b"] {
+        ask(name).await;
+    }
+    let proposal = desk.session(&planner, &id("secret")).await.unwrap().proposal.as_ref().unwrap().id.0;
+    let changes = Ruling::ChangesAsked(Text::from("less"));
+    desk.decide(&agent("boss"), &id("secret"), proposal, changes, None).await.unwrap();
+    soon().await;
+    for name in ["e", "a", "c"] {
+        ask(name).await;
+    }
+    let kinds = [WaitKind::Question, WaitKind::Revision];
+    for many in 1..=7 {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = desk.longest_waiting(&planner, &kinds, after.as_deref(), many).await.unwrap();
+            assert!(page.sessions.len() <= many);
+            let since: Vec<_> =
+                page.sessions.iter().map(|session| waits_since(session, &planner.agent, &kinds)).collect();
+            assert!(since.is_sorted(), "{since:?}");
+            found.extend(page.sessions.iter().map(|session| session.binding.id.to_string()));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, ["d", "b", "secret", "e", "a", "c"].map(id), "{many} on a page");
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,8 @@ use crate::view;
 ///
 /// 1: for whom a session waits.
 /// 2: that it waits for its requester while its assignee is silent.
-pub const INDEX_VERSION: u32 = 2;
+/// 3: since when it waits.
+pub const INDEX_VERSION: u32 = 3;
 
 /// How many sessions are rebuilt in one commit.
 const BATCH: usize = 500;

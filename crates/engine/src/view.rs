@@ -6,12 +6,12 @@ mod waits;
 use handover_kernel::id::Author;
 use handover_kernel::session::{Binding, Lifecycle, Standing};
 use handover_kernel::{AgentId, Session, Text, Timestamp};
-use handover_store::IndexRow;
+use handover_store::{IndexRow, Waits};
 use prost::Message;
 
 use crate::codec::face_number;
 
-pub use self::waits::{WaitKind, waits};
+pub use self::waits::{WaitKind, since, waits};
 
 /// The listed facts of a session. Its index row is written again when, and only when, one of these changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub struct Listed {
     title: Option<Text>,
     /// Why it waits for anybody, in the place of the list of those for whom it waits.
     causes: waits::Causes,
+    stands_since: Timestamp,
     /// Where the session starts, so that the first row is always written.
     exists: bool,
 }
@@ -35,6 +36,7 @@ impl Listed {
             deadline: None,
             title: None,
             causes: waits::Causes::default(),
+            stands_since: Timestamp(0),
             exists: false,
         }
     }
@@ -47,6 +49,7 @@ impl Listed {
             deadline: session.deadline,
             title: title(session).cloned(),
             causes: waits::Causes::of(session),
+            stands_since: session.stands_since,
             exists: true,
         }
     }
@@ -82,9 +85,35 @@ pub struct Summary {
     /// The wire that it began on ([`crate::codec::face_number`]). Absent in rows of earlier releases: the session says it.
     #[prost(uint32, optional, tag = "9")]
     pub face: Option<u32>,
+    /// Since when it stands as it does, in milliseconds of the Unix epoch. Absent in rows of earlier releases.
+    #[prost(uint64, optional, tag = "10")]
+    pub stands_since: Option<u64>,
+    /// The waits that began at another time.
+    #[prost(message, repeated, tag = "11")]
+    pub waits: Vec<Began>,
+}
+
+/// Since when a session waits for some reasons.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Began {
+    /// Bits of [`WaitKind`].
+    #[prost(uint32, tag = "1")]
+    pub kinds: u32,
+    /// In milliseconds of the Unix epoch.
+    #[prost(uint64, tag = "2")]
+    pub at: u64,
 }
 
 impl Summary {
+    /// Since when the session has waited for the first of these reasons (bits of [`WaitKind`]).
+    pub fn waits_since(&self, kinds: u32) -> Option<Timestamp> {
+        let began = |bit: u32| {
+            let known = self.waits.iter().find(|began| began.kinds & bit != 0);
+            known.map(|began| began.at).or(self.stands_since)
+        };
+        WaitKind::of(kinds).filter_map(|kind| began(kind.bit())).min().map(Timestamp)
+    }
+
     /// Whether an agent on whose lists the session is may know of it.
     pub fn is_shown_to(&self, requester: &str, agent: &str) -> bool {
         let known = || self.held_back_for.iter().any(|known| known == agent);
@@ -159,7 +188,7 @@ pub fn kind_number(kind: handover_kernel::command::ModeKind) -> u8 {
 
 /// The index row of a session.
 pub fn row(session: &Session) -> IndexRow {
-    let binding = &session.binding;
+    let (binding, waits) = (&session.binding, waits(session));
     let (cancelled, cancelled_by) = match &session.lifecycle {
         Lifecycle::Cancelled { by, reason } => {
             let by = match by {
@@ -186,6 +215,8 @@ pub fn row(session: &Session) -> IndexRow {
             (Some(_) | None, _) => Vec::new(),
         },
         face: Some(face_number(binding.face)),
+        stands_since: Some(session.stands_since.0),
+        waits: began(session, &waits),
     };
     IndexRow {
         kind: kind_number(session.kind()),
@@ -195,8 +226,16 @@ pub fn row(session: &Session) -> IndexRow {
         created_at: binding.created_at.0,
         finished_at: session.ended_at.map(|at| at.0),
         summary: summary.encode_to_vec(),
-        waits: waits(session),
+        waits,
     }
+}
+
+/// When the waits began that did not begin when the session came to stand as it does.
+fn began(session: &Session, waits: &[Waits]) -> Vec<Began> {
+    let kinds = waits.iter().fold(0, |kinds, waits| kinds | waits.kinds);
+    let all = WaitKind::of(kinds).map(|kind| (kind, since(session, kind)));
+    let others = all.filter(|(_, since)| *since != session.stands_since);
+    others.map(|(kind, since)| Began { kinds: kind.bit(), at: since.0 }).collect()
 }
 
 /// The agents whose lists may show the session: the requester, the participants, and those who may bind its outcome or

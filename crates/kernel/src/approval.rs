@@ -72,6 +72,8 @@ pub enum State {
         by: AgentId,
         /// What.
         ruling: Ruling,
+        /// When.
+        at: Timestamp,
     },
 }
 
@@ -225,18 +227,26 @@ impl Proposal {
         })
     }
 
-    pub(crate) fn apply(&mut self, by: &AgentId, ruling: &Ruling) {
+    pub(crate) fn apply(&mut self, by: &AgentId, ruling: &Ruling, at: Timestamp) {
         if let Ruling::Approved(changes) = ruling
             && let Ok(changed) = self.what.changed(changes)
         {
             self.what = Arc::new(changed);
         }
-        self.state = State::Decided { by: by.clone(), ruling: ruling.clone() };
+        self.state = State::Decided { by: by.clone(), ruling: ruling.clone(), at };
     }
 
     /// Whether somebody has said no to it as it is.
     pub fn was_refused(&self) -> bool {
         matches!(&self.state, State::Decided { ruling: Ruling::ChangesAsked(_) | Ruling::Rejected(_), .. })
+    }
+
+    /// Since when it stands as it does: proposed, or decided about.
+    pub fn stands_since(&self) -> Timestamp {
+        match self.state {
+            State::Open => self.at,
+            State::Decided { at, .. } => at,
+        }
     }
 
     /// Whether nobody has decided about it.
@@ -382,7 +392,7 @@ impl Session {
         if !approvals.of(&found.what).contains(agent) || found.by == *agent {
             return Err(Refusal::NotApprover { agent: agent.clone() });
         }
-        if let State::Decided { by, ruling } = &found.state {
+        if let State::Decided { by, ruling, .. } = &found.state {
             return Err(Refusal::AlreadyDecided { by: by.clone(), how: ruling.name() });
         }
         let fact = Fact::Decided { proposal, ruling: ruling.clone() };

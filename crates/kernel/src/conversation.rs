@@ -62,6 +62,8 @@ pub struct Missed {
     pub message: Seq,
     /// How many windows have passed.
     pub times: u32,
+    /// When the first window passed without any sign since, of this message or of one before.
+    pub since: Timestamp,
 }
 
 impl CheckIn {
@@ -148,10 +150,11 @@ impl Conversation {
         self.unacknowledged = false;
     }
 
-    pub(crate) fn miss_check_in(&mut self, message: Seq, next: Option<Timestamp>) {
+    pub(crate) fn miss_check_in(&mut self, message: Seq, at: Timestamp, next: Option<Timestamp>) {
+        let since = self.check_in_missed.map_or(at, |missed| missed.since);
         let before = self.check_in_missed.filter(|missed| missed.message == message);
         let times = before.map_or(0, |missed| missed.times) + 1;
-        self.check_in_missed = Some(Missed { message, times });
+        self.check_in_missed = Some(Missed { message, times, since });
         match (&mut self.check_in, next) {
             (Some(check_in), Some(next)) => {
                 check_in.missed += 1;

@@ -147,7 +147,7 @@ impl std::error::Error for Unreadable {}
 
 /// The layout of a serialised [`Session`]: raised whenever it changes, so that a snapshot of another layout is thrown away
 /// and the session read from its log instead.
-pub const SNAPSHOT_LAYOUT: u32 = 9;
+pub const SNAPSHOT_LAYOUT: u32 = 10;
 
 /// One session. It can be serialised and read back, as a snapshot that saves replaying its log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -481,9 +481,10 @@ mod acknowledging {
             let mut stage = Stage::conversation();
             assert_eq!(missed(&stage), None);
             stage.wait(WINDOW_MS).tick();
-            stage.ok("planner", message("are you there?"));
+            let since = stage.now;
+            stage.wait(1).ok("planner", message("are you there?"));
             stage.ok("worker", read_all());
-            assert_eq!(missed(&stage), Some(Missed { message: Seq(2), times: 1 }));
+            assert_eq!(missed(&stage), Some(Missed { message: Seq(2), times: 1, since }));
             stage.ok("worker", act);
             assert_eq!(missed(&stage), None);
         }

@@ -7,7 +7,7 @@ use handover_kernel::conversation::Party;
 use handover_kernel::handoff::{Handoff, OfferAnswer};
 use handover_kernel::session::{Lifecycle, Mode};
 use handover_kernel::task::{Phase, Task};
-use handover_kernel::{AgentId, Seq, Session};
+use handover_kernel::{AgentId, Seq, Session, Timestamp};
 use handover_store::Waits;
 
 /// Why a session waits for an agent. The numbers are stored: never change one, add a new one, and raise
@@ -90,6 +90,9 @@ pub(super) struct Causes {
     proposal: Option<Seq>,
     requester_unread: bool,
     receiver_unread: bool,
+    /// When the requester began to wait for a sign of the other side.
+    check_in_missed_since: Option<Timestamp>,
+    silent_since: Option<Timestamp>,
 }
 
 impl Causes {
@@ -131,8 +134,10 @@ impl Causes {
             }
             Phase::Reported { .. } => causes.add(WaitKind::Review, true),
         }
-        causes.add(WaitKind::CheckInMissed, task.conversation.check_in_missed.is_some());
-        causes.add(WaitKind::Silent, task.signs.silent_since.is_some());
+        causes.check_in_missed_since = task.conversation.check_in_missed.map(|missed| missed.since);
+        causes.add(WaitKind::CheckInMissed, causes.check_in_missed_since.is_some());
+        causes.silent_since = task.signs.silent_since;
+        causes.add(WaitKind::Silent, causes.silent_since.is_some());
         causes.add(WaitKind::Orders, task.orders.waiting().next().is_some());
         causes.requester_unread = !task.conversation.side(Party::Requester).unread.is_empty();
         causes
@@ -157,6 +162,30 @@ impl Causes {
     fn has(&self, kind: WaitKind) -> bool {
         self.kinds & kind.bit() != 0
     }
+}
+
+/// Since when a session waits for one of these reasons. What it knows no time of began at the latest when it came to stand as it
+/// does.
+pub fn since(session: &Session, kind: WaitKind) -> Timestamp {
+    let began = match kind {
+        WaitKind::Approval | WaitKind::Proposed | WaitKind::Revision => {
+            session.proposal.as_ref().map(|proposal| proposal.stands_since())
+        }
+        WaitKind::CheckInMissed => {
+            session.task().and_then(|task| task.conversation.check_in_missed).map(|missed| missed.since)
+        }
+        WaitKind::Silent => session.task().and_then(|task| task.signs.silent_since),
+        WaitKind::TaskOffer
+        | WaitKind::HandoffOffer
+        | WaitKind::InHand
+        | WaitKind::Question
+        | WaitKind::Review
+        | WaitKind::Unread
+        | WaitKind::Orders
+        | WaitKind::Reply
+        | WaitKind::Offered => None,
+    };
+    began.unwrap_or(session.stands_since)
 }
 
 /// For whom the session waits, in the order of the agents. A session that has ended only has something to read.

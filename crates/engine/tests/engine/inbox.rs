@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use handover_engine::index::{self, INDEX_VERSION};
-use handover_engine::view::WaitKind;
+use handover_engine::log::{load, revive};
+use handover_engine::view::{self, Summary, WaitKind};
 use handover_kernel::Charter;
 use handover_kernel::charter::Authority;
 use handover_kernel::command::{
     Act, CheckInTerms, ModeKind, Need, NewQuestion, Next, Progress, Start, TaskAct,
 };
 use handover_kernel::{Blob, QuestionKey, Text};
-use handover_store::{Filter, Order, SqliteStore, Store};
+use handover_store::{Filter, Listed, Order, SqliteStore, Store};
+use prost::Message;
 
 use crate::faulty::Faulty;
 use crate::stage::*;
@@ -179,11 +181,21 @@ fn an_upgrade_from_schema_1_finds_out_for_whom_every_unfinished_session_waits() 
     let refreshed = rows();
     assert_eq!((index::refresh(&*store).unwrap(), store.index_version().unwrap()), (0, INDEX_VERSION));
     assert_eq!(index::rebuild(&*store, |_| ()).unwrap(), 12);
-    // The rows of finished sessions are as they were written: they do not say on which face the session began.
+    // The rows of finished sessions are as they were written: they do not say on which face the session began, nor since when it
+    // stands as it does.
     let mut rebuilt = rows();
-    for listed in rebuilt.sessions.iter_mut().filter(|listed| listed.row.finished_at.is_some()) {
-        let said_face = listed.row.summary.split_off(listed.row.summary.len() - 2);
-        assert_eq!(said_face, [72, 2]);
+    for Listed { key, row, .. } in &mut rebuilt.sessions {
+        let mut summary = Summary::decode(&row.summary[..]).unwrap();
+        let session = revive(key, load(&*store, key, 100).unwrap()).unwrap().unwrap();
+        assert_eq!((summary.face, summary.stands_since), (Some(2), Some(session.stands_since.0)), "{key}");
+        for waits in &row.waits {
+            let since = WaitKind::of(waits.kinds).map(|kind| view::since(&session, kind)).min();
+            assert_eq!(summary.waits_since(waits.kinds), since, "{key}");
+        }
+        if row.finished_at.is_some() {
+            (summary.face, summary.stands_since) = (None, None);
+            row.summary = summary.encode_to_vec();
+        }
     }
     assert_eq!((rebuilt, store.index_version().unwrap()), (refreshed, INDEX_VERSION));
 }

@@ -127,7 +127,7 @@ impl Session {
             }
             Fact::Decided { ruling, .. } => {
                 if let (Some(proposal), Some(by)) = (&mut self.proposal, event.author.agent()) {
-                    proposal.apply(by, ruling);
+                    proposal.apply(by, ruling, event.at);
                 }
             }
             Fact::Used { used } | Fact::Spent { used, .. } => {

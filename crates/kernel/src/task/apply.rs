@@ -137,7 +137,7 @@ impl Task {
             }
             Fact::Acknowledged => self.conversation.sign(),
             Fact::CheckInMissed { message, next, gives_up } => {
-                self.conversation.miss_check_in(*message, *next);
+                self.conversation.miss_check_in(*message, event.at, *next);
                 self.conversation.given_up = gives_up.then_some(event.at);
             }
             Fact::KeySet { key } => {

@@ -277,7 +277,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let top = console.top(asked, head.title.clone()).await?;
     let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
     let mut forms = FORMS_BYTES_MAX;
-    let since = waiting::since(console, asked, session).await?;
+    let since = waiting::since(asked, session);
     let offered = Offered::of(console, asked, session).await?;
     let wait = Wait::of(session, since, offered.clone(), asked, &mut forms, true);
     let binds = history.events.iter().find(|event| matches!(event.fact, Fact::Committed(_)));

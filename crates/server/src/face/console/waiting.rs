@@ -382,14 +382,8 @@ pub(super) async fn count(console: &Console, asked: &Asked) -> Result<String, No
 }
 
 /// Since when a session waits for whoever asks.
-pub(super) async fn since(console: &Console, asked: &Asked, session: &Session) -> Result<Timestamp, No> {
-    let mut kinds = inbox::reasons(session, &asked.caller.agent);
-    kinds.retain(|kind| KINDS.contains(kind));
-    match console.desk().waits_since(&asked.caller, session, &kinds).await {
-        // One that is gone meanwhile must not hide the others.
-        Err(no) if no.is_unknown() => Ok(session.last_at),
-        found => found,
-    }
+pub(super) fn since(asked: &Asked, session: &Session) -> Timestamp {
+    inbox::waits_since(session, &asked.caller.agent, &KINDS)
 }
 
 /// What is offered to whoever asks, if a session waits for an answer to that.
@@ -427,15 +421,10 @@ pub(super) async fn refused(
 
 async fn page(console: &Console, asked: &Asked, notice: Notice) -> Result<Page, No> {
     let after = asked.query.said("after");
-    let found = console.desk().inbox(&asked.caller, &KINDS, after, PAGE).await?;
-    let mut sessions = Vec::with_capacity(found.sessions.len());
+    let found = console.desk().longest_waiting(&asked.caller, &KINDS, after, PAGE).await?;
+    let (mut room, mut waits) = (FORMS_BYTES_MAX, Vec::with_capacity(found.sessions.len()));
     for session in &found.sessions {
-        sessions.push((since(console, asked, session).await?, session));
-    }
-    sessions.sort_by_key(|(since, _)| *since);
-    let (mut room, mut waits) = (FORMS_BYTES_MAX, Vec::with_capacity(sessions.len()));
-    for (since, session) in sessions {
-        let offered = offer(console, asked, session).await?;
+        let (since, offered) = (since(asked, session), offer(console, asked, session).await?);
         waits.extend(Wait::of(session, since, offered, asked, &mut room, false));
     }
     let notice = if let Notice::None = notice { done(console, asked, "/") } else { notice };

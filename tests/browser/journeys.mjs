@@ -1,4 +1,4 @@
-// Ten journeys of people, with real agents on the other side.
+// Journeys of people, with real agents on the other side.
 
 import { equal, live, sees, until } from "./stage.mjs";
 
@@ -140,6 +140,23 @@ export const journeys = {
         await page.locator(".head .state.working").waitFor();
         await job.run(() => text("all of it"));
         await page.locator(".head .state.completed").waitFor();
+    },
+
+    async "a tree that grows and is worked on"(stage) {
+        const [analyst, crawler] = [await stage.worker("analyst", "digs", [DIG]), await stage.worker("crawler", "crawls", [DIG])];
+        const id = await delegated(stage, "analyst", "Q4 sales analysis");
+        await stage.job(analyst);
+        const person = await stage.person("planner");
+        const page = await person.open(`/tasks/${id}`);
+        await live(page);
+        await analyst.call("delegate_task", { title: "Fetch the orders", instructions: "all", agent: "crawler", parent_task_id: id });
+        const row = page.locator(".tree li", { hasText: "Fetch the orders" });
+        await row.locator(".state.requested").waitFor();
+        // Only the task below changes now.
+        const fetching = await stage.job(crawler);
+        await row.locator(".state.working").waitFor();
+        await fetching.run(() => text("9 pages"));
+        await row.locator(".state.completed").waitFor();
     },
 
     async "hand on"(stage) {

@@ -3,7 +3,8 @@
 'use strict';
 
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
-const about = document.body.dataset.live;
+// Which tasks the page is about: `all`, their ids, or none.
+let about = document.body.dataset.live.split(' ').filter(Boolean);
 document.documentElement.classList.add('scripted');
 
 // A page that answers a form stands at the form's address: it is looked at, and linked to, where it lives.
@@ -171,6 +172,7 @@ async function refresh(all) {
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), 'text/html');
     if (page.body.dataset.whose && page.body.dataset.whose !== whose) { leave('another agent'); return; }
+    about = (page.body.dataset.live ?? '').split(' ').filter(Boolean);
     document.title = page.title;
     // Parts within a part are put in place with it, unless somebody is at work in one of them.
     for (const old of $$('[data-part]')) {
@@ -250,14 +252,14 @@ function soon() {
 }
 
 function happened(task) {
-  if (task === '*' || about && (about === 'all' || about === task)) soon();
+  if (task === '*' || about.includes('all') || about.includes(task)) soon();
 }
 
 // One stream for all pages of a browser: browsers open few connections. Whoever has the lock listens and tells the others.
 function listen() {
   const state = document.getElementById('live');
   // What happened after the page was made, and before it was told of anything, is found by one more look.
-  let looked = !about;
+  let looked = !about.length;
   const show = (word) => {
     if (over) return;
     state.textContent = word;
@@ -412,5 +414,8 @@ offerCopies(document);
 if (document.getElementById('live')) {
   listen();
   offerNotifications();
-  if (about) setInterval(() => { if (!document.hidden) soon(); }, 60000);
+  // Of tasks under this one that others delegated, the stream says nothing to whoever only follows this one.
+  let looks = 0;
+  const often = () => document.querySelector('[data-often]') || ++looks % 12 === 0;
+  if (about.length) setInterval(() => { if (!document.hidden && often()) soon(); }, 5000);
 }

@@ -30,7 +30,7 @@ pub(super) struct Top {
     pub(super) waiting: String,
     /// Which part of the console it is.
     pub(super) here: &'static str,
-    /// Which tasks a live page is about: `all`, the id of one, or nothing if it is not live.
+    /// Which tasks a live page is about: `all`, their ids with spaces between, or nothing if it is not live.
     pub(super) live: String,
     /// Where the page lives, if it answers a form and so stands at the form's address.
     pub(super) at: String,

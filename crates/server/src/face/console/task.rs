@@ -66,6 +66,8 @@ struct Page {
     curve: Option<Curve>,
     tree: Vec<Branch>,
     more_tree: bool,
+    /// How many tasks under it have not ended.
+    open_below: usize,
     edges: Vec<Edge>,
     /// To whom whoever asks has offered the task and who has not answered, with the handoff.
     offers: Vec<(String, String)>,
@@ -275,7 +277,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
     let notice = if let Notice::None = notice { done(console, asked, &own) } else { notice };
     let status = notice.status();
     let top = console.top(asked, head.title.clone()).await?;
-    let live = if before.is_none() { session.binding.id.to_string() } else { String::new() };
+    let live = if before.is_none() { about(session, &tree) } else { String::new() };
     let mut forms = FORMS_BYTES_MAX;
     let since = waiting::since(asked, session);
     let offered = Offered::of(console, asked, session).await?;
@@ -302,6 +304,7 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         newer: before.is_some(),
         tree: tree.iter().map(|branch| Branch::of(branch, caller)).collect(),
         more_tree,
+        open_below,
         edges: edges.collect(),
         offers: offered::own(console, asked, session).await?,
         key: ids::unguessable(),
@@ -310,6 +313,12 @@ pub(super) async fn show(console: &Console, asked: &Asked, id: &str, notice: Not
         head,
     };
     Ok(html(status, &page, caller.room()))
+}
+
+/// The tasks that the page is about: its own, and those of its tree.
+fn about(session: &Session, tree: &[handover_desk::converse::Branch]) -> String {
+    let below = tree.iter().map(|branch| &branch.session.binding.id).filter(|id| **id != session.binding.id);
+    std::iter::once(&session.binding.id).chain(below).map(SessionId::as_str).collect::<Vec<_>>().join(" ")
 }
 
 impl Branch {

@@ -114,7 +114,8 @@ nodes: ## let agents work at three nodes on PostgreSQL while everything goes wro
 	@scripts/or-skip scripts/cluster --http 127.0.0.1:0 --macp 127.0.0.1:0 python3 tests/nodes/in_front.py
 	@scripts/or-skip scripts/soak --short
 	POOLED=1 scripts/or-skip scripts/postgres cargo test $(LOCKED) --workspace --test engine -- --quiet on_a_database
-	HANDOVER_TEST_STORE=postgres scripts/or-skip scripts/postgres cargo test $(LOCKED) --workspace --quiet --test agents --test directory --test signed --test macp --test grid
+	HANDOVER_TEST_STORE=postgres scripts/or-skip scripts/postgres cargo test $(LOCKED) --workspace --quiet --test agents --test directory --test lists --test rules --test signed \
+		--test macp --test mcp --test grid --test console --test together
 
 soak: ## what takes too long for every run: the clients' suites at three nodes, and SOAK_MINUTES (10) of everything going wrong
 	@scripts/soak

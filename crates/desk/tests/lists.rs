@@ -22,6 +22,9 @@ use handover_kernel::charter::Charter;
 use handover_kernel::command::{Act, CheckInTerms, Need, NewQuestion, Next, Progress, TaskAct};
 use handover_kernel::{AgentId, Blob, Face, Session, SessionId, Text};
 
+#[path = "../../store/tests/postgres/mod.rs"]
+mod database;
+
 const PROFILE: Profile =
     Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
 
@@ -31,7 +34,8 @@ fn opened(gate: gate::Settings) -> (Desk, Trigger) {
 
 fn opened_with(settings: Settings) -> (Desk, Trigger) {
     let (trigger, shutdown) = Shutdown::new();
-    (handover_desk::open(Data::Memory, settings, Identity::Development, shutdown).unwrap(), trigger)
+    let data = Data::Store(database::empty());
+    (handover_desk::open(data, settings, Identity::Development, shutdown).unwrap(), trigger)
 }
 
 fn by(name: &str, face: Face) -> Caller {

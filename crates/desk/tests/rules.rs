@@ -28,6 +28,9 @@ const TASK: &str = "the-task-of-most-plays";
 /// A number, and nothing else that is asked for.
 const NUMBER: &str = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
 
+#[path = "../../store/tests/postgres/mod.rs"]
+mod database;
+
 const PROFILE: Profile =
     Profile { charter: Charter::macp, policy: "policy.default", configuration: "stage.1" };
 
@@ -37,7 +40,8 @@ fn opened(gate: gate::Settings) -> (Desk, Trigger) {
 
 fn opened_with(settings: Settings) -> (Desk, Trigger) {
     let (trigger, shutdown) = Shutdown::new();
-    (handover_desk::open(Data::Memory, settings, Identity::Development, shutdown).unwrap(), trigger)
+    let data = Data::Store(database::empty());
+    (handover_desk::open(data, settings, Identity::Development, shutdown).unwrap(), trigger)
 }
 
 fn caller(name: &str, face: Face) -> Caller {

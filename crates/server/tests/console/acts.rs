@@ -65,6 +65,7 @@ async fn work_is_delegated_steered_paused_resumed_reviewed_and_completed() {
     let page = browser.post(&at("steer"), &[("text", "too late")]).await;
     assert_eq!(page.status, 409, "{}", page.text);
     assert_eq!(browser.post(&at("juggle"), &[]).await.status, 422);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,6 +90,7 @@ async fn a_skill_is_called_with_a_form_of_its_schema() {
     assert_eq!(worker.next().await.arguments(), &json!({ "depth": 3, "where": "there" }));
     let page = browser.post("/delegate", &[("agent", "worker"), ("skill", "fly"), ("title", "x")]).await;
     page.has("expected a skill of worker");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,6 +138,7 @@ async fn questions_are_answered_with_forms_of_their_schemas() {
     browser.does(&target, &[("question", "q3"), ("answer", "over there")]).await.has("over there");
     let told = job.checkpoint_now().await.to_string();
     assert!(told.contains("decline") && told.contains("over there"), "{told}");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,6 +211,7 @@ async fn approvals_are_given_changed_sent_back_and_refused() {
     let fourth = delegate("fourth").await;
     assert_eq!(decide(&fourth, &[("do", "reject"), ("words", "no holes")]).await.status, 303);
     planner.ok(&format!("/tasks/{fourth}")).await.has("no holes");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,6 +230,7 @@ async fn a_task_is_cancelled_only_by_who_is_sure() {
         .has("The task was cancelled.")
         .has("no holes");
     assert_eq!(planner.state(&task).await, "canceled");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -271,6 +276,7 @@ async fn many_tasks_are_cancelled_after_a_look_at_which_with_a_result_for_each()
     assert_eq!(states, ["canceled", "canceled", "submitted"]);
     assert_eq!(planner.state(&other).await, "submitted");
     browser.ok("/tasks?state=cancelled").await.has("dig 0").has("dig 1").lacks("dig 2");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -308,6 +314,7 @@ async fn a_running_task_is_offered_to_another_agent_and_taken_in_the_console() {
         .await
         .has("The outcome was bound.");
     helper.ok(&format!("/tasks/{task}")).await.has("→ <b>helper</b>").has("took it over by handoff");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -332,6 +339,7 @@ async fn many_tasks_at_once_say_of_each_what_came_of_it() {
     let page = browser.post("/bulk", &with("cancel")).await;
     page.has("Cancel: 2 of 3").has("resolved");
     browser.ok(&format!("/tasks/{ended}")).await.has("✓");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -345,6 +353,7 @@ async fn more_tasks_than_one_form_takes_are_reached_by_a_link() {
     page.has("Cancel 200 tasks?").has("the next part").lacks("dig 0<");
     let next = page.text.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap();
     browser.ok(&next.replace("&#38;", "&")).await.has("Cancel 1 task?").has("dig 0<").lacks("the next part");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -376,6 +385,7 @@ async fn an_offer_is_found_on_its_task_and_taken_back() {
     owner.ok(&task).await.lacks("Offered to");
     other.ok("/").await.has("Nothing waits for helper");
     assert_eq!(other.post(&format!("{handoff}/offer"), &[("do", "accept")]).await.status, 409);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -398,6 +408,7 @@ async fn no_link_claims_what_nobody_did() {
     browser.ok(&told.replace(&task, &other)).await.lacks("class=\"notice done\"");
     browser.ok(&told.replace("pause.", "cancel.")).await.lacks("class=\"notice done\"");
     Browser::signed_in(&stage, "worker").await.ok(&told).await.lacks("class=\"notice done\"");
+    stage.stop().await;
 }
 
 /// Somebody at the desk.
@@ -441,6 +452,7 @@ async fn an_offer_says_what_it_covers_where_it_is_answered_however_much_comes_wi
             assert!(form.contains(shown), "{shown} in {form}");
         }
     }
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -456,6 +468,7 @@ async fn an_answer_to_an_offer_that_is_sent_twice_counts_once() {
             .has("The answer to the offer was stored.");
     }
     assert_eq!(ops.post(&format!("/tasks/{handoff}/offer"), &[("do", "decline")]).await.status, 400);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -475,6 +488,7 @@ async fn what_was_typed_stays_where_a_refused_form_was_on_a_later_page() {
         assert_eq!(page.status, 422);
         page.has("expected accept or decline").has("value=\"only until six\"").has(heading);
     }
+    stage.stop().await;
 }
 
 /// A task that a worker has in hand, and that a helper could take over; and the job.
@@ -498,6 +512,7 @@ async fn a_handoff_that_moved_nothing_is_no_success() {
     let page = owner.does(&format!("/tasks/{handoff}/commit"), &[("do", "complete")]).await;
     page.has("class=\"notice but\"").has("but the task was not handed on: ").lacks("class=\"notice done\"");
     page.has("took no effect in another task: ");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -508,6 +523,7 @@ async fn a_task_that_nobody_else_has_a_part_in_cannot_be_handed_on_and_says_so()
     worker.next().await;
     let page = Browser::signed_in(&stage, "worker").await.ok(&format!("/tasks/{task}")).await;
     page.has("nobody can take it over").has("disabled aria-describedby=\"why-hand-on\">Offer it");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -523,6 +539,7 @@ async fn a_pause_that_a_report_has_voided_is_not_said_to_have_come() {
     job.completes("a hole").await;
     let page = planner.ok(&at).await;
     page.has("→ never paused: it was reported before, event ").lacks("→ paused");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -535,6 +552,7 @@ async fn an_agent_that_nobody_knows_is_pointed_out() {
     page.has("class=\"notice but\"").has("nobody has heard of an agent").has("worker&#34;");
     let page = ops.does("/delegate", &[("agent", "worked"), ("title", "Dig"), ("queue", "true")]).await;
     page.has("The task was handed out.").lacks("nobody has heard");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -557,4 +575,5 @@ async fn who_cancels_a_task_is_told_how_many_went_with_it() {
         // Those that have ended stay in the tree.
         page.has(if keeps.is_none() { "<span aria-hidden=\"true\">–</span> cancelled" } else { "○" });
     }
+    stage.stop().await;
 }

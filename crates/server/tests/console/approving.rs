@@ -66,6 +66,7 @@ async fn an_approval_drops_nothing_that_somebody_typed() {
     page.has("disabled aria-describedby=\"why-decide\">Approve").has("nobody decides about its own");
     assert_eq!(sends(&lead, &task, &[("do", "approve")]).await.status, 303);
     own.ok(&format!("/tasks/{task}")).await.has("approved the proposal").lacks("with changes");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,6 +90,7 @@ async fn what_browsers_make_of_a_text_is_no_change_of_it() {
     ];
     let page = lead.post(&format!("/tasks/{id}/decide"), &fields).await;
     assert_eq!(page.status, 303, "{}", page.text);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,6 +118,7 @@ async fn an_approver_sees_to_whom_it_goes_and_all_of_it_or_that_it_is_cut() {
     // A call of a skill says which.
     stage.client("planner").begin("dig", json!({ "deep": 2 })).await;
     lead.ok("/").await.has("<dt>skill</dt><dd class=\"text\">dig</dd>");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,6 +151,7 @@ async fn an_approver_sees_what_outcome_would_be_bound_and_what_was_delivered() {
         page.has("<dt>outcome</dt>").has(shown).has("<dt>reported</dt>");
         page.has(if positive { "42 euros went back</dd>" } else { "the till is empty</dd>" });
     }
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,6 +178,7 @@ async fn a_worker_is_not_told_that_its_outcome_waits_for_an_approval() {
     planner.does(&format!("{at}/pause"), &[]).await;
     planner.ok(&format!("{at}/replay")).await.has("&#34;proposal&#34;: &#34;");
     clerk.ok(&format!("{at}/replay")).await.has("&#34;proposal&#34;: null").lacks("approval");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -191,6 +196,7 @@ async fn an_approver_sees_to_whom_a_responsibility_would_go() {
     lead.ok(&format!("/tasks/{}/events", begun.session.binding.id)).await.has("two of three rounds");
     page.has("wants to hand on").has("<dt>to</dt><dd class=\"text\">helper</dd>");
     page.has("<dt>scope</dt><dd class=\"text\">the night shift</dd>").has("tired");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -213,6 +219,7 @@ async fn an_offer_leads_to_its_task_only_for_those_who_may_see_that() {
     assert_eq!(lead.get(&task).await.status, 404);
     helper.ok("/").await.has(&format!("<a href=\"{task}\">dig</a>"));
     helper.ok(&format!("/tasks/{handoff}")).await.has(&format!("<a href=\"{task}\">dig</a>"));
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,6 +238,7 @@ async fn pages_stay_small_whatever_is_proposed() {
     // The browser refuses a page of more than 1 MB.
     lead.ok("/").await.has("to read it and to decide").has("rel=\"next\"").has(">Approve</button>");
     lead.ok(&format!("/tasks/{task}")).await.has(">Approve</button>");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,4 +262,5 @@ async fn enter_in_a_field_clicks_nothing_where_there_is_a_choice() {
     let offered = Responsibility { to, scope, reason: Text::default(), context: None, ttl_ms: None };
     stage.desk.offer(&caller, None, "stage.1", offered).await.unwrap();
     first(&Browser::signed_in(&stage, "clerk").await.ok("/").await, "offer");
+    stage.stop().await;
 }

@@ -53,6 +53,7 @@ async fn pages_hear_of_their_own_tasks_until_the_sign_in_ends() {
     }
     let nobody = Browser::new(&stage).get("/live").await;
     assert_eq!(nobody.status, 401);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,6 +83,7 @@ async fn a_stream_says_whose_it_is_and_every_so_often_that_it_is_alive() {
     assert!(told.contains(&format!("\"whose\":\"{own}\"")), "{told}");
     assert_eq!(mark(&planner, "/tasks").await, own);
     assert_ne!(mark(&worker, "/").await, own);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,4 +109,5 @@ async fn of_what_is_held_back_from_somebody_nothing_is_told_and_nothing_noted() 
     let lines = || std::fs::read_to_string(&path).unwrap_or_default();
     until(async || lines().contains("signed_out")).await;
     assert!(!lines().contains("forbidden"), "{}", lines());
+    stage.stop().await;
 }

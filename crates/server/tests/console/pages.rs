@@ -49,6 +49,7 @@ async fn every_page_of_an_empty_server_says_what_belongs_there() {
         let link = page.text.split("class=\"code\" href=\"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(browser.get(link).await.status, 200, "{link} says more");
     }
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,6 +100,7 @@ async fn a_task_shows_who_asked_whom_over_which_faces_and_what_happened() {
     let outsider = Browser::signed_in(&stage, "outsider").await;
     assert_eq!(outsider.get(&format!("/tasks/{task}")).await.status, 404);
     outsider.ok("/tasks").await.lacks("Q4 sales");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,6 +128,7 @@ async fn a_long_history_pages_from_the_newest_and_stays_small() {
     browser.ok(&format!("/tasks/{task}?before=99999999999999999999")).await;
     browser.ok(&format!("/tasks/{task}/replay?at=100")).await.has("event 100 of ").has("message 96 ");
     browser.ok(&format!("/tasks/{task}/replay")).await.has("message 129 ");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,6 +172,7 @@ async fn pages_stay_small_whatever_agents_write() {
         browser.ok(&format!("/tasks/{task}/replay")).await;
     }
     browser.ok("/bulk?act=cancel").await;
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,6 +229,7 @@ async fn what_agents_write_is_text_and_what_they_hide_is_spelled_out() {
         }
     }
     assert!(shown >= 8, "{shown}");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,6 +261,7 @@ async fn the_last_frame_of_a_replay_is_the_live_state_and_the_others_are_what_wa
     assert_eq!(standings.first(), Some(&"pending"));
     assert_eq!(standings.last(), Some(&"resolved_positive"));
     browser.ok(&format!("/tasks/{task}/replay")).await.has("SESSION_STATE_RESOLVED").has("✓");
+    stage.stop().await;
 }
 
 /// What the replay shows at its last event, as each face had it.
@@ -404,6 +410,7 @@ async fn a_tree_shows_what_is_under_each_task_and_a_circle_is_marked() {
                 && edge.contains("in a circle")),
         "{edges:?}"
     );
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -432,6 +439,7 @@ async fn what_waits_longest_stands_first_whatever_happened_since() {
     if page.text.contains("middle task") {
         assert!(place("newest task") < place("middle task") && place("middle task") < place("oldest task"));
     }
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -451,6 +459,7 @@ async fn more_than_99_things_are_not_counted() {
     assert_eq!(ops.get("/count").await.text, r#"{"waiting":"99+"}"#);
     assert_eq!(Browser::signed_in(&stage, "planner").await.get("/count").await.text, r#"{"waiting":""}"#);
     assert_eq!(Browser::new(&stage).get("/count").await.status, 401);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -490,6 +499,7 @@ async fn pages_of_health_share_one_check_and_wait_for_none_that_hangs() {
     }
     assert_eq!(found.load(Ordering::Relaxed), 1, "one look for both");
     assert_eq!(stage.written(), before);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -524,6 +534,7 @@ async fn an_observer_sees_everything_of_its_tenant_and_may_do_nothing() {
     }
     assert_eq!(stage.written(), before, "nothing left a trace");
     far.ok("/tasks").await.lacks("dig");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -569,6 +580,7 @@ async fn what_an_observer_forges_changes_nothing() {
     page.has("there is no such sign-in");
     assert_eq!(stage.written(), before, "nothing left a trace");
     owner.ok("/sign-ins").await.has("this one");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -593,6 +605,7 @@ async fn tasks_are_listed_by_agent_face_age_and_lateness() {
     browser.ok("/tasks?age=hour").await.has(">soon over</a>").has(">a talk</a>").has("(late)");
     browser.does(&format!("/tasks/{soon}/pause"), &[]).await.lacks("class=\"late\"");
     browser.ok("/tasks?late=true").await.has("No task fits");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -610,6 +623,7 @@ async fn a_budget_stands_in_the_head_and_what_has_ended_in_the_tree() {
     let tree = page.text.split("<ul class=\"tree\">").nth(1).unwrap().split("</ul>").next().unwrap();
     let ended = tree.split("<li").find(|row| row.contains(">part</a>")).unwrap();
     assert!(ended.contains("state cancelled"), "{ended}");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -628,6 +642,7 @@ async fn silent_workers_and_missed_check_ins_wait_for_the_requester() {
     assert!(sent["task"]["taskId"].is_string());
     until(async || browser.ok("/").await.text.contains("has not said that it received")).await;
     browser.ok("/").await.has("(2) Waiting for you").has("check-in").has("silent");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -661,4 +676,5 @@ async fn the_audit_log_and_the_numbers_of_the_server_are_for_administrators() {
     assert_eq!(root.get("/audit?before=odd").await.status, 400);
     far.ok("/audit").await.lacks("worker").has("signed in");
     root.ok("/health").await.has("<polyline").has("Commands accepted").has("As a table");
+    stage.stop().await;
 }

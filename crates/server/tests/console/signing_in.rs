@@ -32,6 +32,7 @@ async fn in_development_a_name_is_enough_and_the_cookie_is_the_browsers_alone() 
     browser.ok("/").await.has("planner").has("Nothing waits for planner");
     let elsewhere = browser.post("/sign-in", &[("token", "planner"), ("next", "//evil.example/")]).await;
     assert_eq!(elsewhere.header("location"), "/");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,6 +70,7 @@ async fn a_sign_in_is_hashed_at_rest_listed_and_ended() {
     assert!(attributes.contains("Max-Age=0;") || attributes.ends_with("Max-Age=0"), "{cleared}");
     assert_eq!(one.get("/").await.status, 303, "a copy of the cookie is of no use");
     assert_eq!(stage.store.records("signin", "", None, 10).unwrap().len(), 1, "that of the worker");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,6 +95,7 @@ async fn a_sign_in_ends_with_its_token_and_unknown_tokens_are_refused() {
         browser.cookie = Some(cookie.to_owned());
         assert_eq!(browser.get("/").await.status, 303);
     }
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,6 +126,7 @@ async fn pages_of_other_origins_change_nothing() {
     for headers in [&[("origin", own.as_str())][..], &[]] {
         assert_eq!(browser.post_from("/delegate", &fields, headers).await.status, 303, "{headers:?}");
     }
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,6 +161,7 @@ async fn no_page_is_framed_or_served_under_another_name_or_runs_what_is_not_ours
     }
     assert_eq!(assets, 4, "the icon twice");
     assert_eq!(browser.get("/assets/console-0.js").await.status, 404);
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,6 +188,7 @@ async fn over_tls_the_cookie_goes_over_nothing_else() {
     let cookie = answer.headers()["set-cookie"].to_str().unwrap();
     assert!(cookie.starts_with("__Host-handover-443="), "{cookie}");
     assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax; Max-Age=43200; Secure"), "{cookie}");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,6 +213,7 @@ async fn a_json_web_token_signs_in_for_no_longer_than_it_counts_and_its_key_is_l
     );
     verifier.set_keys(KeySet::parse(issuer::set(&[&other]).as_bytes()).unwrap());
     assert_eq!(browser.get("/").await.status, 303, "its key was withdrawn");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -220,6 +227,7 @@ async fn signing_in_again_ends_the_sign_in_of_that_browser() {
     browser.ok("/").await.has("Nothing waits for worker");
     assert_eq!(before.get("/").await.status, 303, "nobody has a use for it");
     elsewhere.ok("/").await;
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -236,4 +244,5 @@ async fn a_form_that_comes_too_late_leads_back_to_its_page() {
         let page = nobody.post(target, &[]).await;
         assert_eq!((page.status, page.header("location")), (303, &*format!("/sign-in?next={next}")));
     }
+    stage.stop().await;
 }

@@ -120,6 +120,7 @@ async fn what_newly_waits_is_told_signed_and_tried_again_until_it_is_taken() {
     assert_eq!(data["link"], format!("https://handover.example/tasks/{task}"));
     assert_eq!(data["since"], told[0].1["timestamp"]);
     assert!(!told[0].1.to_string().contains("Where?"), "what was asked is for the console");
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -37,6 +37,13 @@ const CLIENTS = {
     inspector: { run: node("inspector.mjs"), plays: TASKS, polls: true, names: true },
     rmcp: { run: [rmcp], plays: TASKS, polls: true, names: true },
     mcp: { run: [python, path.join(HERE, "with_mcp.py")], plays: HANDSHAKE, polls: false, names: false },
+    // It starts servers of its own, because an issuer has to be there before they are.
+    oauth: {
+        run: [python, path.join(HERE, "with_oauth.py"), binary, path.join(out, "oauth-data")],
+        plays: ["as_documented", "on_loopback", "other_audience"],
+        polls: false,
+        names: false,
+    },
     handshake: { run: node("handshake.mjs"), plays: HANDSHAKE, polls: false, names: false },
     "openai-agents": {
         run: [python, path.join(HERE, "with_openai_agents.py")],

@@ -239,6 +239,15 @@ async fn read_identity(config: &Config) -> Result<Known, Failure> {
     let issuer = match from_config {
         None => None,
         Some((settings, source)) => {
+            if let Some(resource) = &config.mcp.resource
+                && !settings.audience.contains(resource)
+            {
+                tracing::warn!(
+                    resource,
+                    audience = settings.audience.join(","),
+                    "clients that follow MCP's OAuth are refused: their tokens are for mcp.resource, which identity.jwt_audience does not name"
+                );
+            }
             let opened = issuer::open(settings, &source).await;
             let verifier = opened.map_err(|what| Failure::Usage(format!("identity.jwt_keys: {what}")))?;
             Some((verifier, source))

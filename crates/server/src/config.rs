@@ -14,8 +14,9 @@ use toml::{Table, Value};
 
 pub use self::kind::Url;
 use self::kind::{
-    Kind, access_list, address, admin, approval_rules, audit_file, auto_or, directory, file_or_nothing,
-    hosts, networks, number, one_of, secret_url, some_of, switch, text, text_or_nothing, texts,
+    Kind, access_list, address, admin, approval_rules, audit_file, auto_or, directory, endpoint_or_nothing,
+    file_or_nothing, hosts, networks, number, one_of, secret_url, some_of, switch, text, text_or_nothing,
+    texts,
 };
 use self::network::Network;
 use handover_desk::identity::jwt::settings::ALGORITHMS;
@@ -299,7 +300,7 @@ keys! {
         /// Origins of web pages that may connect, besides pages of this machine, separated by commas.
         origins: Vec<String> = "", texts();
         /// The address of the endpoint as clients know it. Without it, it is taken from the request.
-        resource: Option<String> = "", text_or_nothing();
+        resource: Option<String> = "", endpoint_or_nothing();
     }
     /// How long finished work is kept.
     retention: Retention {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use handover_desk::access::Access;
 use handover_desk::approvers::Rules;
+use hyper::Uri;
 use toml::Value;
 
 use super::network::Network;
@@ -78,6 +79,23 @@ pub(super) fn text_or_nothing() -> Kind<Option<String>> {
     let parse = |text: &str| Ok((!text.is_empty()).then(|| text.to_owned()));
     let print = |text: &Option<String>| Value::String(text.clone().unwrap_or_default());
     Kind { parse: Box::new(parse), print: Box::new(print) }
+}
+
+/// The address of an endpoint as clients know it, or nothing. They compare it character for character.
+pub(super) fn endpoint_or_nothing() -> Kind<Option<String>> {
+    let Kind { parse, print } = text_or_nothing();
+    let parse = move |text: &str| {
+        let uri = text.parse::<Uri>().ok();
+        let scheme = uri.as_ref().and_then(Uri::scheme_str);
+        let is_endpoint = matches!(scheme, Some("http" | "https"))
+            && !text.ends_with('/')
+            && !text.contains(['?', '#', '@']);
+        match text.is_empty() || is_endpoint {
+            true => parse(text),
+            false => Err("an address such as https://agents.example.com/mcp, with nothing after the path and no / at its end".to_owned()),
+        }
+    };
+    Kind { parse: Box::new(parse), print }
 }
 
 /// A URL that may hold a password, or nothing. What is shown of it does not.

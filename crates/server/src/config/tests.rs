@@ -293,6 +293,29 @@ fn a_wrong_value_names_the_key_its_origin_what_was_expected_and_what_was_found()
 }
 
 #[test]
+fn the_address_of_the_endpoint_is_one_that_clients_can_compare() {
+    let resource = |text: &str| load(&environment(&[("HANDOVER_MCP_RESOURCE", text)]));
+    for good in ["", "https://agents.example.com/mcp", "http://127.0.0.1:8420/mcp", "https://[::1]:1/a/mcp"] {
+        let found = resource(good).unwrap().config.mcp.resource;
+        assert_eq!(found.as_deref().unwrap_or_default(), good);
+    }
+    for wrong in [
+        "agents.example.com/mcp",
+        "https://a.example/mcp/",
+        "https://a.example/",
+        "ftp://a/mcp",
+        "https://a/mcp?x",
+        "https://a/#x",
+    ] {
+        let error = refused(&environment(&[("HANDOVER_MCP_RESOURCE", wrong)]));
+        assert!(
+            error.contains("expected an address such as https://agents.example.com/mcp"),
+            "{wrong}: {error}"
+        );
+    }
+}
+
+#[test]
 fn numbers_outside_their_range_are_refused_however_large() {
     for text in ["-1", "257", "4.0", "99999999999999999999999"] {
         let expected = "expected a whole number from 1 to 256, found";

@@ -63,14 +63,17 @@ pub fn often(mcp: &Mcp, routes: Routes) -> Routes {
 /// RFC 9728: who issues tokens for this endpoint.
 async fn resource(State(mcp): State<Mcp>, uri: Uri, headers: HeaderMap) -> Response {
     let settings = &mcp.parts.settings;
-    let metadata = Json(json!({
+    let mut metadata = json!({
         "resource": address(&mcp, &uri, &headers),
-        "authorization_servers": settings.authorization_servers,
         "bearer_methods_supported": ["header"],
         "resource_name": "Handover",
-    }));
+    });
+    // An empty list would promise that there is somebody to ask.
+    if !settings.authorization_servers.is_empty() {
+        metadata["authorization_servers"] = json!(settings.authorization_servers);
+    }
     let origin = origin::let_in(&headers, &settings.origins);
-    origin::share(metadata.into_response(), origin)
+    origin::share(Json(metadata).into_response(), origin)
 }
 
 /// A client of a handshake revision ends its session, of which nothing is kept that would have to be thrown away.

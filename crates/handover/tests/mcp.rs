@@ -168,6 +168,18 @@ fn an_embedded_server_keeps_its_tasks_from_one_host_to_the_next() {
     let (code, rest, log) = host.end();
     assert_eq!((code, rest.len()), (Some(0), 0), "{log}");
     assert!(log.contains("ready"), "{log}");
+    let line = |rpc: &str| {
+        log.lines().find(|line| line.contains(&format!("rpc=\"{rpc}\"")) && line.contains("answered"))
+    };
+    for (rpc, about) in [("initialize", ""), ("tools/call", " session=")] {
+        let line = line(rpc).unwrap_or_else(|| panic!("expected a line about {rpc}, found {log}"));
+        assert!(line.contains(&format!("request{{face=\"mcp\" agent=\"local\" rpc=\"{rpc}\"")), "{line}");
+        assert!(line.contains("duration_ms="), "{line}");
+        assert!(
+            about.is_empty() || log.contains(&format!("rpc=\"{rpc}\"{about}\"{}", task.as_str().unwrap())),
+            "{log}"
+        );
+    }
 
     let mut helper = Host::embedded(&data, "helper");
     assert_eq!(json!(helper.work()), task);

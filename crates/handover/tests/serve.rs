@@ -276,17 +276,20 @@ fn signals_make_the_log_say_more_and_then_again_what_is_configured() {
     .unwrap();
     stream.read_to_string(&mut String::new()).unwrap();
     let line = next();
-    assert!(line.contains("request{agent=\"planner\" rpc=\"tools/none\" code=-32601}: "), "{line}");
+    assert!(
+        line.contains("request{face=\"mcp\" agent=\"planner\" rpc=\"tools/none\" code=-32601}: "),
+        "{line}"
+    );
     assert!(line.contains("answered route=\"/mcp\" method=POST status=404 duration_ms="), "{line}");
 
     let ready: serde_json::Value = serde_json::from_str(&server.ready).unwrap();
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     call_macp(ready["macp"].as_str().unwrap(), &format!("00-{trace}-00f067aa0ba902b7-01"));
     let line = next();
-    let asked = "request{rpc=\"macp.v1.MACPRuntimeService/GetSession\" agent=\"analyst\" session=\"s-1\" \
+    let asked = "request{face=\"macp\" rpc=\"macp.v1.MACPRuntimeService/GetSession\" agent=\"analyst\" session=\"s-1\" \
                  code=\"SESSION_NOT_FOUND\"}: ";
     assert!(line.contains(asked), "{line}");
-    assert!(line.contains("answered face=\"macp\" status=NotFound duration_ms="), "{line}");
+    assert!(line.contains("answered status=NotFound duration_ms="), "{line}");
     assert!(line.ends_with(&format!(" trace=\"{trace}\"")), "{line}");
 
     server.signal("USR2");

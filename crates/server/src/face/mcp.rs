@@ -51,6 +51,7 @@ pub(crate) use self::message::params;
 pub(crate) use super::no::No;
 use crate::config::Config;
 use crate::http::Bounds;
+use crate::http::line::{note, short};
 use crate::queue;
 use crate::telemetry::Unread;
 
@@ -174,11 +175,13 @@ impl Mcp {
 
     /// Put a command to a session.
     pub(crate) async fn put(&self, caller: &Caller, session: &str, command: Command) -> Result<Accepted, No> {
+        note("session", short(session));
         self.desk().put(&caller.who, session, command).await.map_err(No)
     }
 
     /// A task that the caller may see. Any other does not exist.
     pub(crate) async fn task(&self, caller: &gate::Caller, id: &str) -> Result<Arc<Session>, No> {
+        note("session", short(id));
         self.desk().task(caller, id).await.map_err(No)
     }
 

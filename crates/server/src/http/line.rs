@@ -19,9 +19,21 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// A request without headers begins. None unless `debug` is logged.
+    pub(crate) fn begin_bare() -> Option<Line> {
+        Line::begin(&HeaderMap::new())
+    }
+
     /// A request with these headers begins. None unless `debug` is logged.
     pub(crate) fn begin(headers: &HeaderMap) -> Option<Line> {
-        let span = tracing::debug_span!("request", agent = Empty, rpc = Empty, session = Empty, code = Empty);
+        let span = tracing::debug_span!(
+            "request",
+            face = Empty,
+            agent = Empty,
+            rpc = Empty,
+            session = Empty,
+            code = Empty
+        );
         let trace = || super::trace::of(headers).map(|trace| trace.id().to_owned());
         (!span.is_disabled()).then(|| Line { span, began: Instant::now(), trace: trace() })
     }
@@ -37,7 +49,7 @@ impl Line {
     }
 }
 
-/// Add what is known of the request under way: `agent`, `rpc`, `session` or `code`.
+/// Add what is known of the request under way: `face`, `agent`, `rpc`, `session` or `code`.
 pub(crate) fn note(field: &'static str, value: impl Value) {
     if tracing::enabled!(Level::DEBUG) {
         Span::current().record(field, value);

@@ -149,6 +149,7 @@ impl Console {
         let secret = secret(&headers, &name).ok_or(Refused::Unknown)?;
         let (desk, gate) = (self.desk(), &self.desk().gate);
         let address = peer.as_ref().map(|peer| peer.address);
+        note("face", "console");
         let caller = match desk.signed_in(secret, Face::Console, address).await {
             Ok(caller) => caller,
             Err(No::Unauthenticated(_)) => return Err(Refused::Unknown),

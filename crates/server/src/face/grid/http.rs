@@ -110,6 +110,7 @@ impl Grid {
         peer: Option<&Peer>,
         request: Request,
     ) -> Result<Taken, Box<Response>> {
+        note("face", "grid");
         let read = self.parts.strangers.read(request.into_body()).await;
         let body = read.map_err(|why| {
             self.parts.unread.count(why.name());
@@ -167,6 +168,7 @@ impl Grid {
         headers: &HeaderMap,
         peer: Option<&Peer>,
     ) -> Result<(Caller, Lane), Box<Response>> {
+        note("face", "grid");
         let gate = &self.desk().gate;
         let caller = gate.authenticate(token, Face::Grid, peer.map(|peer| peer.address));
         let caller = caller.map_err(|refused| unauthenticated(&refused.to_string()))?;

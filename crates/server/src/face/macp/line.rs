@@ -42,7 +42,10 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let line = Line::begin(request.headers());
         if let Some(line) = &line {
-            line.span.in_scope(|| note("rpc", short(request.uri().path().trim_start_matches('/'))));
+            line.span.in_scope(|| {
+                note("face", "macp");
+                note("rpc", short(request.uri().path().trim_start_matches('/')));
+            });
         }
         let began = Instant::now();
         Answering { answer: self.inner.call(request), line, calls: Arc::clone(&self.calls), began }
@@ -82,13 +85,7 @@ where
         line.span.in_scope(|| {
             let polled = answer.poll(cx);
             if let Some(status) = counted(&polled) {
-                tracing::debug!(
-                    face = "macp",
-                    ?status,
-                    duration_ms = line.ms(),
-                    trace = line.trace(),
-                    "answered"
-                );
+                tracing::debug!(?status, duration_ms = line.ms(), trace = line.trace(), "answered");
             }
             polled
         })

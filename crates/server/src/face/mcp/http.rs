@@ -297,6 +297,7 @@ impl Mcp {
         headers: &HeaderMap,
         peer: Option<&Peer>,
     ) -> Result<gate::Caller, Box<Response>> {
+        note("face", "mcp");
         let bearer = bearer::token(headers);
         let who = self.parts.desk.gate.authenticate(bearer, Face::Mcp, peer.map(|peer| peer.address));
         if let (Ok(_), Some(peer)) = (&who, peer) {

@@ -9,15 +9,19 @@ use std::time::Duration;
 
 use handover_client::mcp::may_stream;
 use handover_client::pipe::{self, Line, Running};
-use handover_kernel::Face;
+use handover_kernel::{Face, Trace};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tracing::{Instrument, Span};
 
-use super::caller::{Caller, Declared, Era, Level, Meta, Wishes, era, meta_of, modern, progress_token};
+use super::caller::{
+    Caller, Declared, Era, Level, Meta, Opening, Wishes, era, meta_of, modern, progress_token,
+};
 use super::message::{Error, INTERNAL_ERROR, Incoming, answer, refusal};
 use super::{Mcp, No, Outbox, handshake};
+use crate::http::line::{Line as Log, note, short};
 use crate::queue::queue;
 use handover_desk::codes::own;
 use handover_desk::gate;
@@ -153,7 +157,16 @@ impl Connection {
             (Ok(Incoming::Notification { .. } | Incoming::Response { .. }), Some(_)) => {}
             (Err(unreadable), _) => self.send(refusal(unreadable.id, &unreadable.error)).await,
             (Ok(Incoming::Request { id, method, params }), None) => {
-                if let Err(error) = self.begin(id, &method, params).await {
+                let mut log = Log::begin_bare();
+                if let Some(log) = &log {
+                    log.span.in_scope(|| self.noted(&method, params));
+                }
+                let begun = self.begin(id, &method, params, &mut log).await;
+                // One that goes on by itself has taken it along.
+                if let Some(log) = log {
+                    tell(&log, None, begun.as_ref().err());
+                }
+                if let Err(error) = begun {
                     self.send(refusal(Some(id), &error)).await;
                 }
             }
@@ -187,8 +200,24 @@ impl Connection {
         })
     }
 
+    /// Say in the log what is asked.
+    fn noted(&self, method: &str, params: Option<&RawValue>) {
+        note("face", "mcp");
+        note("agent", self.who.agent.as_str());
+        note("rpc", short(method));
+        if let Ok(Opening { task_id: Some(task), .. }) = Opening::of(params) {
+            note("session", short(task.get().trim_matches('"')));
+        }
+    }
+
     /// Begin a request. What it comes to is written by a task of its own.
-    async fn begin(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<(), Error> {
+    async fn begin(
+        &mut self,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+        log: &mut Option<Log>,
+    ) -> Result<(), Error> {
         let meta = meta_of(params)?;
         let caller = match era(method, &meta, None)? {
             Era::Modern => modern(meta.traces(self.who.clone()), meta, self.wishes)?,
@@ -221,7 +250,7 @@ impl Connection {
             },
         };
         let place = self.place(method).await?;
-        self.spawn(place, caller, id, method, params)
+        self.spawn(place, caller, id, method, params, log.take())
     }
 
     /// A place among the requests that are under way.
@@ -246,7 +275,9 @@ impl Connection {
         id: &RawValue,
         method: &str,
         params: Option<&RawValue>,
+        log: Option<Log>,
     ) -> Result<(), Error> {
+        let span = log.as_ref().map_or_else(Span::none, |log| log.span.clone());
         let (mcp, lines, running) = (self.mcp.clone(), self.lines.clone(), self.running.clone());
         let (name, method, params) = (id.to_owned(), method.to_owned(), params.map(ToOwned::to_owned));
         let request = async move {
@@ -256,6 +287,9 @@ impl Connection {
             } else {
                 mcp.answer(&caller, &method, params.as_deref()).await
             };
+            if let Some(log) = log {
+                tell(&log, caller.who.trace.as_deref(), done.as_ref().err());
+            }
             if !running.end(id) {
                 return;
             }
@@ -269,6 +303,16 @@ impl Connection {
             _ = lines.send(line).await;
             drop(place);
         };
-        self.running.begin(id, &mut self.requests, request)
+        self.running.begin(id, &mut self.requests, request.instrument(span))
     }
+}
+
+/// One line of the log for a request that was answered.
+fn tell(log: &Log, trace: Option<&Trace>, refused: Option<&Error>) {
+    log.span.in_scope(|| {
+        if let Some(error) = refused {
+            note("code", error.code);
+        }
+        tracing::debug!(duration_ms = log.ms(), trace = trace.map(Trace::id), "answered");
+    });
 }

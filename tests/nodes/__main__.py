@@ -53,7 +53,7 @@ class Trouble:
         self.nodes, self.between, self.place = nodes, between, place
         self.primary, self.standby = primary, primary.standby()
         self.counts = dict.fromkeys(LEAST, 0) | {"cuts": 0, "stalls": 0, "hangs of the standby": 0}
-        self.first_after, self.wrong = [], []
+        self.first_after, self.late, self.wrong = [], [], []
 
     def enough(self):
         self.counts["commits in doubt"], self.counts["cuts"] = self.between.doubts, self.between.cuts
@@ -129,13 +129,16 @@ class Trouble:
         caller = Caller(self.nodes, "hasty", record)
         work = {"agent": "nobody", "title": "hasty", "queue": True, "instructions": "before it is too late", "ttl_ms": 2000}
         begun, *_ = caller.persist(lambda _: caller.mcp(killed, "delegate_task", f"hasty-{uuid.uuid4()}", **work))
+        due = time.monotonic() + work["ttl_ms"] / 1000
         killed.kill()
+        due = max(due, time.monotonic() + LEASE_SECONDS)
 
         def is_over():
             found, *_ = caller.persist(lambda _: caller.mcp(random.choice(others), "task_status", task_id=begun["task_id"]))
             return found["state"] == "expired"
 
         until(is_over, "a task has expired although its node was killed")
+        self.late.append(time.monotonic() - due)
         killed.start()
 
     def _take_slot_of(self, paused):
@@ -303,6 +306,7 @@ def report(record, trouble, witness, seconds):
         f"{record.unanswered} requests without an answer, {len(record.reads)} reads"
     )
     print("from the promotion of a standby to the first accepted command:", *(f"{s:.2f} s" for s in trouble.first_after))
+    print("timers of killed nodes after they were due and the lease was over:", *(f"{s:.2f} s" for s in trouble.late))
 
 
 def main():

@@ -95,6 +95,11 @@ fn start(stage: &Stage, settings: &Settings) -> Trigger {
     trigger
 }
 
+/// Nobody is told of what is before the beginning: wait for it.
+async fn begun(stage: &Stage) {
+    until(async || stage.store.record("announce", "default", "planner").unwrap().is_some()).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_newly_waits_is_told_signed_and_tried_again_until_it_is_taken() {
     let dir = tempfile::tempdir().unwrap();
@@ -102,9 +107,7 @@ async fn what_newly_waits_is_told_signed_and_tried_again_until_it_is_taken() {
     let (receiver, address) = Receiver::start(&[500, 307, 429]).await;
     let stage = Stage::in_memory().await;
     let _told = start(&stage, &settings(dir.path(), address, 5));
-    // Nobody is told of what is before the beginning: wait for it.
-    let begun = async || stage.desk.announcements("default", &"planner".into()).await.is_ok();
-    until(begun).await;
+    begun(&stage).await;
     let worker = stage.worker("worker", json!([skill("dig")])).await;
     let task = stage.client("planner").begin("dig", json!({})).await;
     let job = worker.next().await;
@@ -132,7 +135,7 @@ async fn a_restart_loses_nothing_and_repeats_only_under_the_same_id() {
     let mut failing = settings(secrets.path(), nowhere, 3);
     failing.again_after = vec![Duration::from_secs(3600)];
     let telling = start(&stage, &failing);
-    until(async || stage.desk.announcements("default", &"planner".into()).await.is_ok()).await;
+    begun(&stage).await;
     let worker = stage.worker("worker", json!([skill("dig")])).await;
     let first = stage.client("planner").begin("dig", json!({})).await;
     worker.next().await.asks(json!({ "q": { "message": "Where?" } })).await;

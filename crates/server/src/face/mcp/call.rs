@@ -19,10 +19,10 @@ use handover_desk::follow::Stay;
 use handover_desk::no::{Part, Unfit};
 use handover_desk::policies::MCP_POLICY;
 use handover_kernel::charter::Charter;
-use handover_kernel::command::{Act, TaskAct};
+use handover_kernel::command::{Act, Answer, TaskAct};
 use handover_kernel::event::Question;
 use handover_kernel::task::Phase;
-use handover_kernel::{Blob, Session, Text};
+use handover_kernel::{Blob, Refusal, Session, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -217,11 +217,11 @@ impl Mcp {
             return Err(wrong());
         }
         let answers = answers(&session, responses)?;
-        if !answers.is_empty() {
-            let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
-            return Ok(self.put(caller, id, caller.command(act)).await?.session);
+        if answers.is_empty() {
+            return Ok(session);
         }
-        Ok(session)
+        self.answer_in_call(caller, id, answers).await?;
+        Ok(self.task(&caller.who, id).await?)
     }
 
     /// A `CreateTaskResult`: the task is durable.
@@ -307,10 +307,23 @@ impl Mcp {
         for answer in &answers {
             given.remove(answer.key.as_str());
         }
-        let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
-        // One call may answer several times: its key is that of the task.
-        self.put(caller, session.binding.id.as_str(), caller.command(act)).await?;
+        self.answer_in_call(caller, session.binding.id.as_str(), answers).await?;
         Ok(true)
+    }
+
+    /// Answer questions of a task that a call waits for. If it has ended meanwhile, they answer nothing, and the call tells how it
+    /// ended. One call may answer several times: its key is that of the task.
+    pub(super) async fn answer_in_call(
+        &self,
+        caller: &Caller,
+        id: &str,
+        answers: Vec<Answer>,
+    ) -> Result<(), No> {
+        let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
+        match self.put(caller, id, caller.command(act)).await {
+            Err(no) if !matches!(no.refusal(), Some(Refusal::SessionEnded { .. })) => Err(no),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Put the open questions to the caller. The answer that it gets, if its call ends with that.

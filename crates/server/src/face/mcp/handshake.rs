@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use handover_kernel::QuestionKey;
-use handover_kernel::command::{Act, Answer, Reply, TaskAct};
+use handover_kernel::command::{Answer, Reply};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -157,8 +157,6 @@ impl Mcp {
             // A client that cannot ask has not answered.
             None => vec![Answer { key: QuestionKey::from(key), reply: Reply::Dismissed }],
         };
-        let act = Act::Task(TaskAct::Answer { answers, ignore_unknown: true, refuse_when_paused: false });
-        self.put(caller, task, caller.command(act)).await?;
-        Ok(())
+        Ok(self.answer_in_call(caller, task, answers).await?)
     }
 }

@@ -26,6 +26,9 @@ const CATCH_UP_MS: usize = 10;
 /// How often the engine looks for sessions that nobody needs in memory.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
+/// How soon it goes on to count what is stored while there is more to count: a start waits for what is left.
+const TALLY_ON_EVERY: Duration = Duration::from_millis(50);
+
 /// How often the store is asked for the time that all nodes go by, if it has one.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
@@ -46,6 +49,7 @@ impl Inner {
     /// The watch over the clock: wakes what is due, lets go of what is idle, deletes what is past its time.
     pub(super) fn watch_the_clock(&self) {
         let (mut swept, mut asked, mut counted) = (Instant::now(), Instant::now(), Instant::now());
+        let (mut tallied, mut rest) = (Instant::now(), SWEEP_EVERY);
         let mut retained: Option<Instant> = None;
         let mut pace = Pace::new();
         let mut watch = Watch::new(now(), machine());
@@ -63,6 +67,10 @@ impl Inner {
                         "the machine's clock was set: sessions go on by their own time"
                     );
                 }
+            }
+            if tallied.elapsed() >= rest {
+                rest = if self.count_stored() { TALLY_ON_EVERY } else { SWEEP_EVERY };
+                tallied = Instant::now();
             }
             if asked.elapsed() >= ASK_EVERY {
                 asked = Instant::now();
@@ -87,7 +95,7 @@ impl Inner {
                 retained = Some(Instant::now()).filter(|_| !behind);
             }
             let next = Duration::from_millis(lock(&self.timers).next_at().since(now()));
-            let pause = if more || behind { Duration::from_millis(1) } else { next.min(SWEEP_EVERY) };
+            let pause = if more || behind { Duration::from_millis(1) } else { next.min(rest) };
             if !pause.is_zero() {
                 self.clock.wait(pause);
             }
@@ -142,6 +150,14 @@ impl Inner {
         more
     }
 
+    /// Count a part of what was appended since it was last counted. Says whether there is more.
+    fn count_stored(&self) -> bool {
+        self.store.count_stored().unwrap_or_else(|fault| {
+            tracing::error!(error = %chain(&fault), "what is stored could not be counted");
+            false
+        })
+    }
+
     fn sweep(&self) {
         let mut in_memory = 0;
         for shard in &self.shards {
@@ -162,9 +178,6 @@ impl Inner {
         self.counters.tail_behind_events.set(signed(behind));
         let known = self.counters.doubts_settled.get();
         self.counters.doubts_settled.inc_by(doubts_settled.saturating_sub(known));
-        if let Err(fault) = self.store.count_stored() {
-            tracing::error!(error = %chain(&fault), "what is stored could not be counted");
-        }
     }
 
     /// Delete some finished sessions past their time, from memory as well; their ids stay taken. Says whether there may be more.

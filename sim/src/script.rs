@@ -105,7 +105,7 @@ pub fn start(rng: &mut Rng, tasks: &[SessionId], now: Timestamp) -> (AgentId, Fa
     }
     if mode == ModeKind::Task && rng.chance(250) {
         let then = *rng.pick(&[OnSilence::Nothing, OnSilence::Tell, OnSilence::Free, OnSilence::Fail]);
-        charter.liveness = Some(Liveness { window_ms: rng.between(500, 20_000), then });
+        charter.liveness = Some(Box::new(Liveness { window_ms: rng.between(500, 20_000), then }));
     }
     if rng.chance(150) {
         let mut asked = || if rng.chance(600) { vec![agent(rng), agent(rng)] } else { Vec::new() };

@@ -104,7 +104,7 @@ impl Desk {
         work: Work,
     ) -> Result<Accepted, No> {
         let budget = work.budget.map(Arc::new);
-        let charter = Charter { liveness: work.liveness, budget, ..(profile.charter)() };
+        let charter = Charter { liveness: work.liveness.map(Box::new), budget, ..(profile.charter)() };
         let skill = work.contract.as_ref().map(|contract| context_of(&contract.skill));
         let start = Start {
             participants: work.agents,

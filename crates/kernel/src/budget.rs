@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::id::{Millis, SessionId, Text, Timestamp};
 use crate::limits::Limits;
+use crate::rare::Nothing;
 use crate::refusal::Refusal;
 use crate::session::{Binding, Session};
 
@@ -204,6 +205,16 @@ pub struct Ledger {
     pub used: Amounts,
     /// Whether a budget above it was spent when it last told that.
     pub spent_above: bool,
+}
+
+impl Nothing for Ledger {
+    const NOTHING: &'static Self = &Ledger {
+        reserved: BTreeSet::new(),
+        depth: 0,
+        spent: Amounts(Vec::new()),
+        used: Amounts(Vec::new()),
+        spent_above: false,
+    };
 }
 
 impl Budget {

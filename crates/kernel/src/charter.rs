@@ -56,7 +56,7 @@ pub struct Charter {
     /// How long an offer may stay unanswered before the runtime accepts it for the target.
     pub implicit_accept_ms: Option<Millis>,
     /// What is expected of an assignee at work.
-    pub liveness: Option<Liveness>,
+    pub liveness: Option<Box<Liveness>>,
     /// Whose approval is needed for what.
     pub approvals: Option<Arc<Approvals>>,
     /// How much may be used by the task and everything under it.

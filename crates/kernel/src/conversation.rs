@@ -84,9 +84,9 @@ pub struct Conversation {
     /// How many messages there are, the request among them.
     pub messages: usize,
     /// The window that is open.
-    pub check_in: Option<CheckIn>,
+    pub check_in: Option<Box<CheckIn>>,
     /// What the receiver has not acknowledged in time, without a sign since.
-    pub check_in_missed: Option<Missed>,
+    pub check_in_missed: Option<Box<Missed>>,
     /// Since when the task has failed because the receiver gave no sign.
     pub given_up: Option<Timestamp>,
     /// Whether the receiver has given no sign since the requester last said something.
@@ -151,10 +151,10 @@ impl Conversation {
     }
 
     pub(crate) fn miss_check_in(&mut self, message: Seq, at: Timestamp, next: Option<Timestamp>) {
-        let since = self.check_in_missed.map_or(at, |missed| missed.since);
-        let before = self.check_in_missed.filter(|missed| missed.message == message);
+        let since = self.check_in_missed.as_deref().map_or(at, |missed| missed.since);
+        let before = self.check_in_missed.as_deref().filter(|missed| missed.message == message);
         let times = before.map_or(0, |missed| missed.times) + 1;
-        self.check_in_missed = Some(Missed { message, times, since });
+        self.check_in_missed = Some(Box::new(Missed { message, times, since }));
         match (&mut self.check_in, next) {
             (Some(check_in), Some(next)) => {
                 check_in.missed += 1;
@@ -167,11 +167,12 @@ impl Conversation {
 
     /// Open a window, unless an older message still waits for its acknowledgement and its time is not up.
     pub(crate) fn expect_check_in(&mut self, message: Seq, at: Timestamp, terms: CheckInTerms) {
-        let waits = self.check_in.is_some_and(|check_in| check_in.missed == 0);
+        let waits = self.check_in.as_deref().is_some_and(|check_in| check_in.missed == 0);
         if let (false, Some(window_ms)) = (waits, terms.window_ms) {
             let due = at.plus(window_ms);
             let misses_max = terms.misses_max;
-            self.check_in = Some(CheckIn { message, opened: at, due, window_ms, missed: 0, misses_max });
+            let check_in = CheckIn { message, opened: at, due, window_ms, missed: 0, misses_max };
+            self.check_in = Some(Box::new(check_in));
         }
     }
 

@@ -33,6 +33,7 @@ pub mod id;
 pub mod limits;
 pub mod orders;
 pub mod policy;
+pub mod rare;
 pub mod refusal;
 pub mod rehearsal;
 pub mod repeat;

@@ -87,7 +87,7 @@ impl Descriptor {
         charter.reassignment = flag(&rules, "assignment", "allow_reassignment_on_reject")?;
         charter.require_output = flag(&rules, "completion", "require_output")?;
         charter.implicit_accept_ms = implicit_accept(&rules)?;
-        charter.liveness = liveness(&rules)?;
+        charter.liveness = liveness(&rules)?.map(Box::new);
         charter.budget = budget(&rules)?;
         match mode {
             ModeKind::Task => charter.implicit_accept_ms = None,

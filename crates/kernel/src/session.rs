@@ -20,6 +20,7 @@ use crate::handoff::Handoff;
 use crate::id::{AgentId, Author, Face, Millis, Ordinal, Seq, SessionId, Text, Timestamp};
 use crate::limits::Limits;
 use crate::orders::Order;
+use crate::rare::Rare;
 use crate::refusal::Refusal;
 use crate::seen::Seen;
 use crate::session::decide::accept;
@@ -208,7 +209,7 @@ pub struct Binding {
     /// A reference to a context that is kept elsewhere.
     pub context_id: Text,
     /// The names of its extension blocks.
-    pub extension_keys: Vec<Text>,
+    pub extension_keys: Rare<Vec<Text>>,
     /// The task that this one is part of.
     pub parent: Option<SessionId>,
     /// What the work takes and gives.

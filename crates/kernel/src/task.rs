@@ -17,6 +17,7 @@ use crate::conversation::{Conversation, Party};
 use crate::event::{Fact, Question};
 use crate::id::{AgentId, Blob, Face, MessageId, QuestionKey, Seq, SessionId, Text, Timestamp};
 use crate::orders::Orders;
+use crate::rare::Rare;
 use crate::refusal::Refusal;
 use crate::session::{Binding, Draft, Session, Standing};
 
@@ -32,7 +33,7 @@ pub struct Task {
     /// Where it is.
     pub phase: Phase,
     /// Who has left it, and how: none of them can take it any more.
-    pub declined: BTreeMap<AgentId, Left>,
+    pub declined: Rare<BTreeMap<AgentId, Left>>,
     /// What waits for the assignee.
     pub orders: Orders,
     /// A pause that waits for a safe point, and why.
@@ -40,17 +41,17 @@ pub struct Task {
     /// What the parties said to each other.
     pub conversation: Conversation,
     /// Its subtasks, with the events that added them.
-    pub children: Vec<(Seq, SessionId)>,
+    pub children: Rare<Vec<(Seq, SessionId)>>,
     /// What of budgets is used.
-    pub ledger: Ledger,
+    pub ledger: Rare<Ledger>,
     /// Whether its assignee is there.
     pub signs: Signs,
     /// The event with which it was taken last.
     pub taken: Option<Seq>,
     /// The agents that were found to wait for each other, its assignee among them, unless somebody has acted since.
-    pub cycle: Vec<AgentId>,
+    pub cycle: Rare<Vec<AgentId>>,
     /// Every key that a question ever had.
-    keys_used: BTreeSet<QuestionKey>,
+    keys_used: Rare<BTreeSet<QuestionKey>>,
 }
 
 /// How an agent has left a task.
@@ -290,7 +291,7 @@ impl Task {
             let failed = Draft::for_agent(&binding.requester, binding.settlement(false, NO_ACK));
             return Some((since, failed.at(since)));
         }
-        let window = self.conversation.check_in?;
+        let window = self.conversation.check_in.as_deref()?;
         let (next, gives_up) = window.after_miss();
         let missed = Fact::CheckInMissed { message: window.message, next, gives_up };
         Some((window.due, Draft::runtime(missed).at(window.due)))

@@ -476,7 +476,7 @@ mod acknowledging {
 
     #[test]
     fn a_missed_check_in_is_remembered_until_the_receiver_shows_itself() {
-        let missed = |stage: &Stage| stage.the_task().conversation.check_in_missed;
+        let missed = |stage: &Stage| stage.the_task().conversation.check_in_missed.as_deref().copied();
         for act in [acknowledge(), accept(), message("sorry"), checkpoint()] {
             let mut stage = Stage::conversation();
             assert_eq!(missed(&stage), None);

@@ -16,7 +16,7 @@ const WINDOW_MS: u64 = 10_000;
 const NOTHING: [&str; 0] = [];
 
 fn expecting(then: OnSilence, charter: Charter) -> Charter {
-    Charter { liveness: Some(Liveness { window_ms: WINDOW_MS, then }), ..charter }
+    Charter { liveness: Some(Box::new(Liveness { window_ms: WINDOW_MS, then })), ..charter }
 }
 
 /// A task that a worker has in hand.

@@ -62,7 +62,7 @@ mod starting {
         assert_eq!((binding.created_at, binding.base, binding.face), (BEGIN, BEGIN, Face::Macp));
         assert_eq!((&*binding.context_id, &*binding.intent), ("ctx", "a play"));
         assert_eq!(&*binding.versions.policy, "policy.default");
-        assert_eq!(binding.extension_keys, [Text::from("x")]);
+        assert_eq!(*binding.extension_keys, [Text::from("x")]);
     }
 
     #[test]
@@ -978,8 +978,10 @@ fn a_wait_begins_when_the_task_comes_to_it_and_not_with_every_event_of_it() {
 
 #[test]
 fn a_task_that_is_given_back_waits_since_then() {
-    let charter =
-        Charter { liveness: Some(Liveness { window_ms: 1000, then: OnSilence::Free }), ..Charter::mcp() };
+    let charter = Charter {
+        liveness: Some(Box::new(Liveness { window_ms: 1000, then: OnSilence::Free })),
+        ..Charter::mcp()
+    };
     let mut stage = Stage::working(charter);
     assert!(stage.wait(1000).tick().contains(&"Declined"));
     assert_eq!(stage.standing(), Standing::Requested);

@@ -231,7 +231,7 @@ fn charter(charter: wire::Charter) -> Result<Charter, Error> {
         liveness: match charter.liveness {
             Some(liveness) => {
                 let then = numbered("charter.liveness.then", liveness.then)?;
-                Some(Liveness { window_ms: liveness.window_ms, then })
+                Some(Box::new(Liveness { window_ms: liveness.window_ms, then }))
             }
             None => None,
         },

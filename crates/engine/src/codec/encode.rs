@@ -260,8 +260,10 @@ fn wire_charter(charter: &Charter) -> wire::Charter {
             opening: approvals.opening.iter().map(|agent| string(agent.as_str())).collect(),
             commitment: approvals.commitment.iter().map(|agent| string(agent.as_str())).collect(),
         }),
-        liveness: liveness
-            .map(|Liveness { window_ms, then }| wire::Liveness { window_ms, then: then.number() }),
+        liveness: liveness.as_deref().map(|Liveness { window_ms, then }| wire::Liveness {
+            window_ms: *window_ms,
+            then: then.number(),
+        }),
         budget: budget.as_deref().map(|Budget { tasks, depth, time_ms, numbers }| wire::Budget {
             tasks: *tasks,
             depth: *depth,

@@ -134,7 +134,8 @@ impl Causes {
             }
             Phase::Reported { .. } => causes.add(WaitKind::Review, true),
         }
-        causes.check_in_missed_since = task.conversation.check_in_missed.map(|missed| missed.since);
+        causes.check_in_missed_since =
+            task.conversation.check_in_missed.as_deref().map(|missed| missed.since);
         causes.add(WaitKind::CheckInMissed, causes.check_in_missed_since.is_some());
         causes.silent_since = task.signs.silent_since;
         causes.add(WaitKind::Silent, causes.silent_since.is_some());
@@ -171,9 +172,10 @@ pub fn since(session: &Session, kind: WaitKind) -> Timestamp {
         WaitKind::Approval | WaitKind::Proposed | WaitKind::Revision => {
             session.proposal.as_ref().map(|proposal| proposal.stands_since())
         }
-        WaitKind::CheckInMissed => {
-            session.task().and_then(|task| task.conversation.check_in_missed).map(|missed| missed.since)
-        }
+        WaitKind::CheckInMissed => session
+            .task()
+            .and_then(|task| task.conversation.check_in_missed.as_deref())
+            .map(|missed| missed.since),
         WaitKind::Silent => session.task().and_then(|task| task.signs.silent_since),
         WaitKind::TaskOffer
         | WaitKind::HandoffOffer

@@ -318,7 +318,7 @@ fn charter() -> impl Strategy<Value = Charter> {
             check_in_ms,
             suspension_cap_ms,
             implicit_accept_ms,
-            liveness,
+            liveness: liveness.map(Box::new),
             approvals,
             budget,
         }

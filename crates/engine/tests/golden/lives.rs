@@ -477,7 +477,7 @@ fn grid_task_read_with_orders() -> Life {
 fn mcp_task_freed_from_a_silent_worker() -> Life {
     let mut life = Life::new("mcp-task-freed-from-a-silent-worker");
     let liveness = Some(Liveness { window_ms: 5_000, then: OnSilence::Free });
-    let charter = Charter { liveness, ..Charter::mcp() };
+    let charter = Charter { liveness: liveness.map(Box::new), ..Charter::mcp() };
     life.start("planner", Face::Mcp, start(ModeKind::Task, charter, &["worker", "helper"]));
     life.task(1, "planner", Face::Mcp, TaskAct::Request(Box::new(request("worker"))));
     let accept = || TaskAct::Accept { task: None, assignee: None, reason: Text::default() };

@@ -40,7 +40,7 @@ impl Session {
             base: *base,
             intent: start.intent.clone(),
             context_id: start.context_id.clone(),
-            extension_keys: start.extension_keys.clone(),
+            extension_keys: start.extension_keys.clone().into(),
             parent: start.parent.clone(),
             contract: start.contract.clone(),
             under: start.under.clone(),

@@ -589,7 +589,7 @@ impl Start {
                 "expected a time to live from 1 to {max} ms, found {found}"
             )));
         }
-        if let Some(liveness) = self.charter.liveness
+        if let Some(liveness) = self.charter.liveness.as_deref()
             && !(1..=limits.ttl_ms_max).contains(&liveness.window_ms)
         {
             let (max, found) = (limits.ttl_ms_max, liveness.window_ms);

@@ -29,7 +29,7 @@ pub struct Signs {
 impl Task {
     /// What an event says of it, `worked` being whether the assignee was at work before.
     pub(super) fn note_signs(&mut self, binding: &Binding, event: &Event, worked: bool) {
-        let Some(liveness) = binding.charter.liveness else { return };
+        let Some(liveness) = binding.charter.liveness.as_deref() else { return };
         if let Fact::FellSilent { since } = event.fact {
             self.signs.silent_since = Some(since);
             if liveness.then == OnSilence::Tell || binding.charter.notices {
@@ -47,7 +47,8 @@ impl Task {
 
     /// Whether it is worth a line in the log that the assignee is there.
     pub(super) fn owes_sign(&self, binding: &Binding, now: Timestamp) -> bool {
-        let (Some(liveness), Some(from)) = (binding.charter.liveness, self.signs.expected_from) else {
+        let (Some(liveness), Some(from)) = (binding.charter.liveness.as_deref(), self.signs.expected_from)
+        else {
             return false;
         };
         now.since(from) >= liveness.window_ms / NOTED_AFTER
@@ -56,7 +57,7 @@ impl Task {
     /// When the assignee will have been silent for too long, and what is written then.
     pub(super) fn silence_due(&self, session: &Session) -> Option<(Timestamp, Vec<Draft>)> {
         let charter = &session.binding.charter;
-        let Liveness { window_ms, then } = charter.liveness?;
+        let Liveness { window_ms, then } = *charter.liveness.as_deref()?;
         let since = self.signs.expected_from.filter(|_| self.signs.silent_since.is_none())?;
         let (at, assignee) = (since.plus(window_ms), self.phase.assignee()?);
         let mut drafts = vec![Draft::runtime(Fact::FellSilent { since })];

@@ -8,6 +8,7 @@ use crate::conversation::Party;
 use crate::event::{Event, Fact, Question};
 use crate::id::{AgentId, Blob, QuestionKey, Seq};
 use crate::orders::Order;
+use crate::rare::Rare;
 use crate::session::Binding;
 use crate::task::{Left, Phase, Report, Task};
 
@@ -50,7 +51,7 @@ impl Task {
         let (seq, worked) = (event.seq, self.is_busy());
         // Whoever acts may have ended the waiting.
         if event.author.agent().is_some() {
-            self.cycle = Vec::new();
+            self.cycle = Rare::default();
         }
         if let Some(order) = Order::given_by(event, &binding.requester) {
             self.order(order);
@@ -147,7 +148,7 @@ impl Task {
             }
             Fact::ChildAdded { child } => self.children.push((seq, child.clone())),
             Fact::CycleFound { agents } => {
-                self.cycle = agents.clone();
+                *self.cycle = agents.clone();
                 self.conversation.notice(seq, Some(Party::Receiver));
             }
             Fact::Suspended { .. } => {

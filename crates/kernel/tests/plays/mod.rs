@@ -268,8 +268,8 @@ fn charters(mode: ModeKind) -> impl Strategy<Value = Charter> {
             Just(Charter::mcp()),
             Just(Charter::grid()),
             Just(Charter { check_in_ms: Some(200), ..Charter::grid() }),
-            silences().prop_map(|liveness| Charter { liveness, ..Charter::mcp() }),
-            silences().prop_map(|liveness| Charter { liveness, ..Charter::grid() }),
+            silences().prop_map(|liveness| Charter { liveness: liveness.map(Box::new), ..Charter::mcp() }),
+            silences().prop_map(|liveness| Charter { liveness: liveness.map(Box::new), ..Charter::grid() }),
             budgets().prop_map(|budget| Charter { budget, ..Charter::macp() }),
             budgets().prop_map(|budget| Charter { budget, ..Charter::grid() }),
         ]

@@ -259,6 +259,7 @@ impl Head {
             silent_after: binding
                 .charter
                 .liveness
+                .as_deref()
                 .map_or_else(String::new, |liveness| span(liveness.window_ms)),
             progress,
             budget: budget::shown(session).map_or_else(String::new, |shown| budget_words(&shown)),

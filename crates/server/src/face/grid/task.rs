@@ -186,7 +186,7 @@ fn check_in(session: &Session) -> Option<CheckIn> {
     if session.lifecycle.is_terminal() {
         return None;
     }
-    match (conversation.check_in, conversation.check_in_missed) {
+    match (conversation.check_in.as_deref(), conversation.check_in_missed.as_deref()) {
         (Some(open), _) => {
             Some(CheckIn { message: open.message.0, due_at: Some(rfc3339(open.due)), missed: open.missed })
         }

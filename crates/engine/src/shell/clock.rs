@@ -27,7 +27,7 @@ const CATCH_UP_MS: usize = 10;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// How soon it goes on to count what is stored while there is more to count: a start waits for what is left.
-const TALLY_ON_EVERY: Duration = Duration::from_millis(50);
+const TALLY_ON_EVERY: Duration = Duration::from_millis(15);
 
 /// How often the store is asked for the time that all nodes go by, if it has one.
 const ASK_EVERY: Duration = Duration::from_secs(10);

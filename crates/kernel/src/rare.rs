@@ -68,3 +68,27 @@ impl<T: Nothing + fmt::Debug> fmt::Debug for Rare<T> {
         (**self).fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Binding;
+    use crate::task::Task;
+
+    #[test]
+    fn nothing_takes_no_room_and_equals_what_was_emptied() {
+        let mut rare: Rare<Vec<u8>> = Vec::new().into();
+        assert!(rare.0.is_none() && rare.is_empty());
+        rare.push(1);
+        assert_ne!(rare, Rare::default());
+        rare.clear();
+        assert_eq!(rare, Rare::default());
+    }
+
+    // What an open session takes is a promise: allocators round these up to 448 and, with its counts, to 320 bytes.
+    #[test]
+    fn a_task_and_its_binding_stay_small() {
+        assert!(size_of::<Task>() <= 448, "{}", size_of::<Task>());
+        assert!(size_of::<Binding>() <= 304, "{}", size_of::<Binding>());
+    }
+}

@@ -132,7 +132,7 @@ impl Desk {
         command.id = key.map(MessageId::from);
         let accepted = self.put(caller, id, command).await?;
         // Whom the caller did not choose may have come or gone since.
-        let others = named.is_some_and(|named| named != accepted.session.binding.participants);
+        let others = named.is_some_and(|named| named[..] != accepted.session.binding.participants[..]);
         if accepted.receipt.duplicate && others {
             return Err(Refusal::DuplicateMessage.into());
         }

@@ -195,7 +195,7 @@ pub struct Binding {
     /// Through which wire.
     pub face: Face,
     /// Who may take part.
-    pub participants: Vec<AgentId>,
+    pub participants: Box<[AgentId]>,
     /// Who may do what.
     pub charter: Charter,
     /// The versions that a commitment must name.

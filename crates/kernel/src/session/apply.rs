@@ -29,7 +29,7 @@ impl Session {
             id: id.clone(),
             requester,
             face: event.face,
-            participants: start.participants.clone(),
+            participants: start.participants.as_slice().into(),
             charter: start.charter.clone(),
             versions: Versions {
                 mode: start.mode_version.clone(),
